@@ -1,0 +1,34 @@
+"""Flux Standard Duration (RFC 23): `90`, `1.5h`, `200ms`, `2d`, `inf` to and from seconds."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from pilothouse.model.errors import InputError, quoted
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_FORM = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+\.)(ms|s|m|h|d|)")
+
+
+def parse(text: str, *, where: str = "duration") -> float:
+    """Seconds; `inf` and `infinity` are math.inf. Raises InputError."""
+    body = text.strip()
+    if body.lower() in ("inf", "infinity"):
+        return math.inf
+    match = _FORM.fullmatch(body)
+    seconds = float(match[1]) * _SECONDS[match[2]] if match is not None else math.nan
+    if not 0 <= seconds < math.inf:
+        raise InputError(where, "not a duration", expected="a number with ms, s, m, h or d, or inf", found=quoted(text))
+    return seconds
+
+
+def encode(seconds: float) -> str:
+    """The largest suffix that leaves the number exact and at least one."""
+    if math.isinf(seconds):
+        return "infinity"
+    for suffix in ("d", "h", "m", "s"):
+        number = seconds / _SECONDS[suffix]
+        if number >= 1 and number == round(number, 6) and number * _SECONDS[suffix] == seconds:
+            return f"{number:.6f}".rstrip("0").rstrip(".") + suffix
+    return f"{seconds!r}s"

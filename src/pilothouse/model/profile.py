@@ -1,0 +1,135 @@
+"""What a simulated job does: a named Profile around one of eleven kinds of work.
+
+Names of parts (in compositions) are full profile names, e.g. `w0!delay10`. Amounts are flop and bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+
+class Spread(enum.Enum):
+    """How a homogeneous task turns two numbers into amounts per host and per pair of hosts."""
+
+    EACH = "each"
+    """Every host computes `flop`; every ordered pair of different hosts exchanges `bytes`."""
+    UNIFORM = "uniform"
+    """`flop`/n on each host; `bytes`/(n*n-n) for each ordered pair."""
+    TOTAL = "total"
+    """`flop`/n on each host; `bytes`/n for each ordered pair (Batsim 2 to 4's total profiles)."""
+
+
+class Delay(msgspec.Struct, frozen=True):
+    seconds: float
+
+
+class ParallelTask(msgspec.Struct, frozen=True):
+    """One amount per executor, and a row-major matrix of bytes (row = sender); either may be empty."""
+
+    flop: tuple[float, ...]
+    bytes: tuple[float, ...]
+
+
+class HomogeneousTask(msgspec.Struct, frozen=True):
+    flop: float
+    bytes: float
+    spread: Spread = Spread.EACH
+
+
+class StorageTask(msgspec.Struct, frozen=True):
+    """Every host reads from and writes to one storage, found by its label."""
+
+    read_bytes: float
+    write_bytes: float
+    storage: str = "pfs"
+    spread: Spread = Spread.EACH
+
+
+class StagingTask(msgspec.Struct, frozen=True):
+    """Moves bytes from one storage to another; the allocated hosts are only reserved."""
+
+    bytes: float
+    source: str
+    target: str
+
+
+class Sequence(msgspec.Struct, frozen=True):
+    parts: tuple[str, ...]
+    repeat: int = 1
+
+
+class ForkJoin(msgspec.Struct, frozen=True):
+    """All parts at once on the same allocation; done when the last is done."""
+
+    parts: tuple[str, ...]
+
+
+class Merge(msgspec.Struct, frozen=True):
+    """All parts (parallel tasks) added up into one parallel task."""
+
+    parts: tuple[str, ...]
+
+
+class TraceKind(enum.Enum):
+    SMPI = "smpi"
+    USAGE = "usage"
+
+
+class TraceReplay(msgspec.Struct, frozen=True):
+    """Replays one trace per rank; `file` is the absolute path of the list of traces."""
+
+    kind: TraceKind
+    file: str
+
+
+class SendMessage(msgspec.Struct, frozen=True):
+    """Tells the decider something, then sleeps."""
+
+    message: msgspec.Raw
+    seconds: float = 1e-7
+
+
+class ReceiveMessage(msgspec.Struct, frozen=True):
+    """Waits for a message from the decider and goes on with the part that it selects."""
+
+    pattern: str = ".*"
+    on_match: str = ""
+    on_other: str = ""
+    on_timeout: str = ""
+    poll_seconds: float = 0.005
+
+
+Spec = (
+    Delay
+    | ParallelTask
+    | HomogeneousTask
+    | StorageTask
+    | StagingTask
+    | Sequence
+    | ForkJoin
+    | Merge
+    | TraceReplay
+    | SendMessage
+    | ReceiveMessage
+)
+
+
+class Profile(msgspec.Struct, eq=False):
+    """A named kind of work. `source` is the description as it was written, for those who forward it."""
+
+    name: str
+    spec: Spec
+    return_code: int = 0
+    extra_data: str | None = None
+    source: msgspec.Raw | None = None
+
+
+def parts_of(spec: Spec) -> tuple[str, ...]:
+    """The names of the profiles that this one runs, empty for a plain task."""
+    if isinstance(spec, Sequence | ForkJoin | Merge):
+        return spec.parts
+    if isinstance(spec, ReceiveMessage):
+        return tuple(name for name in (spec.on_match, spec.on_other, spec.on_timeout) if name)
+    return ()
