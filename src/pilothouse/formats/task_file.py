@@ -1,0 +1,296 @@
+"""The task file language: one shell command per line, and directives that begin with `#DISBATCH`.
+
+In: lines of bytes (a file, a pipe, items taken from a KVS), never more than one of them in memory.
+Out: `TaskLine`s, in order, with the ids, line numbers and repeat indices that disBatch would give them.
+
+    text                                                one task
+    # text, or nothing                                  skipped
+    #DISBATCH PREFIX text | SUFFIX text                 put before / after every later command, as it stands
+    #DISBATCH REPEAT n [start s] [step k] [command]     n tasks with repeat index s, s+k, ...
+    #DISBATCH BARRIER [key] | BARRIER CHECK [key]       all earlier tasks must end first (CHECK: and well)
+    #DISBATCH PERENGINE START|STOP command              once per engine; only before the first task
+
+By default a malformed or late directive is an InputError that names file and line; `check_file` finds it before
+anything runs. With `lenient` the reader does what disBatch does: an unknown directive is reported and ignored, and
+a late PERENGINE ends the file. Both ways read a correct file alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from pilothouse.model.errors import InputError, quoted
+
+NO_REPEAT = -1
+"""The repeat index of a task that no REPEAT made."""
+
+MARK = b"#DISBATCH"
+
+_BLOCK_BYTES = 1 << 20
+_HASH = ord("#")
+_NEWLINE = ord("\n")
+
+_REPEAT = re.compile(rb"REPEAT\s+(\d+)(?:\s+start\s+(\d+))?(?:\s+step\s+(\d+))?(?: (.+))?\s*", re.I)
+_PER_ENGINE = re.compile(rb"PERENGINE (START|STOP) (.*)", re.I)
+_AFFIX = re.compile(rb"(PREFIX|SUFFIX) (.*)", re.I)
+_MISPLACED_WORD = re.compile(rb"(?:start|step)(?:\s|$)", re.I)
+_ORDINARY = re.compile(rb"^[^\S\n]*+[^\s#]", re.M)
+
+
+class LineKind(StrEnum):
+    """What a line asks for; the letters are those of disBatch's status file where it has one."""
+
+    TASK = "N"
+    BARRIER = "B"
+    CHECK = "C"
+    ENGINE_START = "PSTART"
+    ENGINE_STOP = "PSTOP"
+
+
+class TaskLine(msgspec.Struct, frozen=True, gc=False):
+    """One task, barrier or per-engine command.
+
+    `age` counts the synchronisation events (per-engine commands, barriers) before it. `command` holds bytes that are
+    no UTF-8 as surrogate escapes: `os.fsencode` gives the bytes of the file back. `key` is a barrier's KVS key.
+    Tasks and barriers share one sequence of ids; each of the two per-engine lists has its own.
+    """
+
+    task_id: int
+    line_number: int
+    repeat_index: int
+    command: str
+    kind: LineKind = LineKind.TASK
+    age: int = 0
+    key: str = ""
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """What a whole file holds; `tasks` counts repeats."""
+
+    lines: int
+    tasks: int
+    barriers: int
+    per_engine: int
+
+
+Problem = Callable[[int, str], None]
+"""Told (line number, what is wrong) of every line that a lenient reader ignores."""
+
+
+class _Statement(msgspec.Struct, frozen=True, gc=False):
+    """What one line says, before repeats are written out: `count` tasks that differ by id and index."""
+
+    kind: LineKind
+    command: bytes
+    count: int = 1
+    index: int = NO_REPEAT
+    step: int = 0
+    key: bytes = b""
+
+
+class TaskReader:
+    """Reads items (of one or more lines each) into TaskLines; keeps what the language must remember between lines.
+
+    An item is what gets one line number: a line of a file, or a whole text that came through the KVS.
+    """
+
+    def __init__(self, name: str, *, lenient: bool = False, on_problem: Problem | None = None) -> None:
+        self.name = name
+        self.lenient = lenient
+        self.line_number = 0
+        self.next_id = 0
+        self.age = 0
+        self.over = False
+        self._on_problem = on_problem
+        self._per_engine_allowed = True
+        self._per_engine_ids = {LineKind.ENGINE_START: 0, LineKind.ENGINE_STOP: 0}
+        self._prefix = b""
+        self._suffix = b""
+
+    def read(self, items: Iterable[bytes]) -> Iterator[TaskLine]:
+        """All TaskLines of the items, lazily. Raises InputError unless lenient."""
+        for item in items:
+            head = item.lstrip()
+            if head and head[0] != _HASH and item.find(b"\n") in (-1, len(item) - 1) and b"\r" not in item:
+                # The common case, in one piece because a file may hold millions of them.
+                self.line_number += 1
+                self._per_engine_allowed = False
+                command = self._command(item[:-1] if item[-1] == _NEWLINE else item)
+                yield TaskLine(self.next_id, self.line_number, NO_REPEAT, _text(command), LineKind.TASK, self.age)
+                self.next_id += 1
+            else:
+                yield from self.feed(item)
+                if self.over:
+                    return
+
+    def feed(self, item: bytes) -> Iterator[TaskLine]:
+        """The TaskLines of one item."""
+        for said in self._statements(item):
+            command = _text(said.command)
+            index = said.index
+            if said.kind in self._per_engine_ids:
+                task_id = self._per_engine_ids[said.kind]
+                self._per_engine_ids[said.kind] += 1
+                yield TaskLine(task_id, self.line_number, index, command, said.kind, self.age)
+            for _ in range(said.count if said.kind not in self._per_engine_ids else 0):
+                yield TaskLine(self.next_id, self.line_number, index, command, said.kind, self.age, _text(said.key))
+                self.next_id += 1
+                index += said.step
+            if said.kind is not LineKind.TASK:
+                self.age += 1
+
+    def count(self, item: bytes) -> tuple[int, int, int]:
+        """How many tasks, barriers and per-engine commands an item holds. Nothing is written out."""
+        tasks = barriers = per_engine = 0
+        for said in self._statements(item):
+            if said.kind is LineKind.TASK:
+                tasks += said.count
+            elif said.kind in self._per_engine_ids:
+                per_engine += 1
+            else:
+                barriers += 1
+        return tasks, barriers, per_engine
+
+    def count_plain(self, lines: int, tasks: int) -> None:
+        """Steps over lines that are known to hold no directive."""
+        self.line_number += lines
+        if tasks:
+            self._per_engine_allowed = False
+
+    def _statements(self, item: bytes) -> Iterator[_Statement]:
+        self.line_number += 1
+        for line in item.splitlines():
+            if line.startswith(MARK):
+                said = self._directive(line)
+                if said is not None:
+                    yield said
+                if self.over:
+                    return
+            elif (head := line.lstrip()) and head[0] != _HASH:
+                self._per_engine_allowed = False
+                yield _Statement(LineKind.TASK, self._command(line))
+
+    def _command(self, line: bytes) -> bytes:
+        if b"\0" in line and not self.lenient:
+            raise self._error(line, "a NUL byte, which no command can hold")
+        return self._prefix + line + self._suffix
+
+    def _directive(self, line: bytes) -> _Statement | None:
+        rest = line[len(MARK) + 1 :]
+        if not line.startswith(MARK + b" "):
+            if not self.lenient:
+                raise self._error(line, "a directive needs one blank after #DISBATCH")
+            # QUIRK: disBatch hands such a line to the shell, for which it is a comment (test_mark_without_blank).
+            self._per_engine_allowed = False
+            return _Statement(LineKind.TASK, self._command(line))
+        if match := _PER_ENGINE.fullmatch(rest):
+            return self._per_engine(match, line)
+        if match := _AFFIX.fullmatch(rest):
+            if match[1].upper() == b"PREFIX":
+                self._prefix = match[2]
+            else:
+                self._suffix = match[2]
+            return None
+        # Even a directive that is then ignored closes the block of per-engine commands.
+        self._per_engine_allowed = False
+        if match := _REPEAT.fullmatch(rest):
+            return self._repeat(match, line)
+        if rest.startswith(b"BARRIER"):
+            return self._barrier(rest[len(b"BARRIER") :], line)
+        self._problem(line, _advice(rest))
+        return None
+
+    def _per_engine(self, match: re.Match[bytes], line: bytes) -> _Statement | None:
+        if not self._per_engine_allowed:
+            self._problem(line, "PERENGINE after the first task; per-engine commands must come before all tasks")
+            self.over = True
+            return None
+        kind = LineKind.ENGINE_START if match[1].upper() == b"START" else LineKind.ENGINE_STOP
+        return _Statement(kind, self._command(match[2]))
+
+    def _repeat(self, match: re.Match[bytes], line: bytes) -> _Statement:
+        count, start, step, given = match.groups()
+        if not self.lenient and given and _MISPLACED_WORD.match(given.lstrip()):
+            hint = "REPEAT takes `n [start s] [step k] [command]` in this order; write ./start for a program so named"
+            raise self._error(line, hint)
+        return _Statement(LineKind.TASK, self._command(given or b""), int(count), int(start or 0), int(step or 1))
+
+    def _barrier(self, rest: bytes, line: bytes) -> _Statement:
+        kind = LineKind.BARRIER
+        if rest.startswith(b" CHECK"):
+            kind, rest = LineKind.CHECK, rest[6:]
+        if rest and not rest.startswith(b" "):
+            # QUIRK: for disBatch BARRIERS and BARRIER CHECKED are barriers without a key (test_barrier_with_a_tail).
+            if not self.lenient:
+                raise self._error(line, "expected `BARRIER [key]` or `BARRIER CHECK [key]`")
+            rest = b""
+        return _Statement(kind, line, key=rest[1:])
+
+    def _problem(self, line: bytes, problem: str) -> None:
+        if not self.lenient:
+            raise self._error(line, problem)
+        if self._on_problem is not None:
+            self._on_problem(self.line_number, f"{problem}: {quoted(_text(line))}")
+
+    def _error(self, line: bytes, problem: str) -> InputError:
+        return InputError(f"{self.name}:{self.line_number}", problem, found=quoted(_text(line)))
+
+
+def read_file(
+    stream: BinaryIO, name: str, *, lenient: bool = False, on_problem: Problem | None = None
+) -> Iterator[TaskLine]:
+    """The TaskLines of an open file or pipe, one line in memory at a time."""
+    return TaskReader(name, lenient=lenient, on_problem=on_problem).read(stream)
+
+
+def check_stream(stream: BinaryIO, name: str) -> Totals:
+    """Reads a whole file without making its tasks. Raises InputError (file:line) at the first mistake.
+
+    Blocks that hold no directive are only counted, so that a million lines take a fraction of a second.
+    """
+    reader = TaskReader(name)
+    tasks = barriers = per_engine = 0
+    while block := stream.read(_BLOCK_BYTES):
+        block += stream.readline()
+        if not (block.startswith(MARK) or any(mark in block for mark in (b"\n" + MARK, b"\r", b"\0"))):
+            found = len(_ORDINARY.findall(block))
+            tasks += found
+            reader.count_plain(block.count(b"\n") + (not block.endswith(b"\n")), found)
+            continue
+        for line in block.removesuffix(b"\n").split(b"\n"):
+            counted = reader.count(line)
+            tasks += counted[0]
+            barriers += counted[1]
+            per_engine += counted[2]
+    return Totals(reader.line_number, tasks, barriers, per_engine)
+
+
+def check_file(path: Path) -> Totals:
+    """`check_stream` of a file by name."""
+    try:
+        with path.open("rb") as stream:
+            return check_stream(stream, str(path))
+    except OSError as error:
+        raise InputError(str(path), f"cannot read the task file: {error.strerror}") from error
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _advice(rest: bytes) -> str:
+    word = rest.split(None, 1)[0].upper() if rest.strip() else b""
+    usage = {
+        b"PREFIX": "expected `PREFIX text`",
+        b"SUFFIX": "expected `SUFFIX text`",
+        b"REPEAT": "expected `REPEAT n [start s] [step k] [command]`, numbers without sign",
+        b"PERENGINE": "expected `PERENGINE START command` or `PERENGINE STOP command`",
+        b"BARRIER": "expected `BARRIER [key]` or `BARRIER CHECK [key]`, in capitals",
+    }
+    return usage.get(word, "unknown directive; known are PREFIX, SUFFIX, REPEAT, BARRIER, PERENGINE")
