@@ -91,7 +91,7 @@ def test_a_stream_that_pauses_is_not_over() -> None:
     items: list[TaskLine | None] = [None, *lines("#DISBATCH PERENGINE START s\na\n"), None]
     feeder = Feeder(iter(items))
     assert not feeder.engine_lists_complete
-    assert commands(feeder.take(2)) == ["a"]
+    assert commands(feeder.take(1)) == ["a"]
     assert feeder.state is Feeding.FEEDING
     feeder.ended(failed=False)
     assert feeder.over
