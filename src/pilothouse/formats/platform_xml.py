@@ -1,0 +1,534 @@
+"""SimGrid platform files: reads the XML into plain descriptions of zones, hosts, links and routes.
+
+In: a path, or the text of a file. Out: a `PlatformFile` whose numbers are in flop/s, bytes/s and seconds. Everything
+that is not understood (an element, an attribute, a unit, an availability trace) is refused with file and line;
+nothing is ignored silently. What the descriptions mean (numbers of hosts, routes) is the business of the simulated
+world.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+from xml.parsers import expat
+
+import msgspec
+
+from pilothouse.model.errors import InputError, quoted
+
+MOST_HOSTS = 2_000_000
+"""No platform may declare more hosts: a typing error in a radical must not ask for gigabytes."""
+
+ROUTINGS = ("Full", "Floyd", "Dijkstra", "DijkstraCache", "Cluster", "Vivaldi", "None")
+SHARING_POLICIES = ("SHARED", "FATPIPE", "SPLITDUPLEX")
+
+
+class HostSpec(msgspec.Struct):
+    where: str
+    name: str
+    speeds: tuple[float, ...]
+    pstate: int = 0
+    cores: int = 1
+    coordinates: tuple[float, float, float] | None = None
+    properties: dict[str, str] = {}
+    bandwidth_in: float = 0.0
+    """A peer's own access link, in and out; 0 for a plain host."""
+    bandwidth_out: float = 0.0
+
+
+class LinkSpec(msgspec.Struct):
+    where: str
+    name: str
+    bandwidth: float
+    latency: float
+    policy: str = "SHARED"
+
+
+class LinkUse(msgspec.Struct):
+    """A link in a route; direction is "UP", "DOWN" or "" (links that are not split duplex)."""
+
+    where: str
+    name: str
+    direction: str = ""
+
+
+class RouteSpec(msgspec.Struct):
+    where: str
+    source: str
+    target: str
+    links: list[LinkUse]
+    source_gateway: str = ""
+    target_gateway: str = ""
+    symmetrical: bool = True
+    bypass: bool = False
+
+
+class ClusterSpec(msgspec.Struct):
+    """A cluster, or (with `cabinet`) some more hosts of an enclosing zone of routing Cluster."""
+
+    where: str
+    name: str
+    prefix: str
+    suffix: str
+    radical: list[tuple[int, int]]
+    speeds: tuple[float, ...]
+    bandwidth: float
+    latency: float
+    cores: int = 1
+    policy: str = "SPLITDUPLEX"
+    backbone: LinkSpec | None = None
+    loopback_bandwidth: float = 0.0
+    loopback_latency: float = 0.0
+    limiter_bandwidth: float = 0.0
+    router: str = ""
+    cabinet: bool = False
+    properties: dict[str, str] = {}
+
+
+class HostLinkSpec(msgspec.Struct):
+    """The private links of a host in a zone of routing Cluster."""
+
+    where: str
+    host: str
+    up: str
+    down: str
+
+
+class RouterSpec(msgspec.Struct):
+    where: str
+    name: str
+    coordinates: tuple[float, float, float] | None = None
+
+
+class ZoneSpec(msgspec.Struct):
+    where: str
+    name: str
+    routing: str
+    properties: dict[str, str] = {}
+    hosts: list[HostSpec] = []
+    routers: list[RouterSpec] = []
+    links: list[LinkSpec] = []
+    clusters: list[ClusterSpec] = []
+    zones: list[ZoneSpec] = []
+    routes: list[RouteSpec] = []
+    host_links: list[HostLinkSpec] = []
+    backbone: LinkSpec | None = None
+
+
+class PlatformFile(msgspec.Struct):
+    path: str
+    root: ZoneSpec
+    configuration: dict[str, str] = {}
+
+
+def read_platform(path: Path | str) -> PlatformFile:
+    """Reads a platform file. Raises InputError."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(str(path), f"cannot read the platform: {error.strerror}") from error
+    return parse_platform(data, str(path))
+
+
+def parse_platform(data: bytes, path: str = "platform") -> PlatformFile:
+    """Reads the text of a platform file. Raises InputError."""
+    body = data.lstrip()  # Blank lines before the declaration are not XML, but platforms in use have them.
+    skipped = data[: len(data) - len(body)].count(b"\n")
+    root = _elements(body, path, skipped)
+    if root.tag != "platform":
+        root.refuse(f"the root element is <{root.tag}>", expected="<platform>")
+    root.allow("version")
+    version = root.attributes.get("version", "4.1")
+    if not version.startswith("4"):
+        root.refuse("a platform of another generation", expected="version 4 or 4.1", found=quoted(version))
+    configuration: dict[str, str] = {}
+    zones: list[_Element] = []
+    for child in root.children:
+        if child.tag == "config":
+            child.allow("id")
+            configuration.update(_properties(child, only_properties=True))
+        elif child.tag in ("zone", "AS"):
+            zones.append(child)
+        else:
+            child.unknown(root)
+    if len(zones) != 1:
+        root.refuse("a platform has exactly one outermost zone", found=str(len(zones)))
+    return PlatformFile(path, _zone(zones[0]), configuration)
+
+
+class _Element:
+    """An XML element that knows where it stands."""
+
+    __slots__ = ("attributes", "children", "line", "path", "tag")
+
+    def __init__(self, tag: str, attributes: dict[str, str], path: str, line: int) -> None:
+        self.tag = tag
+        self.attributes = attributes
+        self.path = path
+        self.line = line
+        self.children: list[_Element] = []
+
+    @property
+    def where(self) -> str:
+        return f"{self.path}:{self.line}"
+
+    def refuse(self, problem: str, *, expected: str = "", found: str = "", hint: str = "") -> NoReturn:
+        raise InputError(self.where, problem, expected=expected, found=found, hint=hint)
+
+    def unknown(self, parent: _Element) -> NoReturn:
+        self.refuse(f"unknown element <{self.tag}> in <{parent.tag}>")
+
+    def allow(self, *names: str) -> None:
+        for name in self.attributes:
+            if name not in names:
+                self.refuse(f"unknown attribute {name!r} of <{self.tag}>", expected=", ".join(names) or "none")
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self.attributes.get(name, default)
+        if value is None:
+            self.refuse(f"<{self.tag}> without {name!r}")
+        return value
+
+    def number(self, name: str, units: dict[str, float], default: str | None = None) -> float:
+        return self.quantity(name, self.text(name, default), units)
+
+    def quantity(self, name: str, text: str, units: dict[str, float]) -> float:
+        match = _QUANTITY.fullmatch(text.strip())
+        if match is None or match[2] not in units:
+            self.refuse(
+                f"{name} is not a quantity",
+                expected="a number with a unit such as " + _example(units),
+                found=quoted(text),
+            )
+        return float(match[1]) * units[match[2]]
+
+    def integer(self, name: str, default: str, least: int) -> int:
+        text = self.text(name, default)
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            self.refuse(f"{name} of <{self.tag}>", expected=f"an integer of at least {least}", found=quoted(text))
+        return value
+
+    def choice(self, name: str, default: str, choices: tuple[str, ...]) -> str:
+        value = self.text(name, default)
+        if value not in choices:
+            self.refuse(f"{name} of <{self.tag}>", expected=" or ".join(choices), found=quoted(value))
+        return value
+
+
+_QUANTITY = re.compile(r"([+]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)")
+
+
+def _scaled(*names: str, per: float = 1.0) -> dict[str, float]:
+    units: dict[str, float] = {}
+    for name in names:
+        units[name] = per
+        for exponent, prefix in enumerate("kMGTPEZY", start=1):
+            units[prefix + name] = per * 1000.0**exponent
+            units[prefix.upper() + "i" + name] = per * 1024.0**exponent
+            units[prefix + "i" + name] = per * 1024.0**exponent
+    return units
+
+
+SPEED_UNITS = {"": 1.0, **_scaled("f", "flops")}
+BANDWIDTH_UNITS = {"": 1.0, **_scaled("Bps"), **_scaled("bps", per=0.125)}
+TIME_UNITS = {
+    "": 1.0,
+    "w": 604800.0,
+    "d": 86400.0,
+    "h": 3600.0,
+    "m": 60.0,
+    "s": 1.0,
+    "ms": 1e-3,
+    "us": 1e-6,
+    "ns": 1e-9,
+    "ps": 1e-12,
+}
+
+
+def _example(units: dict[str, float]) -> str:
+    return "1Gf" if units is SPEED_UNITS else "125MBps" if units is BANDWIDTH_UNITS else "50us"
+
+
+def _elements(body: bytes, path: str, skipped: int) -> _Element:
+    """The tree of elements with their lines."""
+    parser = expat.ParserCreate()
+    stack: list[_Element] = []
+    roots: list[_Element] = []
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        element = _Element(tag, attributes, path, parser.CurrentLineNumber + skipped)
+        (stack[-1].children if stack else roots).append(element)
+        stack.append(element)
+
+    def end(tag: str) -> None:
+        del tag
+        stack.pop()
+
+    def text(data: str) -> None:
+        if data.strip():
+            where = f"{path}:{parser.CurrentLineNumber + skipped}"
+            raise InputError(where, "text between elements means nothing in a platform", found=quoted(data.strip()))
+
+    def entity(*_: object) -> None:
+        raise InputError(
+            f"{path}:{parser.CurrentLineNumber + skipped}", "entity declarations are not allowed in a platform"
+        )
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = text
+    parser.EntityDeclHandler = entity
+    try:
+        parser.Parse(body, True)
+    except expat.ExpatError as error:
+        where = f"{path}:{error.lineno + skipped}"
+        raise InputError(where, f"not well-formed XML: {expat.errors.messages[error.code]}") from error
+    return roots[0]
+
+
+def _properties(element: _Element, *, only_properties: bool = False) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for child in element.children:
+        if child.tag == "prop":
+            child.allow("id", "value")
+            found[child.text("id")] = child.text("value")
+        elif only_properties:
+            child.unknown(element)
+    return found
+
+
+def _zone(element: _Element) -> ZoneSpec:
+    element.allow("id", "routing")
+    routing = element.choice("routing", "None", ROUTINGS)
+    zone = ZoneSpec(element.where, element.text("id"), routing, _properties(element))
+    for child in element.children:
+        reader = _READERS.get(child.tag)
+        if reader is None:
+            child.unknown(element)
+        reader(zone, child)
+    return zone
+
+
+def _read_zone(zone: ZoneSpec, element: _Element) -> None:
+    zone.zones.append(_zone(element))
+
+
+def _speeds(element: _Element) -> tuple[float, ...]:
+    parts = [part for part in element.text("speed").split(",") if part.strip()]
+    speeds = tuple(element.quantity("speed", part, SPEED_UNITS) for part in parts)
+    if not speeds or min(speeds) <= 0:
+        element.refuse("a speed must be above zero", found=quoted(element.text("speed")))
+    return speeds
+
+
+def _pstate(element: _Element, speeds: tuple[float, ...]) -> int:
+    pstate = element.integer("pstate", "0", 0)
+    if pstate >= len(speeds):
+        element.refuse(f"power state {pstate} of {len(speeds)}")
+    return pstate
+
+
+def _coordinates(element: _Element) -> tuple[float, float, float] | None:
+    text = element.attributes.get("coordinates", "")
+    if not text:
+        return None
+    try:
+        x, y, height = (float(part) for part in text.split())
+    except ValueError:
+        element.refuse("coordinates", expected="three numbers", found=quoted(text))
+    return x, y, height
+
+
+def _no_traces(element: _Element) -> None:
+    for name in ("speed_file", "availability_file", "state_file", "bandwidth_file", "latency_file"):
+        if element.attributes.get(name):
+            element.refuse(f"{name}: profiles of availability over time are not supported")
+
+
+_TRACES = ("speed_file", "availability_file", "state_file")
+
+
+def _read_host(zone: ZoneSpec, element: _Element) -> None:
+    element.allow("id", "speed", "pstate", "core", "coordinates", *_TRACES)
+    _no_traces(element)
+    speeds = _speeds(element)
+    host = HostSpec(
+        element.where, element.text("id"), speeds, _pstate(element, speeds), element.integer("core", "1", 1)
+    )
+    host.coordinates = _coordinates(element)
+    host.properties = _properties(element, only_properties=True)
+    zone.hosts.append(host)
+
+
+def _read_peer(zone: ZoneSpec, element: _Element) -> None:
+    element.allow("id", "speed", "pstate", "core", "coordinates", "bw_in", "bw_out", "lat", *_TRACES)
+    _no_traces(element)
+    if zone.routing != "Vivaldi":
+        element.refuse("a <peer> stands in a zone of routing Vivaldi", found=quoted(zone.routing))
+    speeds = _speeds(element)
+    host = HostSpec(
+        element.where, element.text("id"), speeds, _pstate(element, speeds), element.integer("core", "1", 1)
+    )
+    host.coordinates = _coordinates(element)
+    host.properties = _properties(element, only_properties=True)
+    host.bandwidth_in = element.number("bw_in", BANDWIDTH_UNITS)
+    host.bandwidth_out = element.number("bw_out", BANDWIDTH_UNITS)
+    zone.hosts.append(host)
+
+
+def _read_router(zone: ZoneSpec, element: _Element) -> None:
+    element.allow("id", "coordinates")
+    zone.routers.append(RouterSpec(element.where, element.text("id"), _coordinates(element)))
+
+
+def _link(element: _Element) -> LinkSpec:
+    bandwidth = element.number("bandwidth", BANDWIDTH_UNITS)
+    if bandwidth <= 0:
+        element.refuse("a bandwidth must be above zero")
+    return LinkSpec(element.where, element.text("id"), bandwidth, element.number("latency", TIME_UNITS, "0s"))
+
+
+def _read_link(zone: ZoneSpec, element: _Element) -> None:
+    element.allow("id", "bandwidth", "latency", "sharing_policy", "bandwidth_file", "latency_file", "state_file")
+    _no_traces(element)
+    _properties(element, only_properties=True)
+    link = _link(element)
+    policy = element.text("sharing_policy", "SHARED")
+    link.policy = (
+        "SPLITDUPLEX" if policy == "FULLDUPLEX" else element.choice("sharing_policy", "SHARED", SHARING_POLICIES)
+    )
+    zone.links.append(link)
+
+
+def _read_backbone(zone: ZoneSpec, element: _Element) -> None:
+    element.allow("id", "bandwidth", "latency")
+    if zone.routing != "Cluster":
+        element.refuse("a <backbone> stands in a zone of routing Cluster", found=quoted(zone.routing))
+    zone.backbone = _link(element)
+
+
+def _radical(element: _Element) -> list[tuple[int, int]]:
+    ranges: list[tuple[int, int]] = []
+    for part in element.text("radical").split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            element.refuse("radical", expected="numbers and ranges such as 0-15,20", found=quoted(part))
+        low, high = int(first), int(last if dash else first)
+        if high < low:
+            element.refuse("a range of a radical that runs backwards", found=quoted(part))
+        ranges.append((low, high))
+    if sum(high - low + 1 for low, high in ranges) > MOST_HOSTS:
+        element.refuse(f"more than {MOST_HOSTS} hosts", found=quoted(element.text("radical")))
+    return ranges
+
+
+_CLUSTER_ATTRIBUTES = (
+    "id", "prefix", "suffix", "radical", "speed", "core", "bw", "lat", "sharing_policy", "bb_bw", "bb_lat",
+    "bb_sharing_policy", "loopback_bw", "loopback_lat", "limiter_link", "router_id", "topology", "topo_parameters",
+)  # fmt: skip
+
+
+def _read_cluster(zone: ZoneSpec, element: _Element) -> None:
+    element.allow(*_CLUSTER_ATTRIBUTES)
+    if element.text("topology", "FLAT") != "FLAT":
+        element.refuse("topology of a cluster", expected="FLAT", found=quoted(element.text("topology")))
+    cluster = _hosts_of_cluster(element)
+    policy = element.text("sharing_policy", "SPLITDUPLEX")
+    cluster.policy = (
+        "SPLITDUPLEX" if policy == "FULLDUPLEX" else element.choice("sharing_policy", "SPLITDUPLEX", SHARING_POLICIES)
+    )
+    if "bb_bw" in element.attributes or "bb_lat" in element.attributes:
+        bandwidth = element.number("bb_bw", BANDWIDTH_UNITS)
+        latency = element.number("bb_lat", TIME_UNITS, "0s")
+        backbone_policy = element.choice("bb_sharing_policy", "SHARED", ("SHARED", "FATPIPE"))
+        cluster.backbone = LinkSpec(element.where, f"{cluster.name}_backbone", bandwidth, latency, backbone_policy)
+    if "loopback_bw" in element.attributes or "loopback_lat" in element.attributes:
+        cluster.loopback_bandwidth = element.number("loopback_bw", BANDWIDTH_UNITS)
+        cluster.loopback_latency = element.number("loopback_lat", TIME_UNITS, "0s")
+    if "limiter_link" in element.attributes:
+        cluster.limiter_bandwidth = element.number("limiter_link", BANDWIDTH_UNITS)
+    cluster.router = element.text("router_id", f"{cluster.prefix}{cluster.name}_router{cluster.suffix}")
+    cluster.properties = _properties(element, only_properties=True)
+    zone.clusters.append(cluster)
+
+
+def _read_cabinet(zone: ZoneSpec, element: _Element) -> None:
+    element.allow("id", "prefix", "suffix", "radical", "speed", "bw", "lat")
+    if zone.routing != "Cluster":
+        element.refuse("a <cabinet> stands in a zone of routing Cluster", found=quoted(zone.routing))
+    cluster = _hosts_of_cluster(element)
+    cluster.cabinet = True
+    zone.clusters.append(cluster)
+
+
+def _hosts_of_cluster(element: _Element) -> ClusterSpec:
+    bandwidth = element.number("bw", BANDWIDTH_UNITS)
+    if bandwidth <= 0:
+        element.refuse("a bandwidth must be above zero")
+    return ClusterSpec(
+        element.where,
+        element.text("id"),
+        element.text("prefix", ""),
+        element.text("suffix", ""),
+        _radical(element),
+        _speeds(element),
+        bandwidth,
+        element.number("lat", TIME_UNITS),
+        element.integer("core", "1", 1),
+    )
+
+
+def _read_route(zone: ZoneSpec, element: _Element) -> None:
+    between_zones = element.tag.lower().endswith(("zoneroute", "asroute"))
+    gateways = ("gw_src", "gw_dst") if between_zones else ()
+    element.allow("src", "dst", "symmetrical", *gateways)
+    route = RouteSpec(element.where, element.text("src"), element.text("dst"), [])
+    if between_zones:
+        route.source_gateway, route.target_gateway = element.text("gw_src"), element.text("gw_dst")
+    route.bypass = element.tag.startswith("bypass")
+    route.symmetrical = element.choice("symmetrical", "YES", ("YES", "NO", "yes", "no")).upper() == "YES"
+    for child in element.children:
+        if child.tag != "link_ctn":
+            child.unknown(element)
+        child.allow("id", "direction")
+        direction = child.choice("direction", "NONE", ("UP", "DOWN", "NONE"))
+        route.links.append(LinkUse(child.where, child.text("id"), "" if direction == "NONE" else direction))
+    zone.routes.append(route)
+
+
+def _read_host_link(zone: ZoneSpec, element: _Element) -> None:
+    element.allow("id", "up", "down")
+    if zone.routing != "Cluster":
+        element.refuse("a <host_link> stands in a zone of routing Cluster", found=quoted(zone.routing))
+    zone.host_links.append(HostLinkSpec(element.where, element.text("id"), element.text("up"), element.text("down")))
+
+
+def _nothing(zone: ZoneSpec, element: _Element) -> None:
+    """A <prop>: read already, with the zone itself."""
+
+
+_READERS: dict[str, Callable[[ZoneSpec, _Element], None]] = {
+    "prop": _nothing,
+    "zone": _read_zone,
+    "AS": _read_zone,
+    "host": _read_host,
+    "peer": _read_peer,
+    "router": _read_router,
+    "link": _read_link,
+    "backbone": _read_backbone,
+    "cluster": _read_cluster,
+    "cabinet": _read_cabinet,
+    "route": _read_route,
+    "zoneRoute": _read_route,
+    "ASroute": _read_route,
+    "bypassRoute": _read_route,
+    "bypassZoneRoute": _read_route,
+    "bypassASroute": _read_route,
+    "host_link": _read_host_link,
+}
