@@ -9,6 +9,8 @@ It understands the part of the schema language that batprotocol uses: tables, en
 strings and vectors, defaults (null too), `(required)`.
 """
 
+# ruff: noqa: E501 (lines of generated code are easier to read unbroken)
+
 from __future__ import annotations
 
 import dataclasses
@@ -18,7 +20,7 @@ import re
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent.parent / "src/pilothouse/protocols/batprotocol"
-HEADER = "# Generated from schema.fbs by tools/gen_batprotocol.py; do not edit.\n# ruff: noqa: E501\n"
+HEADER = "# Generated from schema.fbs by tools/gen_batprotocol.py; do not edit.\n# ruff: noqa\n"
 
 SCALARS = {  # schema type -> struct code, width, Python type
     "bool": ("?", 1, "bool"),
@@ -165,7 +167,7 @@ class Writer:
 
     # -- binary.py
 
-    def layout(self, name: str) -> tuple[list[tuple[int, str, Field | None, bool]], int, int, int]:
+    def layout(self, name: str) -> tuple[list[tuple[int, str, Field, bool]], int, int, int]:
         """Where we put fields: [(offset, code, field, is union's type)], size of the table, vtable size, table's place."""
         items: list[tuple[str, Field, bool]] = []
         for field in self.schema.tables[name]:
@@ -178,7 +180,7 @@ class Writer:
                 items.append(("b" if kind == "enum" else "I", field, False))
         width = {"B": 1, "?": 1, "b": 1, "I": 4, "Q": 8, "d": 8}
         fours = [item for item in items if width[item[0]] == 4]
-        placed: list[tuple[int, str, Field | None, bool]] = []
+        placed: list[tuple[int, str, Field, bool]] = []
         end = 4
         eights = [item for item in items if width[item[0]] == 8]
         if eights and fours:  # one of four bytes fills the hole behind the distance to the vtable
@@ -207,7 +209,7 @@ class Writer:
         placed, end, vtable, at = self.layout(name)
         total = (at + end + 7) & ~7
         body: list[str] = []
-        offset_of = {(field.slot if not is_type else field.slot - 1): offset for offset, _, field, is_type in placed if field}
+        offset_of = {(field.slot if not is_type else field.slot - 1): offset for offset, _, field, is_type in placed}
         optional: dict[int, str] = {}  # slot -> expression that is true if the field is present
         values: dict[tuple[str, bool], str] = {}
         parts: list[str] = []
@@ -250,7 +252,8 @@ class Writer:
             else:
                 body.append(f"if v{i} is None:")
                 nothing = f"{part}, o{i} = b'', 0".replace("'", '"')
-                body.append(f"    {'t%d = 0; ' % i if kind == 'union' else ''}{nothing}".replace("; ", "\n    "))
+                body += [f"    t{i} = 0"] if kind == "union" else []
+                body.append(f"    {nothing}")
                 body.append("else:")
                 body += ["    " + line for line in lines]
                 optional[field.slot] = f"o{i}"
@@ -283,7 +286,6 @@ class Writer:
         flush()
         position = 4
         for offset, code, field, is_type in placed:
-            assert field is not None
             if offset > position:
                 codes += f"{offset - position}x"
             codes += code
@@ -316,16 +318,21 @@ class Writer:
                 codes.append("I")
                 defaults.append("0")
         pack = f"({', '.join(defaults)}{',' if len(defaults) == 1 else ''})"
-        out = [f'_TABLE_{name} = Table("{name}", {codes!r}, {pack})\n\n'.replace("'", '"')]
+        out = [f'_TABLE_{name} = Table("{name}", {codes!r}, {pack})'.replace("'", '"')]
+        out.append(f"_shape_{name} = _TABLE_{name}.shapes.get\n\n")
         out.append(f"def _get_{name}(r: Reader, pos: int) -> {name}:")
-        if not fields:
-            out += [f"    _TABLE_{name}.read(r.data, pos)", f"    return {name}()"]
-            return out
         if name in self.loops:
             out.append("    r.descend()")
-        out.append(f"    v, d = _TABLE_{name}.read(r.data, pos)")
+        out += [
+            "    data = r.data",
+            "    at = pos - _I32(data, pos)[0]",
+            f"    read, pick, d = _shape_{name}(data[at : at + _U16(data, at)[0]]) or _TABLE_{name}.learn(data, at)",
+        ]
+        if not fields:
+            return [*out, "    read(data, pos)", f"    return {name}()"]
+        out.append("    v = read(data, pos) if pick is None else pick(read(data, pos))")
         found: dict[str, str] = {}
-        for i, field in enumerate(fields):
+        for field in fields:
             kind = self.schema.kind(field)
             value = f"v[{field.slot}]"
             place = f"pos + d[{field.slot}] + {value}"
@@ -385,6 +392,7 @@ class Writer:
             "from pilothouse.protocols.batprotocol.wire import (\n    Malformed,\n    Reader,\n    Table,\n    missing,\n"
             "    put_numbers,\n    put_parts,\n    put_text,\n    unknown_member,\n    unknown_value,\n)\n",
         ]
+        out.append('_I32 = struct.Struct("<i").unpack_from\n_U16 = struct.Struct("<H").unpack_from')
         for name in self.schema.enums:
             out.append(f"_VALUES_{name} = tuple({name})")
         out.append("\n")
@@ -412,7 +420,9 @@ class Writer:
             "def decode(data: bytes) -> Message:\n"
             "    if len(data) < 8:\n"
             '        raise Malformed(f"{len(data)} bytes are no message")\n'
-            "    return _get_Message(Reader(data), _ROOT.unpack_from(data)[0])\n"
+            "    try:\n        return _get_Message(Reader(data), _ROOT.unpack_from(data)[0])\n"
+            "    except struct.error:\n"
+            '        raise Malformed(f"a table lies outside of the buffer of {len(data)} bytes") from None\n'
         )
         return "\n".join(out)
 
@@ -490,7 +500,7 @@ class Writer:
             keys.append(field.name)
         listed = ", ".join(f'"{key}"' for key in keys)
         out = [
-            f"_KEYS_{name} = frozenset(({listed}{',' if len(keys) == 1 else ''}))\n\n",
+            f"_KEYS_{name} = frozenset(({listed}{',' if len(keys) == 1 else ''}))\n\n".replace(" = frozenset(())", ": frozenset[str] = frozenset()"),
             f"def _get_{name}(value: Any) -> {name}:",
             f'    {"f = " if fields else ""}fields_of(value, _KEYS_{name}, "{name}")',
         ]

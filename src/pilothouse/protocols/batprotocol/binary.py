@@ -4,7 +4,7 @@ Raises Malformed for what no schema-abiding writer writes; `codec` is the door t
 """
 
 # Generated from schema.fbs by tools/gen_batprotocol.py; do not edit.
-# ruff: noqa: E501
+# ruff: noqa
 
 from __future__ import annotations
 
@@ -132,6 +132,8 @@ from pilothouse.protocols.batprotocol.wire import (
     unknown_value,
 )
 
+_I32 = struct.Struct("<i").unpack_from
+_U16 = struct.Struct("<H").unpack_from
 _VALUES_HomogeneousParallelTaskGenerationStrategy = tuple(HomogeneousParallelTaskGenerationStrategy)
 _VALUES_TraceType = tuple(TraceType)
 _VALUES_FinalJobState = tuple(FinalJobState)
@@ -152,10 +154,14 @@ def _put_DelayProfile(m: DelayProfile) -> bytes:
 
 
 _TABLE_DelayProfile = Table("DelayProfile", ["d"], (0.0,))
+_shape_DelayProfile = _TABLE_DelayProfile.shapes.get
 
 
 def _get_DelayProfile(r: Reader, pos: int) -> DelayProfile:
-    v, d = _TABLE_DelayProfile.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_DelayProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_DelayProfile.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     return DelayProfile(v[0])
 
 
@@ -179,10 +185,14 @@ def _put_ParallelTaskProfile(m: ParallelTaskProfile) -> bytes:
 
 
 _TABLE_ParallelTaskProfile = Table("ParallelTaskProfile", ["I", "I"], (0, 0))
+_shape_ParallelTaskProfile = _TABLE_ParallelTaskProfile.shapes.get
 
 
 def _get_ParallelTaskProfile(r: Reader, pos: int) -> ParallelTaskProfile:
-    v, d = _TABLE_ParallelTaskProfile.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_ParallelTaskProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_ParallelTaskProfile.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     return ParallelTaskProfile(None if not v[0] else r.numbers(pos + d[0] + v[0], "d", 8), None if not v[1] else r.numbers(pos + d[1] + v[1], "d", 8))
 
 
@@ -197,10 +207,14 @@ def _put_SequentialCompositionProfile(m: SequentialCompositionProfile) -> bytes:
 
 
 _TABLE_SequentialCompositionProfile = Table("SequentialCompositionProfile", ["I", "I"], (1, 0))
+_shape_SequentialCompositionProfile = _TABLE_SequentialCompositionProfile.shapes.get
 
 
 def _get_SequentialCompositionProfile(r: Reader, pos: int) -> SequentialCompositionProfile:
-    v, d = _TABLE_SequentialCompositionProfile.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_SequentialCompositionProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_SequentialCompositionProfile.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[1]:
         raise missing("SequentialCompositionProfile", "profile_ids")
     return SequentialCompositionProfile(r.texts(pos + d[1] + v[1]), v[0])
@@ -217,10 +231,14 @@ def _put_ForkJoinCompositionProfile(m: ForkJoinCompositionProfile) -> bytes:
 
 
 _TABLE_ForkJoinCompositionProfile = Table("ForkJoinCompositionProfile", ["I"], (0,))
+_shape_ForkJoinCompositionProfile = _TABLE_ForkJoinCompositionProfile.shapes.get
 
 
 def _get_ForkJoinCompositionProfile(r: Reader, pos: int) -> ForkJoinCompositionProfile:
-    v, d = _TABLE_ForkJoinCompositionProfile.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_ForkJoinCompositionProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_ForkJoinCompositionProfile.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("ForkJoinCompositionProfile", "profile_ids")
     return ForkJoinCompositionProfile(r.texts(pos + d[0] + v[0]))
@@ -237,10 +255,14 @@ def _put_ParallelTaskMergeCompositionProfile(m: ParallelTaskMergeCompositionProf
 
 
 _TABLE_ParallelTaskMergeCompositionProfile = Table("ParallelTaskMergeCompositionProfile", ["I"], (0,))
+_shape_ParallelTaskMergeCompositionProfile = _TABLE_ParallelTaskMergeCompositionProfile.shapes.get
 
 
 def _get_ParallelTaskMergeCompositionProfile(r: Reader, pos: int) -> ParallelTaskMergeCompositionProfile:
-    v, d = _TABLE_ParallelTaskMergeCompositionProfile.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_ParallelTaskMergeCompositionProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_ParallelTaskMergeCompositionProfile.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("ParallelTaskMergeCompositionProfile", "profile_ids")
     return ParallelTaskMergeCompositionProfile(r.texts(pos + d[0] + v[0]))
@@ -254,10 +276,14 @@ def _put_ParallelTaskHomogeneousProfile(m: ParallelTaskHomogeneousProfile) -> by
 
 
 _TABLE_ParallelTaskHomogeneousProfile = Table("ParallelTaskHomogeneousProfile", ["d", "d", "b"], (0.0, 0.0, 0))
+_shape_ParallelTaskHomogeneousProfile = _TABLE_ParallelTaskHomogeneousProfile.shapes.get
 
 
 def _get_ParallelTaskHomogeneousProfile(r: Reader, pos: int) -> ParallelTaskHomogeneousProfile:
-    v, d = _TABLE_ParallelTaskHomogeneousProfile.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_ParallelTaskHomogeneousProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_ParallelTaskHomogeneousProfile.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not 0 <= v[2] < 2:
         raise unknown_value("HomogeneousParallelTaskGenerationStrategy", v[2])
     return ParallelTaskHomogeneousProfile(v[0], v[1], _VALUES_HomogeneousParallelTaskGenerationStrategy[v[2]])
@@ -274,10 +300,14 @@ def _put_ParallelTaskOnStorageHomogeneousProfile(m: ParallelTaskOnStorageHomogen
 
 
 _TABLE_ParallelTaskOnStorageHomogeneousProfile = Table("ParallelTaskOnStorageHomogeneousProfile", ["I", "d", "d", "b"], (0, 0.0, 0.0, 0))
+_shape_ParallelTaskOnStorageHomogeneousProfile = _TABLE_ParallelTaskOnStorageHomogeneousProfile.shapes.get
 
 
 def _get_ParallelTaskOnStorageHomogeneousProfile(r: Reader, pos: int) -> ParallelTaskOnStorageHomogeneousProfile:
-    v, d = _TABLE_ParallelTaskOnStorageHomogeneousProfile.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_ParallelTaskOnStorageHomogeneousProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_ParallelTaskOnStorageHomogeneousProfile.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("ParallelTaskOnStorageHomogeneousProfile", "storage_name")
     if not 0 <= v[3] < 2:
@@ -299,10 +329,14 @@ def _put_ParallelTaskDataStagingBetweenStoragesProfile(m: ParallelTaskDataStagin
 
 
 _TABLE_ParallelTaskDataStagingBetweenStoragesProfile = Table("ParallelTaskDataStagingBetweenStoragesProfile", ["d", "I", "I"], (0.0, 0, 0))
+_shape_ParallelTaskDataStagingBetweenStoragesProfile = _TABLE_ParallelTaskDataStagingBetweenStoragesProfile.shapes.get
 
 
 def _get_ParallelTaskDataStagingBetweenStoragesProfile(r: Reader, pos: int) -> ParallelTaskDataStagingBetweenStoragesProfile:
-    v, d = _TABLE_ParallelTaskDataStagingBetweenStoragesProfile.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_ParallelTaskDataStagingBetweenStoragesProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_ParallelTaskDataStagingBetweenStoragesProfile.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[1]:
         raise missing("ParallelTaskDataStagingBetweenStoragesProfile", "emitter_storage_name")
     if not v[2]:
@@ -321,10 +355,14 @@ def _put_TraceReplayProfile(m: TraceReplayProfile) -> bytes:
 
 
 _TABLE_TraceReplayProfile = Table("TraceReplayProfile", ["b", "I"], (0, 0))
+_shape_TraceReplayProfile = _TABLE_TraceReplayProfile.shapes.get
 
 
 def _get_TraceReplayProfile(r: Reader, pos: int) -> TraceReplayProfile:
-    v, d = _TABLE_TraceReplayProfile.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_TraceReplayProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_TraceReplayProfile.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not 0 <= v[0] < 2:
         raise unknown_value("TraceType", v[0])
     if not v[1]:
@@ -353,10 +391,14 @@ def _put_Job(m: Job) -> bytes:
 
 
 _TABLE_Job = Table("Job", ["I", "d", "I", "?", "I"], (0, None, 0, True, 0))
+_shape_Job = _TABLE_Job.shapes.get
 
 
 def _get_Job(r: Reader, pos: int) -> Job:
-    v, d = _TABLE_Job.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_Job(data[at : at + _U16(data, at)[0]]) or _TABLE_Job.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     return Job(v[0], v[1], None if not v[2] else r.text(pos + d[2] + v[2]), v[3], None if not v[4] else r.text(pos + d[4] + v[4]))
 
 
@@ -380,10 +422,14 @@ def _put_JobSubmittedEvent(m: JobSubmittedEvent) -> bytes:
 
 
 _TABLE_JobSubmittedEvent = Table("JobSubmittedEvent", ["I", "I", "d", "I"], (0, 0, 0.0, 0))
+_shape_JobSubmittedEvent = _TABLE_JobSubmittedEvent.shapes.get
 
 
 def _get_JobSubmittedEvent(r: Reader, pos: int) -> JobSubmittedEvent:
-    v, d = _TABLE_JobSubmittedEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_JobSubmittedEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_JobSubmittedEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("JobSubmittedEvent", "job_id")
     if not v[1]:
@@ -402,10 +448,14 @@ def _put_JobCompletedEvent(m: JobCompletedEvent) -> bytes:
 
 
 _TABLE_JobCompletedEvent = Table("JobCompletedEvent", ["I", "b", "I"], (0, 0, 0))
+_shape_JobCompletedEvent = _TABLE_JobCompletedEvent.shapes.get
 
 
 def _get_JobCompletedEvent(r: Reader, pos: int) -> JobCompletedEvent:
-    v, d = _TABLE_JobCompletedEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_JobCompletedEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_JobCompletedEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("JobCompletedEvent", "job_id")
     if not 0 <= v[1] < 5:
@@ -424,10 +474,14 @@ def _put_RejectJobEvent(m: RejectJobEvent) -> bytes:
 
 
 _TABLE_RejectJobEvent = Table("RejectJobEvent", ["I"], (0,))
+_shape_RejectJobEvent = _TABLE_RejectJobEvent.shapes.get
 
 
 def _get_RejectJobEvent(r: Reader, pos: int) -> RejectJobEvent:
-    v, d = _TABLE_RejectJobEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_RejectJobEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_RejectJobEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("RejectJobEvent", "job_id")
     return RejectJobEvent(r.text(pos + d[0] + v[0]))
@@ -441,10 +495,14 @@ def _put_PredefinedExecutorPlacementStrategyWrapper(m: PredefinedExecutorPlaceme
 
 
 _TABLE_PredefinedExecutorPlacementStrategyWrapper = Table("PredefinedExecutorPlacementStrategyWrapper", ["b"], (0,))
+_shape_PredefinedExecutorPlacementStrategyWrapper = _TABLE_PredefinedExecutorPlacementStrategyWrapper.shapes.get
 
 
 def _get_PredefinedExecutorPlacementStrategyWrapper(r: Reader, pos: int) -> PredefinedExecutorPlacementStrategyWrapper:
-    v, d = _TABLE_PredefinedExecutorPlacementStrategyWrapper.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_PredefinedExecutorPlacementStrategyWrapper(data[at : at + _U16(data, at)[0]]) or _TABLE_PredefinedExecutorPlacementStrategyWrapper.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not 0 <= v[0] < 2:
         raise unknown_value("PredefinedExecutorPlacementStrategy", v[0])
     return PredefinedExecutorPlacementStrategyWrapper(_VALUES_PredefinedExecutorPlacementStrategy[v[0]])
@@ -464,10 +522,14 @@ def _put_CustomExecutorToHostMapping(m: CustomExecutorToHostMapping) -> bytes:
 
 
 _TABLE_CustomExecutorToHostMapping = Table("CustomExecutorToHostMapping", ["I"], (0,))
+_shape_CustomExecutorToHostMapping = _TABLE_CustomExecutorToHostMapping.shapes.get
 
 
 def _get_CustomExecutorToHostMapping(r: Reader, pos: int) -> CustomExecutorToHostMapping:
-    v, d = _TABLE_CustomExecutorToHostMapping.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_CustomExecutorToHostMapping(data[at : at + _U16(data, at)[0]]) or _TABLE_CustomExecutorToHostMapping.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     return CustomExecutorToHostMapping(None if not v[0] else r.numbers(pos + d[0] + v[0], "I", 4))
 
 
@@ -482,10 +544,14 @@ def _put_StorageHost(m: StorageHost) -> bytes:
 
 
 _TABLE_StorageHost = Table("StorageHost", ["I", "I"], (0, 0))
+_shape_StorageHost = _TABLE_StorageHost.shapes.get
 
 
 def _get_StorageHost(r: Reader, pos: int) -> StorageHost:
-    v, d = _TABLE_StorageHost.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_StorageHost(data[at : at + _U16(data, at)[0]]) or _TABLE_StorageHost.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("StorageHost", "storage_name")
     return StorageHost(r.text(pos + d[0] + v[0]), v[1])
@@ -506,10 +572,14 @@ def _put_AllocationPlacement(m: AllocationPlacement) -> bytes:
 
 
 _TABLE_AllocationPlacement = Table("AllocationPlacement", ["I", "B", "I"], (0, 0, 0))
+_shape_AllocationPlacement = _TABLE_AllocationPlacement.shapes.get
 
 
 def _get_AllocationPlacement(r: Reader, pos: int) -> AllocationPlacement:
-    v, d = _TABLE_AllocationPlacement.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_AllocationPlacement(data[at : at + _U16(data, at)[0]]) or _TABLE_AllocationPlacement.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("AllocationPlacement", "host_allocation")
     if not v[1] or not v[2]:
@@ -535,10 +605,14 @@ def _put_ProfileAllocationPlacement(m: ProfileAllocationPlacement) -> bytes:
 
 
 _TABLE_ProfileAllocationPlacement = Table("ProfileAllocationPlacement", ["I", "I", "B", "I"], (0, 0, 0, 0))
+_shape_ProfileAllocationPlacement = _TABLE_ProfileAllocationPlacement.shapes.get
 
 
 def _get_ProfileAllocationPlacement(r: Reader, pos: int) -> ProfileAllocationPlacement:
-    v, d = _TABLE_ProfileAllocationPlacement.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_ProfileAllocationPlacement(data[at : at + _U16(data, at)[0]]) or _TABLE_ProfileAllocationPlacement.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("ProfileAllocationPlacement", "profile_id")
     if not v[1]:
@@ -574,10 +648,14 @@ def _put_ExecuteJobEvent(m: ExecuteJobEvent) -> bytes:
 
 
 _TABLE_ExecuteJobEvent = Table("ExecuteJobEvent", ["I", "I", "I", "I"], (0, 0, 0, 0))
+_shape_ExecuteJobEvent = _TABLE_ExecuteJobEvent.shapes.get
 
 
 def _get_ExecuteJobEvent(r: Reader, pos: int) -> ExecuteJobEvent:
-    v, d = _TABLE_ExecuteJobEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_ExecuteJobEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_ExecuteJobEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("ExecuteJobEvent", "job_id")
     if not v[1]:
@@ -596,10 +674,14 @@ def _put_KillJobsEvent(m: KillJobsEvent) -> bytes:
 
 
 _TABLE_KillJobsEvent = Table("KillJobsEvent", ["I"], (0,))
+_shape_KillJobsEvent = _TABLE_KillJobsEvent.shapes.get
 
 
 def _get_KillJobsEvent(r: Reader, pos: int) -> KillJobsEvent:
-    v, d = _TABLE_KillJobsEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_KillJobsEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_KillJobsEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("KillJobsEvent", "job_ids")
     return KillJobsEvent(r.texts(pos + d[0] + v[0]))
@@ -616,10 +698,14 @@ def _put_KillProgressAtomicProfile(m: KillProgressAtomicProfile) -> bytes:
 
 
 _TABLE_KillProgressAtomicProfile = Table("KillProgressAtomicProfile", ["I", "d"], (0, 0.0))
+_shape_KillProgressAtomicProfile = _TABLE_KillProgressAtomicProfile.shapes.get
 
 
 def _get_KillProgressAtomicProfile(r: Reader, pos: int) -> KillProgressAtomicProfile:
-    v, d = _TABLE_KillProgressAtomicProfile.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_KillProgressAtomicProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_KillProgressAtomicProfile.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("KillProgressAtomicProfile", "profile_id")
     return KillProgressAtomicProfile(r.text(pos + d[0] + v[0]), v[1])
@@ -639,11 +725,15 @@ def _put_KillProgressSequentialProfile(m: KillProgressSequentialProfile) -> byte
 
 
 _TABLE_KillProgressSequentialProfile = Table("KillProgressSequentialProfile", ["I", "I", "I", "I"], (0, 0, 0, 0))
+_shape_KillProgressSequentialProfile = _TABLE_KillProgressSequentialProfile.shapes.get
 
 
 def _get_KillProgressSequentialProfile(r: Reader, pos: int) -> KillProgressSequentialProfile:
     r.descend()
-    v, d = _TABLE_KillProgressSequentialProfile.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_KillProgressSequentialProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_KillProgressSequentialProfile.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("KillProgressSequentialProfile", "profile_id")
     if not v[3]:
@@ -667,11 +757,15 @@ def _put_KillProgressForkJoinProfile(m: KillProgressForkJoinProfile) -> bytes:
 
 
 _TABLE_KillProgressForkJoinProfile = Table("KillProgressForkJoinProfile", ["I", "I"], (0, 0))
+_shape_KillProgressForkJoinProfile = _TABLE_KillProgressForkJoinProfile.shapes.get
 
 
 def _get_KillProgressForkJoinProfile(r: Reader, pos: int) -> KillProgressForkJoinProfile:
     r.descend()
-    v, d = _TABLE_KillProgressForkJoinProfile.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_KillProgressForkJoinProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_KillProgressForkJoinProfile.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("KillProgressForkJoinProfile", "profile_id")
     if not v[1]:
@@ -693,11 +787,15 @@ def _put_KillProgressWrapper(m: KillProgressWrapper) -> bytes:
 
 
 _TABLE_KillProgressWrapper = Table("KillProgressWrapper", ["B", "I"], (0, 0))
+_shape_KillProgressWrapper = _TABLE_KillProgressWrapper.shapes.get
 
 
 def _get_KillProgressWrapper(r: Reader, pos: int) -> KillProgressWrapper:
     r.descend()
-    v, d = _TABLE_KillProgressWrapper.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_KillProgressWrapper(data[at : at + _U16(data, at)[0]]) or _TABLE_KillProgressWrapper.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0] or not v[1]:
         raise missing("KillProgressWrapper", "kill_progress")
     made = KillProgressWrapper(_member_KillProgress(r, v[0], pos + d[1] + v[1]))
@@ -719,10 +817,14 @@ def _put_JobAndProgress(m: JobAndProgress) -> bytes:
 
 
 _TABLE_JobAndProgress = Table("JobAndProgress", ["I", "I"], (0, 0))
+_shape_JobAndProgress = _TABLE_JobAndProgress.shapes.get
 
 
 def _get_JobAndProgress(r: Reader, pos: int) -> JobAndProgress:
-    v, d = _TABLE_JobAndProgress.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_JobAndProgress(data[at : at + _U16(data, at)[0]]) or _TABLE_JobAndProgress.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("JobAndProgress", "job_id")
     if not v[1]:
@@ -750,10 +852,14 @@ def _put_JobsKilledEvent(m: JobsKilledEvent) -> bytes:
 
 
 _TABLE_JobsKilledEvent = Table("JobsKilledEvent", ["I", "I", "I"], (0, 0, 0))
+_shape_JobsKilledEvent = _TABLE_JobsKilledEvent.shapes.get
 
 
 def _get_JobsKilledEvent(r: Reader, pos: int) -> JobsKilledEvent:
-    v, d = _TABLE_JobsKilledEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_JobsKilledEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_JobsKilledEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("JobsKilledEvent", "job_ids")
     if not v[1]:
@@ -782,10 +888,14 @@ def _put_ProfileAndId(m: ProfileAndId) -> bytes:
 
 
 _TABLE_ProfileAndId = Table("ProfileAndId", ["I", "B", "I", "I"], (0, 0, 0, 0))
+_shape_ProfileAndId = _TABLE_ProfileAndId.shapes.get
 
 
 def _get_ProfileAndId(r: Reader, pos: int) -> ProfileAndId:
-    v, d = _TABLE_ProfileAndId.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_ProfileAndId(data[at : at + _U16(data, at)[0]]) or _TABLE_ProfileAndId.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("ProfileAndId", "id")
     if not v[1] or not v[2]:
@@ -807,10 +917,14 @@ def _put_RegisterProfileEvent(m: RegisterProfileEvent) -> bytes:
 
 
 _TABLE_RegisterProfileEvent = Table("RegisterProfileEvent", ["I"], (0,))
+_shape_RegisterProfileEvent = _TABLE_RegisterProfileEvent.shapes.get
 
 
 def _get_RegisterProfileEvent(r: Reader, pos: int) -> RegisterProfileEvent:
-    v, d = _TABLE_RegisterProfileEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_RegisterProfileEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_RegisterProfileEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     return RegisterProfileEvent(None if not v[0] else _get_ProfileAndId(r, pos + d[0] + v[0]))
 
 
@@ -828,10 +942,14 @@ def _put_RegisterJobEvent(m: RegisterJobEvent) -> bytes:
 
 
 _TABLE_RegisterJobEvent = Table("RegisterJobEvent", ["I", "I"], (0, 0))
+_shape_RegisterJobEvent = _TABLE_RegisterJobEvent.shapes.get
 
 
 def _get_RegisterJobEvent(r: Reader, pos: int) -> RegisterJobEvent:
-    v, d = _TABLE_RegisterJobEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_RegisterJobEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_RegisterJobEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("RegisterJobEvent", "job_id")
     if not v[1]:
@@ -853,10 +971,14 @@ def _put_HostResources(m: HostResources) -> bytes:
 
 
 _TABLE_HostResources = Table("HostResources", ["I"], (0,))
+_shape_HostResources = _TABLE_HostResources.shapes.get
 
 
 def _get_HostResources(r: Reader, pos: int) -> HostResources:
-    v, d = _TABLE_HostResources.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_HostResources(data[at : at + _U16(data, at)[0]]) or _TABLE_HostResources.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     return HostResources(None if not v[0] else r.text(pos + d[0] + v[0]))
 
 
@@ -874,10 +996,14 @@ def _put_LinkResources(m: LinkResources) -> bytes:
 
 
 _TABLE_LinkResources = Table("LinkResources", ["I"], (0,))
+_shape_LinkResources = _TABLE_LinkResources.shapes.get
 
 
 def _get_LinkResources(r: Reader, pos: int) -> LinkResources:
-    v, d = _TABLE_LinkResources.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_LinkResources(data[at : at + _U16(data, at)[0]]) or _TABLE_LinkResources.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     return LinkResources(None if not v[0] else r.texts(pos + d[0] + v[0]))
 
 
@@ -889,10 +1015,14 @@ def _put_NoProbeDataAccumulation(m: NoProbeDataAccumulation) -> bytes:
 
 
 _TABLE_NoProbeDataAccumulation = Table("NoProbeDataAccumulation", [], ())
+_shape_NoProbeDataAccumulation = _TABLE_NoProbeDataAccumulation.shapes.get
 
 
 def _get_NoProbeDataAccumulation(r: Reader, pos: int) -> NoProbeDataAccumulation:
-    _TABLE_NoProbeDataAccumulation.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_NoProbeDataAccumulation(data[at : at + _U16(data, at)[0]]) or _TABLE_NoProbeDataAccumulation.learn(data, at)
+    read(data, pos)
     return NoProbeDataAccumulation()
 
 
@@ -904,10 +1034,14 @@ def _put_NoReset(m: NoReset) -> bytes:
 
 
 _TABLE_NoReset = Table("NoReset", [], ())
+_shape_NoReset = _TABLE_NoReset.shapes.get
 
 
 def _get_NoReset(r: Reader, pos: int) -> NoReset:
-    _TABLE_NoReset.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_NoReset(data[at : at + _U16(data, at)[0]]) or _TABLE_NoReset.learn(data, at)
+    read(data, pos)
     return NoReset()
 
 
@@ -919,10 +1053,14 @@ def _put_ProbeAccumulationReset(m: ProbeAccumulationReset) -> bytes:
 
 
 _TABLE_ProbeAccumulationReset = Table("ProbeAccumulationReset", ["d"], (0.0,))
+_shape_ProbeAccumulationReset = _TABLE_ProbeAccumulationReset.shapes.get
 
 
 def _get_ProbeAccumulationReset(r: Reader, pos: int) -> ProbeAccumulationReset:
-    v, d = _TABLE_ProbeAccumulationReset.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_ProbeAccumulationReset(data[at : at + _U16(data, at)[0]]) or _TABLE_ProbeAccumulationReset.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     return ProbeAccumulationReset(v[0])
 
 
@@ -942,10 +1080,14 @@ def _put_ProbeDataAccumulation(m: ProbeDataAccumulation) -> bytes:
 
 
 _TABLE_ProbeDataAccumulation = Table("ProbeDataAccumulation", ["B", "I", "b", "?"], (0, 0, 0, False))
+_shape_ProbeDataAccumulation = _TABLE_ProbeDataAccumulation.shapes.get
 
 
 def _get_ProbeDataAccumulation(r: Reader, pos: int) -> ProbeDataAccumulation:
-    v, d = _TABLE_ProbeDataAccumulation.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_ProbeDataAccumulation(data[at : at + _U16(data, at)[0]]) or _TABLE_ProbeDataAccumulation.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if v[0] and not v[1]:
         raise missing("ProbeDataAccumulation", "reset_mode")
     if not 0 <= v[2] < 3:
@@ -961,10 +1103,14 @@ def _put_NoTemporalAggregation(m: NoTemporalAggregation) -> bytes:
 
 
 _TABLE_NoTemporalAggregation = Table("NoTemporalAggregation", [], ())
+_shape_NoTemporalAggregation = _TABLE_NoTemporalAggregation.shapes.get
 
 
 def _get_NoTemporalAggregation(r: Reader, pos: int) -> NoTemporalAggregation:
-    _TABLE_NoTemporalAggregation.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_NoTemporalAggregation(data[at : at + _U16(data, at)[0]]) or _TABLE_NoTemporalAggregation.learn(data, at)
+    read(data, pos)
     return NoTemporalAggregation()
 
 
@@ -976,10 +1122,14 @@ def _put_ExponentialMovingAverage(m: ExponentialMovingAverage) -> bytes:
 
 
 _TABLE_ExponentialMovingAverage = Table("ExponentialMovingAverage", [], ())
+_shape_ExponentialMovingAverage = _TABLE_ExponentialMovingAverage.shapes.get
 
 
 def _get_ExponentialMovingAverage(r: Reader, pos: int) -> ExponentialMovingAverage:
-    _TABLE_ExponentialMovingAverage.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_ExponentialMovingAverage(data[at : at + _U16(data, at)[0]]) or _TABLE_ExponentialMovingAverage.learn(data, at)
+    read(data, pos)
     return ExponentialMovingAverage()
 
 
@@ -991,10 +1141,14 @@ def _put_SlidingWindowOperation(m: SlidingWindowOperation) -> bytes:
 
 
 _TABLE_SlidingWindowOperation = Table("SlidingWindowOperation", [], ())
+_shape_SlidingWindowOperation = _TABLE_SlidingWindowOperation.shapes.get
 
 
 def _get_SlidingWindowOperation(r: Reader, pos: int) -> SlidingWindowOperation:
-    _TABLE_SlidingWindowOperation.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_SlidingWindowOperation(data[at : at + _U16(data, at)[0]]) or _TABLE_SlidingWindowOperation.learn(data, at)
+    read(data, pos)
     return SlidingWindowOperation()
 
 
@@ -1006,10 +1160,14 @@ def _put_NoResourcesAggregation(m: NoResourcesAggregation) -> bytes:
 
 
 _TABLE_NoResourcesAggregation = Table("NoResourcesAggregation", [], ())
+_shape_NoResourcesAggregation = _TABLE_NoResourcesAggregation.shapes.get
 
 
 def _get_NoResourcesAggregation(r: Reader, pos: int) -> NoResourcesAggregation:
-    _TABLE_NoResourcesAggregation.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_NoResourcesAggregation(data[at : at + _U16(data, at)[0]]) or _TABLE_NoResourcesAggregation.learn(data, at)
+    read(data, pos)
     return NoResourcesAggregation()
 
 
@@ -1021,10 +1179,14 @@ def _put_Sum(m: Sum) -> bytes:
 
 
 _TABLE_Sum = Table("Sum", [], ())
+_shape_Sum = _TABLE_Sum.shapes.get
 
 
 def _get_Sum(r: Reader, pos: int) -> Sum:
-    _TABLE_Sum.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_Sum(data[at : at + _U16(data, at)[0]]) or _TABLE_Sum.learn(data, at)
+    read(data, pos)
     return Sum()
 
 
@@ -1036,10 +1198,14 @@ def _put_ArithmeticMean(m: ArithmeticMean) -> bytes:
 
 
 _TABLE_ArithmeticMean = Table("ArithmeticMean", [], ())
+_shape_ArithmeticMean = _TABLE_ArithmeticMean.shapes.get
 
 
 def _get_ArithmeticMean(r: Reader, pos: int) -> ArithmeticMean:
-    _TABLE_ArithmeticMean.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_ArithmeticMean(data[at : at + _U16(data, at)[0]]) or _TABLE_ArithmeticMean.learn(data, at)
+    read(data, pos)
     return ArithmeticMean()
 
 
@@ -1051,10 +1217,14 @@ def _put_QuantileFunction(m: QuantileFunction) -> bytes:
 
 
 _TABLE_QuantileFunction = Table("QuantileFunction", ["d"], (0.0,))
+_shape_QuantileFunction = _TABLE_QuantileFunction.shapes.get
 
 
 def _get_QuantileFunction(r: Reader, pos: int) -> QuantileFunction:
-    v, d = _TABLE_QuantileFunction.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_QuantileFunction(data[at : at + _U16(data, at)[0]]) or _TABLE_QuantileFunction.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     return QuantileFunction(v[0])
 
 
@@ -1066,10 +1236,14 @@ def _put_NoFiltering(m: NoFiltering) -> bytes:
 
 
 _TABLE_NoFiltering = Table("NoFiltering", [], ())
+_shape_NoFiltering = _TABLE_NoFiltering.shapes.get
 
 
 def _get_NoFiltering(r: Reader, pos: int) -> NoFiltering:
-    _TABLE_NoFiltering.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_NoFiltering(data[at : at + _U16(data, at)[0]]) or _TABLE_NoFiltering.learn(data, at)
+    read(data, pos)
     return NoFiltering()
 
 
@@ -1081,10 +1255,14 @@ def _put_ThresholdFilteringFunction(m: ThresholdFilteringFunction) -> bytes:
 
 
 _TABLE_ThresholdFilteringFunction = Table("ThresholdFilteringFunction", ["d", "b"], (0.0, 0))
+_shape_ThresholdFilteringFunction = _TABLE_ThresholdFilteringFunction.shapes.get
 
 
 def _get_ThresholdFilteringFunction(r: Reader, pos: int) -> ThresholdFilteringFunction:
-    v, d = _TABLE_ThresholdFilteringFunction.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_ThresholdFilteringFunction(data[at : at + _U16(data, at)[0]]) or _TABLE_ThresholdFilteringFunction.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not 0 <= v[1] < 4:
         raise unknown_value("BooleanComparisonOperator", v[1])
     return ThresholdFilteringFunction(v[0], _VALUES_BooleanComparisonOperator[v[1]])
@@ -1152,10 +1330,14 @@ def _put_CreateProbeEvent(m: CreateProbeEvent) -> bytes:
 
 
 _TABLE_CreateProbeEvent = Table("CreateProbeEvent", ["I", "b", "B", "I", "B", "I", "B", "I", "B", "I", "B", "I", "B", "I"], (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+_shape_CreateProbeEvent = _TABLE_CreateProbeEvent.shapes.get
 
 
 def _get_CreateProbeEvent(r: Reader, pos: int) -> CreateProbeEvent:
-    v, d = _TABLE_CreateProbeEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_CreateProbeEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_CreateProbeEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not 0 <= v[1] < 5:
         raise unknown_value("Metrics", v[1])
     if v[2] and not v[3]:
@@ -1187,10 +1369,14 @@ def _put_StopProbeEvent(m: StopProbeEvent) -> bytes:
 
 
 _TABLE_StopProbeEvent = Table("StopProbeEvent", ["I"], (0,))
+_shape_StopProbeEvent = _TABLE_StopProbeEvent.shapes.get
 
 
 def _get_StopProbeEvent(r: Reader, pos: int) -> StopProbeEvent:
-    v, d = _TABLE_StopProbeEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_StopProbeEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_StopProbeEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     return StopProbeEvent(None if not v[0] else r.text(pos + d[0] + v[0]))
 
 
@@ -1208,10 +1394,14 @@ def _put_ResetProbeEvent(m: ResetProbeEvent) -> bytes:
 
 
 _TABLE_ResetProbeEvent = Table("ResetProbeEvent", ["I", "d"], (0, 0.0))
+_shape_ResetProbeEvent = _TABLE_ResetProbeEvent.shapes.get
 
 
 def _get_ResetProbeEvent(r: Reader, pos: int) -> ResetProbeEvent:
-    v, d = _TABLE_ResetProbeEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_ResetProbeEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_ResetProbeEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     return ResetProbeEvent(None if not v[0] else r.text(pos + d[0] + v[0]), v[1])
 
 
@@ -1229,10 +1419,14 @@ def _put_TriggerProbeEvent(m: TriggerProbeEvent) -> bytes:
 
 
 _TABLE_TriggerProbeEvent = Table("TriggerProbeEvent", ["I", "?"], (0, True))
+_shape_TriggerProbeEvent = _TABLE_TriggerProbeEvent.shapes.get
 
 
 def _get_TriggerProbeEvent(r: Reader, pos: int) -> TriggerProbeEvent:
-    v, d = _TABLE_TriggerProbeEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_TriggerProbeEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_TriggerProbeEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     return TriggerProbeEvent(None if not v[0] else r.text(pos + d[0] + v[0]), v[1])
 
 
@@ -1244,10 +1438,14 @@ def _put_AggregatedProbeData(m: AggregatedProbeData) -> bytes:
 
 
 _TABLE_AggregatedProbeData = Table("AggregatedProbeData", ["d"], (0.0,))
+_shape_AggregatedProbeData = _TABLE_AggregatedProbeData.shapes.get
 
 
 def _get_AggregatedProbeData(r: Reader, pos: int) -> AggregatedProbeData:
-    v, d = _TABLE_AggregatedProbeData.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_AggregatedProbeData(data[at : at + _U16(data, at)[0]]) or _TABLE_AggregatedProbeData.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     return AggregatedProbeData(v[0])
 
 
@@ -1265,10 +1463,14 @@ def _put_VectorialProbeData(m: VectorialProbeData) -> bytes:
 
 
 _TABLE_VectorialProbeData = Table("VectorialProbeData", ["I"], (0,))
+_shape_VectorialProbeData = _TABLE_VectorialProbeData.shapes.get
 
 
 def _get_VectorialProbeData(r: Reader, pos: int) -> VectorialProbeData:
-    v, d = _TABLE_VectorialProbeData.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_VectorialProbeData(data[at : at + _U16(data, at)[0]]) or _TABLE_VectorialProbeData.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     return VectorialProbeData(None if not v[0] else r.numbers(pos + d[0] + v[0], "d", 8))
 
 
@@ -1302,10 +1504,14 @@ def _put_ProbeDataEmittedEvent(m: ProbeDataEmittedEvent) -> bytes:
 
 
 _TABLE_ProbeDataEmittedEvent = Table("ProbeDataEmittedEvent", ["I", "B", "I", "b", "B", "I", "?", "I", "I"], (0, 0, 0, 0, 0, 0, False, 0, 0))
+_shape_ProbeDataEmittedEvent = _TABLE_ProbeDataEmittedEvent.shapes.get
 
 
 def _get_ProbeDataEmittedEvent(r: Reader, pos: int) -> ProbeDataEmittedEvent:
-    v, d = _TABLE_ProbeDataEmittedEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_ProbeDataEmittedEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_ProbeDataEmittedEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if v[1] and not v[2]:
         raise missing("ProbeDataEmittedEvent", "resources")
     if not 0 <= v[3] < 5:
@@ -1323,10 +1529,14 @@ def _put_OneShot(m: OneShot) -> bytes:
 
 
 _TABLE_OneShot = Table("OneShot", ["Q", "b"], (0, 0))
+_shape_OneShot = _TABLE_OneShot.shapes.get
 
 
 def _get_OneShot(r: Reader, pos: int) -> OneShot:
-    v, d = _TABLE_OneShot.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_OneShot(data[at : at + _U16(data, at)[0]]) or _TABLE_OneShot.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not 0 <= v[1] < 2:
         raise unknown_value("TimeUnit", v[1])
     return OneShot(v[0], _VALUES_TimeUnit[v[1]])
@@ -1340,10 +1550,14 @@ def _put_Infinite(m: Infinite) -> bytes:
 
 
 _TABLE_Infinite = Table("Infinite", [], ())
+_shape_Infinite = _TABLE_Infinite.shapes.get
 
 
 def _get_Infinite(r: Reader, pos: int) -> Infinite:
-    _TABLE_Infinite.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_Infinite(data[at : at + _U16(data, at)[0]]) or _TABLE_Infinite.learn(data, at)
+    read(data, pos)
     return Infinite()
 
 
@@ -1355,10 +1569,14 @@ def _put_FinitePeriodNumber(m: FinitePeriodNumber) -> bytes:
 
 
 _TABLE_FinitePeriodNumber = Table("FinitePeriodNumber", ["I"], (0,))
+_shape_FinitePeriodNumber = _TABLE_FinitePeriodNumber.shapes.get
 
 
 def _get_FinitePeriodNumber(r: Reader, pos: int) -> FinitePeriodNumber:
-    v, d = _TABLE_FinitePeriodNumber.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_FinitePeriodNumber(data[at : at + _U16(data, at)[0]]) or _TABLE_FinitePeriodNumber.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     return FinitePeriodNumber(v[0])
 
 
@@ -1378,10 +1596,14 @@ def _put_Periodic(m: Periodic) -> bytes:
 
 
 _TABLE_Periodic = Table("Periodic", ["Q", "Q", "b", "B", "I"], (0, 0, 0, 0, 0))
+_shape_Periodic = _TABLE_Periodic.shapes.get
 
 
 def _get_Periodic(r: Reader, pos: int) -> Periodic:
-    v, d = _TABLE_Periodic.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_Periodic(data[at : at + _U16(data, at)[0]]) or _TABLE_Periodic.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not 0 <= v[2] < 2:
         raise unknown_value("TimeUnit", v[2])
     if v[3] and not v[4]:
@@ -1405,10 +1627,14 @@ def _put_TemporalTriggerWrapper(m: TemporalTriggerWrapper) -> bytes:
 
 
 _TABLE_TemporalTriggerWrapper = Table("TemporalTriggerWrapper", ["B", "I"], (0, 0))
+_shape_TemporalTriggerWrapper = _TABLE_TemporalTriggerWrapper.shapes.get
 
 
 def _get_TemporalTriggerWrapper(r: Reader, pos: int) -> TemporalTriggerWrapper:
-    v, d = _TABLE_TemporalTriggerWrapper.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_TemporalTriggerWrapper(data[at : at + _U16(data, at)[0]]) or _TABLE_TemporalTriggerWrapper.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if v[0] and not v[1]:
         raise missing("TemporalTriggerWrapper", "temporal_trigger")
     return TemporalTriggerWrapper(None if not v[0] or not v[1] else _member_TemporalTrigger(r, v[0], pos + d[1] + v[1]))
@@ -1429,10 +1655,14 @@ def _put_CallMeLaterEvent(m: CallMeLaterEvent) -> bytes:
 
 
 _TABLE_CallMeLaterEvent = Table("CallMeLaterEvent", ["I", "B", "I"], (0, 0, 0))
+_shape_CallMeLaterEvent = _TABLE_CallMeLaterEvent.shapes.get
 
 
 def _get_CallMeLaterEvent(r: Reader, pos: int) -> CallMeLaterEvent:
-    v, d = _TABLE_CallMeLaterEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_CallMeLaterEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_CallMeLaterEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("CallMeLaterEvent", "call_me_later_id")
     if not v[1] or not v[2]:
@@ -1451,10 +1681,14 @@ def _put_RequestedCallEvent(m: RequestedCallEvent) -> bytes:
 
 
 _TABLE_RequestedCallEvent = Table("RequestedCallEvent", ["I", "?"], (0, False))
+_shape_RequestedCallEvent = _TABLE_RequestedCallEvent.shapes.get
 
 
 def _get_RequestedCallEvent(r: Reader, pos: int) -> RequestedCallEvent:
-    v, d = _TABLE_RequestedCallEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_RequestedCallEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_RequestedCallEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("RequestedCallEvent", "call_me_later_id")
     return RequestedCallEvent(r.text(pos + d[0] + v[0]), v[1])
@@ -1471,10 +1705,14 @@ def _put_StopCallMeLaterEvent(m: StopCallMeLaterEvent) -> bytes:
 
 
 _TABLE_StopCallMeLaterEvent = Table("StopCallMeLaterEvent", ["I"], (0,))
+_shape_StopCallMeLaterEvent = _TABLE_StopCallMeLaterEvent.shapes.get
 
 
 def _get_StopCallMeLaterEvent(r: Reader, pos: int) -> StopCallMeLaterEvent:
-    v, d = _TABLE_StopCallMeLaterEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_StopCallMeLaterEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_StopCallMeLaterEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("StopCallMeLaterEvent", "call_me_later_id")
     return StopCallMeLaterEvent(r.text(pos + d[0] + v[0]))
@@ -1500,10 +1738,14 @@ def _put_BatsimHelloEvent(m: BatsimHelloEvent) -> bytes:
 
 
 _TABLE_BatsimHelloEvent = Table("BatsimHelloEvent", ["I", "I", "I"], (0, 0, 0))
+_shape_BatsimHelloEvent = _TABLE_BatsimHelloEvent.shapes.get
 
 
 def _get_BatsimHelloEvent(r: Reader, pos: int) -> BatsimHelloEvent:
-    v, d = _TABLE_BatsimHelloEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_BatsimHelloEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_BatsimHelloEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("BatsimHelloEvent", "batprotocol_version")
     if not v[1]:
@@ -1519,10 +1761,14 @@ def _put_EDCRequestedSimulationFeatures(m: EDCRequestedSimulationFeatures) -> by
 
 
 _TABLE_EDCRequestedSimulationFeatures = Table("EDCRequestedSimulationFeatures", ["?", "?", "?", "?", "?", "?", "?"], (False, False, False, False, False, False, False))
+_shape_EDCRequestedSimulationFeatures = _TABLE_EDCRequestedSimulationFeatures.shapes.get
 
 
 def _get_EDCRequestedSimulationFeatures(r: Reader, pos: int) -> EDCRequestedSimulationFeatures:
-    v, d = _TABLE_EDCRequestedSimulationFeatures.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_EDCRequestedSimulationFeatures(data[at : at + _U16(data, at)[0]]) or _TABLE_EDCRequestedSimulationFeatures.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     return EDCRequestedSimulationFeatures(v[0], v[1], v[2], v[3], v[4], v[5], v[6])
 
 
@@ -1534,10 +1780,14 @@ def _put_EDCSchedulingConstraints(m: EDCSchedulingConstraints) -> bytes:
 
 
 _TABLE_EDCSchedulingConstraints = Table("EDCSchedulingConstraints", ["?", "?", "b"], (False, True, 1))
+_shape_EDCSchedulingConstraints = _TABLE_EDCSchedulingConstraints.shapes.get
 
 
 def _get_EDCSchedulingConstraints(r: Reader, pos: int) -> EDCSchedulingConstraints:
-    v, d = _TABLE_EDCSchedulingConstraints.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_EDCSchedulingConstraints(data[at : at + _U16(data, at)[0]]) or _TABLE_EDCSchedulingConstraints.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not 0 <= v[2] < 3:
         raise unknown_value("JobAllocationValidationStrategy", v[2])
     return EDCSchedulingConstraints(v[0], v[1], _VALUES_JobAllocationValidationStrategy[v[2]])
@@ -1578,10 +1828,14 @@ def _put_EDCHelloEvent(m: EDCHelloEvent) -> bytes:
 
 
 _TABLE_EDCHelloEvent = Table("EDCHelloEvent", ["I", "I", "I", "I", "I", "I"], (0, 0, 0, 0, 0, 0))
+_shape_EDCHelloEvent = _TABLE_EDCHelloEvent.shapes.get
 
 
 def _get_EDCHelloEvent(r: Reader, pos: int) -> EDCHelloEvent:
-    v, d = _TABLE_EDCHelloEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_EDCHelloEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_EDCHelloEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("EDCHelloEvent", "batprotocol_version")
     if not v[1]:
@@ -1605,10 +1859,14 @@ def _put_HostProperty(m: HostProperty) -> bytes:
 
 
 _TABLE_HostProperty = Table("HostProperty", ["I", "I"], (0, 0))
+_shape_HostProperty = _TABLE_HostProperty.shapes.get
 
 
 def _get_HostProperty(r: Reader, pos: int) -> HostProperty:
-    v, d = _TABLE_HostProperty.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_HostProperty(data[at : at + _U16(data, at)[0]]) or _TABLE_HostProperty.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("HostProperty", "key")
     if not v[1]:
@@ -1645,10 +1903,14 @@ def _put_Host(m: Host) -> bytes:
 
 
 _TABLE_Host = Table("Host", ["I", "I", "I", "I", "b", "I", "I", "I", "I"], (0, 0, 0, 1, 0, 0, 0, 1, 0))
+_shape_Host = _TABLE_Host.shapes.get
 
 
 def _get_Host(r: Reader, pos: int) -> Host:
-    v, d = _TABLE_Host.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_Host(data[at : at + _U16(data, at)[0]]) or _TABLE_Host.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[1]:
         raise missing("Host", "name")
     if not 0 <= v[4] < 5:
@@ -1670,10 +1932,14 @@ def _put_WorkloadAndFilename(m: WorkloadAndFilename) -> bytes:
 
 
 _TABLE_WorkloadAndFilename = Table("WorkloadAndFilename", ["I", "I"], (0, 0))
+_shape_WorkloadAndFilename = _TABLE_WorkloadAndFilename.shapes.get
 
 
 def _get_WorkloadAndFilename(r: Reader, pos: int) -> WorkloadAndFilename:
-    v, d = _TABLE_WorkloadAndFilename.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_WorkloadAndFilename(data[at : at + _U16(data, at)[0]]) or _TABLE_WorkloadAndFilename.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("WorkloadAndFilename", "name")
     if not v[1]:
@@ -1695,10 +1961,14 @@ def _put_ExternalEventListAndFilename(m: ExternalEventListAndFilename) -> bytes:
 
 
 _TABLE_ExternalEventListAndFilename = Table("ExternalEventListAndFilename", ["I", "I"], (0, 0))
+_shape_ExternalEventListAndFilename = _TABLE_ExternalEventListAndFilename.shapes.get
 
 
 def _get_ExternalEventListAndFilename(r: Reader, pos: int) -> ExternalEventListAndFilename:
-    v, d = _TABLE_ExternalEventListAndFilename.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_ExternalEventListAndFilename(data[at : at + _U16(data, at)[0]]) or _TABLE_ExternalEventListAndFilename.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("ExternalEventListAndFilename", "name")
     if not v[1]:
@@ -1771,10 +2041,14 @@ def _put_SimulationBeginsEvent(m: SimulationBeginsEvent) -> bytes:
 
 
 _TABLE_SimulationBeginsEvent = Table("SimulationBeginsEvent", ["I", "I", "I", "I", "I", "I", "I", "I", "I", "I", "I", "I", "I"], (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+_shape_SimulationBeginsEvent = _TABLE_SimulationBeginsEvent.shapes.get
 
 
 def _get_SimulationBeginsEvent(r: Reader, pos: int) -> SimulationBeginsEvent:
-    v, d = _TABLE_SimulationBeginsEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_SimulationBeginsEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_SimulationBeginsEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[6]:
         raise missing("SimulationBeginsEvent", "batsim_execution_context_json")
     return SimulationBeginsEvent(r.text(pos + d[6] + v[6]), v[0], v[1], None if not v[2] else [_get_Host(r, at) for at in r.places(pos + d[2] + v[2])], v[3], None if not v[4] else [_get_Host(r, at) for at in r.places(pos + d[4] + v[4])], None if not v[5] else r.texts(pos + d[5] + v[5]), None if not v[7] else [_get_WorkloadAndFilename(r, at) for at in r.places(pos + d[7] + v[7])], None if not v[8] else [_get_ProfileAndId(r, at) for at in r.places(pos + d[8] + v[8])], None if not v[9] else [_get_ExternalEventListAndFilename(r, at) for at in r.places(pos + d[9] + v[9])], None if not v[10] else r.text(pos + d[10] + v[10]), None if not v[11] else r.text(pos + d[11] + v[11]), None if not v[12] else r.text(pos + d[12] + v[12]))
@@ -1788,10 +2062,14 @@ def _put_SimulationEndsEvent(m: SimulationEndsEvent) -> bytes:
 
 
 _TABLE_SimulationEndsEvent = Table("SimulationEndsEvent", [], ())
+_shape_SimulationEndsEvent = _TABLE_SimulationEndsEvent.shapes.get
 
 
 def _get_SimulationEndsEvent(r: Reader, pos: int) -> SimulationEndsEvent:
-    _TABLE_SimulationEndsEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_SimulationEndsEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_SimulationEndsEvent.learn(data, at)
+    read(data, pos)
     return SimulationEndsEvent()
 
 
@@ -1803,10 +2081,14 @@ def _put_AllStaticJobsHaveBeenSubmittedEvent(m: AllStaticJobsHaveBeenSubmittedEv
 
 
 _TABLE_AllStaticJobsHaveBeenSubmittedEvent = Table("AllStaticJobsHaveBeenSubmittedEvent", [], ())
+_shape_AllStaticJobsHaveBeenSubmittedEvent = _TABLE_AllStaticJobsHaveBeenSubmittedEvent.shapes.get
 
 
 def _get_AllStaticJobsHaveBeenSubmittedEvent(r: Reader, pos: int) -> AllStaticJobsHaveBeenSubmittedEvent:
-    _TABLE_AllStaticJobsHaveBeenSubmittedEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_AllStaticJobsHaveBeenSubmittedEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_AllStaticJobsHaveBeenSubmittedEvent.learn(data, at)
+    read(data, pos)
     return AllStaticJobsHaveBeenSubmittedEvent()
 
 
@@ -1818,10 +2100,14 @@ def _put_AllStaticExternalEventsHaveBeenInjectedEvent(m: AllStaticExternalEvents
 
 
 _TABLE_AllStaticExternalEventsHaveBeenInjectedEvent = Table("AllStaticExternalEventsHaveBeenInjectedEvent", [], ())
+_shape_AllStaticExternalEventsHaveBeenInjectedEvent = _TABLE_AllStaticExternalEventsHaveBeenInjectedEvent.shapes.get
 
 
 def _get_AllStaticExternalEventsHaveBeenInjectedEvent(r: Reader, pos: int) -> AllStaticExternalEventsHaveBeenInjectedEvent:
-    _TABLE_AllStaticExternalEventsHaveBeenInjectedEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_AllStaticExternalEventsHaveBeenInjectedEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_AllStaticExternalEventsHaveBeenInjectedEvent.learn(data, at)
+    read(data, pos)
     return AllStaticExternalEventsHaveBeenInjectedEvent()
 
 
@@ -1833,10 +2119,14 @@ def _put_FinishRegistrationEvent(m: FinishRegistrationEvent) -> bytes:
 
 
 _TABLE_FinishRegistrationEvent = Table("FinishRegistrationEvent", [], ())
+_shape_FinishRegistrationEvent = _TABLE_FinishRegistrationEvent.shapes.get
 
 
 def _get_FinishRegistrationEvent(r: Reader, pos: int) -> FinishRegistrationEvent:
-    _TABLE_FinishRegistrationEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_FinishRegistrationEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_FinishRegistrationEvent.learn(data, at)
+    read(data, pos)
     return FinishRegistrationEvent()
 
 
@@ -1848,10 +2138,14 @@ def _put_ForceSimulationStopEvent(m: ForceSimulationStopEvent) -> bytes:
 
 
 _TABLE_ForceSimulationStopEvent = Table("ForceSimulationStopEvent", [], ())
+_shape_ForceSimulationStopEvent = _TABLE_ForceSimulationStopEvent.shapes.get
 
 
 def _get_ForceSimulationStopEvent(r: Reader, pos: int) -> ForceSimulationStopEvent:
-    _TABLE_ForceSimulationStopEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_ForceSimulationStopEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_ForceSimulationStopEvent.learn(data, at)
+    read(data, pos)
     return ForceSimulationStopEvent()
 
 
@@ -1869,10 +2163,14 @@ def _put_GenericExternalEvent(m: GenericExternalEvent) -> bytes:
 
 
 _TABLE_GenericExternalEvent = Table("GenericExternalEvent", ["I"], (0,))
+_shape_GenericExternalEvent = _TABLE_GenericExternalEvent.shapes.get
 
 
 def _get_GenericExternalEvent(r: Reader, pos: int) -> GenericExternalEvent:
-    v, d = _TABLE_GenericExternalEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_GenericExternalEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_GenericExternalEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     return GenericExternalEvent(None if not v[0] else r.text(pos + d[0] + v[0]))
 
 
@@ -1898,10 +2196,14 @@ def _put_ExternalEventOccurredEvent(m: ExternalEventOccurredEvent) -> bytes:
 
 
 _TABLE_ExternalEventOccurredEvent = Table("ExternalEventOccurredEvent", ["I", "B", "I"], (0, 0, 0))
+_shape_ExternalEventOccurredEvent = _TABLE_ExternalEventOccurredEvent.shapes.get
 
 
 def _get_ExternalEventOccurredEvent(r: Reader, pos: int) -> ExternalEventOccurredEvent:
-    v, d = _TABLE_ExternalEventOccurredEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_ExternalEventOccurredEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_ExternalEventOccurredEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if v[1] and not v[2]:
         raise missing("ExternalEventOccurredEvent", "external_event")
     return ExternalEventOccurredEvent(None if not v[0] else r.text(pos + d[0] + v[0]), None if not v[1] or not v[2] else _member_ExternalEvent(r, v[1], pos + d[2] + v[2]))
@@ -1918,10 +2220,14 @@ def _put_ChangeHostsPStateEvent(m: ChangeHostsPStateEvent) -> bytes:
 
 
 _TABLE_ChangeHostsPStateEvent = Table("ChangeHostsPStateEvent", ["I", "I"], (0, 0))
+_shape_ChangeHostsPStateEvent = _TABLE_ChangeHostsPStateEvent.shapes.get
 
 
 def _get_ChangeHostsPStateEvent(r: Reader, pos: int) -> ChangeHostsPStateEvent:
-    v, d = _TABLE_ChangeHostsPStateEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_ChangeHostsPStateEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_ChangeHostsPStateEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("ChangeHostsPStateEvent", "host_ids")
     return ChangeHostsPStateEvent(r.text(pos + d[0] + v[0]), v[1])
@@ -1938,10 +2244,14 @@ def _put_HostsPStateChangedEvent(m: HostsPStateChangedEvent) -> bytes:
 
 
 _TABLE_HostsPStateChangedEvent = Table("HostsPStateChangedEvent", ["I", "I"], (0, 0))
+_shape_HostsPStateChangedEvent = _TABLE_HostsPStateChangedEvent.shapes.get
 
 
 def _get_HostsPStateChangedEvent(r: Reader, pos: int) -> HostsPStateChangedEvent:
-    v, d = _TABLE_HostsPStateChangedEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_HostsPStateChangedEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_HostsPStateChangedEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("HostsPStateChangedEvent", "host_ids")
     return HostsPStateChangedEvent(r.text(pos + d[0] + v[0]), v[1])
@@ -1958,10 +2268,14 @@ def _put_TurnOnOffHostsEvent(m: TurnOnOffHostsEvent) -> bytes:
 
 
 _TABLE_TurnOnOffHostsEvent = Table("TurnOnOffHostsEvent", ["I", "I"], (0, 0))
+_shape_TurnOnOffHostsEvent = _TABLE_TurnOnOffHostsEvent.shapes.get
 
 
 def _get_TurnOnOffHostsEvent(r: Reader, pos: int) -> TurnOnOffHostsEvent:
-    v, d = _TABLE_TurnOnOffHostsEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_TurnOnOffHostsEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_TurnOnOffHostsEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("TurnOnOffHostsEvent", "host_ids")
     return TurnOnOffHostsEvent(r.text(pos + d[0] + v[0]), v[1])
@@ -1978,10 +2292,14 @@ def _put_HostsTurnedOnOffEvent(m: HostsTurnedOnOffEvent) -> bytes:
 
 
 _TABLE_HostsTurnedOnOffEvent = Table("HostsTurnedOnOffEvent", ["I", "I"], (0, 0))
+_shape_HostsTurnedOnOffEvent = _TABLE_HostsTurnedOnOffEvent.shapes.get
 
 
 def _get_HostsTurnedOnOffEvent(r: Reader, pos: int) -> HostsTurnedOnOffEvent:
-    v, d = _TABLE_HostsTurnedOnOffEvent.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_HostsTurnedOnOffEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_HostsTurnedOnOffEvent.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if not v[0]:
         raise missing("HostsTurnedOnOffEvent", "host_ids")
     return HostsTurnedOnOffEvent(r.text(pos + d[0] + v[0]), v[1])
@@ -2003,10 +2321,14 @@ def _put_EventAndTimestamp(m: EventAndTimestamp) -> bytes:
 
 
 _TABLE_EventAndTimestamp = Table("EventAndTimestamp", ["d", "B", "I"], (0.0, 0, 0))
+_shape_EventAndTimestamp = _TABLE_EventAndTimestamp.shapes.get
 
 
 def _get_EventAndTimestamp(r: Reader, pos: int) -> EventAndTimestamp:
-    v, d = _TABLE_EventAndTimestamp.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_EventAndTimestamp(data[at : at + _U16(data, at)[0]]) or _TABLE_EventAndTimestamp.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     if v[1] and not v[2]:
         raise missing("EventAndTimestamp", "event")
     return EventAndTimestamp(v[0], None if not v[1] or not v[2] else _member_Event(r, v[1], pos + d[2] + v[2]))
@@ -2026,10 +2348,14 @@ def _put_Message(m: Message) -> bytes:
 
 
 _TABLE_Message = Table("Message", ["d", "I"], (0.0, 0))
+_shape_Message = _TABLE_Message.shapes.get
 
 
 def _get_Message(r: Reader, pos: int) -> Message:
-    v, d = _TABLE_Message.read(r.data, pos)
+    data = r.data
+    at = pos - _I32(data, pos)[0]
+    read, pick, d = _shape_Message(data[at : at + _U16(data, at)[0]]) or _TABLE_Message.learn(data, at)
+    v = read(data, pos) if pick is None else pick(read(data, pos))
     return Message(v[0], None if not v[1] else [_get_EventAndTimestamp(r, at) for at in r.places(pos + d[1] + v[1])])
 
 
@@ -2359,4 +2685,7 @@ def encode(message: Message) -> bytes:
 def decode(data: bytes) -> Message:
     if len(data) < 8:
         raise Malformed(f"{len(data)} bytes are no message")
-    return _get_Message(Reader(data), _ROOT.unpack_from(data)[0])
+    try:
+        return _get_Message(Reader(data), _ROOT.unpack_from(data)[0])
+    except struct.error:
+        raise Malformed(f"a table lies outside of the buffer of {len(data)} bytes") from None

@@ -4,7 +4,7 @@ Required fields come first; an absent string, vector, table, union or optional n
 """
 
 # Generated from schema.fbs by tools/gen_batprotocol.py; do not edit.
-# ruff: noqa: E501
+# ruff: noqa
 
 from __future__ import annotations
 

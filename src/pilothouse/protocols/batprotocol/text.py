@@ -5,7 +5,7 @@ ones, and a union's value before its type are errors (Malformed).
 """
 
 # Generated from schema.fbs by tools/gen_batprotocol.py; do not edit.
-# ruff: noqa: E501
+# ruff: noqa
 
 from __future__ import annotations
 
@@ -687,7 +687,7 @@ def _put_NoProbeDataAccumulation(m: NoProbeDataAccumulation) -> str:
     return "{}"
 
 
-_KEYS_NoProbeDataAccumulation = frozenset(())
+_KEYS_NoProbeDataAccumulation: frozenset[str] = frozenset()
 
 
 def _get_NoProbeDataAccumulation(value: Any) -> NoProbeDataAccumulation:
@@ -699,7 +699,7 @@ def _put_NoReset(m: NoReset) -> str:
     return "{}"
 
 
-_KEYS_NoReset = frozenset(())
+_KEYS_NoReset: frozenset[str] = frozenset()
 
 
 def _get_NoReset(value: Any) -> NoReset:
@@ -747,7 +747,7 @@ def _put_NoTemporalAggregation(m: NoTemporalAggregation) -> str:
     return "{}"
 
 
-_KEYS_NoTemporalAggregation = frozenset(())
+_KEYS_NoTemporalAggregation: frozenset[str] = frozenset()
 
 
 def _get_NoTemporalAggregation(value: Any) -> NoTemporalAggregation:
@@ -759,7 +759,7 @@ def _put_ExponentialMovingAverage(m: ExponentialMovingAverage) -> str:
     return "{}"
 
 
-_KEYS_ExponentialMovingAverage = frozenset(())
+_KEYS_ExponentialMovingAverage: frozenset[str] = frozenset()
 
 
 def _get_ExponentialMovingAverage(value: Any) -> ExponentialMovingAverage:
@@ -771,7 +771,7 @@ def _put_SlidingWindowOperation(m: SlidingWindowOperation) -> str:
     return "{}"
 
 
-_KEYS_SlidingWindowOperation = frozenset(())
+_KEYS_SlidingWindowOperation: frozenset[str] = frozenset()
 
 
 def _get_SlidingWindowOperation(value: Any) -> SlidingWindowOperation:
@@ -783,7 +783,7 @@ def _put_NoResourcesAggregation(m: NoResourcesAggregation) -> str:
     return "{}"
 
 
-_KEYS_NoResourcesAggregation = frozenset(())
+_KEYS_NoResourcesAggregation: frozenset[str] = frozenset()
 
 
 def _get_NoResourcesAggregation(value: Any) -> NoResourcesAggregation:
@@ -795,7 +795,7 @@ def _put_Sum(m: Sum) -> str:
     return "{}"
 
 
-_KEYS_Sum = frozenset(())
+_KEYS_Sum: frozenset[str] = frozenset()
 
 
 def _get_Sum(value: Any) -> Sum:
@@ -807,7 +807,7 @@ def _put_ArithmeticMean(m: ArithmeticMean) -> str:
     return "{}"
 
 
-_KEYS_ArithmeticMean = frozenset(())
+_KEYS_ArithmeticMean: frozenset[str] = frozenset()
 
 
 def _get_ArithmeticMean(value: Any) -> ArithmeticMean:
@@ -832,7 +832,7 @@ def _put_NoFiltering(m: NoFiltering) -> str:
     return "{}"
 
 
-_KEYS_NoFiltering = frozenset(())
+_KEYS_NoFiltering: frozenset[str] = frozenset()
 
 
 def _get_NoFiltering(value: Any) -> NoFiltering:
@@ -1029,7 +1029,7 @@ def _put_Infinite(m: Infinite) -> str:
     return "{}"
 
 
-_KEYS_Infinite = frozenset(())
+_KEYS_Infinite: frozenset[str] = frozenset()
 
 
 def _get_Infinite(value: Any) -> Infinite:
@@ -1364,7 +1364,7 @@ def _put_SimulationEndsEvent(m: SimulationEndsEvent) -> str:
     return "{}"
 
 
-_KEYS_SimulationEndsEvent = frozenset(())
+_KEYS_SimulationEndsEvent: frozenset[str] = frozenset()
 
 
 def _get_SimulationEndsEvent(value: Any) -> SimulationEndsEvent:
@@ -1376,7 +1376,7 @@ def _put_AllStaticJobsHaveBeenSubmittedEvent(m: AllStaticJobsHaveBeenSubmittedEv
     return "{}"
 
 
-_KEYS_AllStaticJobsHaveBeenSubmittedEvent = frozenset(())
+_KEYS_AllStaticJobsHaveBeenSubmittedEvent: frozenset[str] = frozenset()
 
 
 def _get_AllStaticJobsHaveBeenSubmittedEvent(value: Any) -> AllStaticJobsHaveBeenSubmittedEvent:
@@ -1388,7 +1388,7 @@ def _put_AllStaticExternalEventsHaveBeenInjectedEvent(m: AllStaticExternalEvents
     return "{}"
 
 
-_KEYS_AllStaticExternalEventsHaveBeenInjectedEvent = frozenset(())
+_KEYS_AllStaticExternalEventsHaveBeenInjectedEvent: frozenset[str] = frozenset()
 
 
 def _get_AllStaticExternalEventsHaveBeenInjectedEvent(value: Any) -> AllStaticExternalEventsHaveBeenInjectedEvent:
@@ -1400,7 +1400,7 @@ def _put_FinishRegistrationEvent(m: FinishRegistrationEvent) -> str:
     return "{}"
 
 
-_KEYS_FinishRegistrationEvent = frozenset(())
+_KEYS_FinishRegistrationEvent: frozenset[str] = frozenset()
 
 
 def _get_FinishRegistrationEvent(value: Any) -> FinishRegistrationEvent:
@@ -1412,7 +1412,7 @@ def _put_ForceSimulationStopEvent(m: ForceSimulationStopEvent) -> str:
     return "{}"
 
 
-_KEYS_ForceSimulationStopEvent = frozenset(())
+_KEYS_ForceSimulationStopEvent: frozenset[str] = frozenset()
 
 
 def _get_ForceSimulationStopEvent(value: Any) -> ForceSimulationStopEvent:

@@ -3,10 +3,10 @@ the strict reading of JSON values.
 
 Comes in: `bytes` of a peer, never trusted. Goes out: Python values, or `Malformed` with the reason.
 
-Reading. A table begins with the signed distance to its vtable, which lists where each field lies. Few vtables are in use,
-so each one seen becomes a *shape*, one `struct.Struct` that reads all fields of the table at once. Offsets to strings,
-vectors and tables are unsigned and forward, so no reading can go in circles; but one buffer may refer to the same part
-many times, so the reader has a *budget* that large or recursive parts draw from.
+Reading. A table begins with the signed distance to its vtable, which lists where each field lies. Few vtables are in
+use, so each one seen becomes a *shape*, one `struct.Struct` that reads all fields of the table at once. Offsets to
+strings, vectors and tables are unsigned and forward, so no reading can go in circles; but one buffer may refer to the
+same part many times, so the reader has a *budget* that large or recursive parts draw from.
 
 Writing. Every part (string, vector, table with its vtable in front and its children behind) is made as bytes that are
 valid wherever they are placed at a multiple of 8; a parent only needs the lengths of its children.
@@ -27,7 +27,6 @@ MOST_DEPTH = 64
 MOST_SHAPES = 512
 """Vtables remembered for one table; a peer that varies more of them is slower, nothing else."""
 
-_I32 = struct.Struct("<i").unpack_from
 _U16 = struct.Struct("<H").unpack_from
 _U32 = struct.Struct("<I").unpack_from
 _PACK_U32 = struct.Struct("<I").pack
@@ -118,22 +117,12 @@ class Table:
         self.defaults = defaults
         self.shapes: dict[bytes, tuple[Callable[[bytes, int], Values], Callable[[Values], Values] | None, Deltas]] = {}
 
-    def read(self, data: bytes, pos: int) -> tuple[Values, Deltas]:
-        """The values of all fields in the order of the schema, and where each field lies behind pos."""
-        try:
-            vtable = pos - _I32(data, pos)[0]
-            if vtable < 0:
-                raise Malformed(f"{self.name} at byte {pos}: its vtable lies before the buffer")
-            shape = self.shapes.get(data[vtable : vtable + _U16(data, vtable)[0]]) or self._learn(data, vtable)
-            values = shape[0](data, pos)
-        except struct.error:
-            raise Malformed(f"{self.name} at byte {pos} lies outside of the buffer of {len(data)} bytes") from None
-        pick = shape[1]
-        return (values if pick is None else pick(values)), shape[2]
-
-    def _learn(
+    def learn(
         self, data: bytes, vtable: int
     ) -> tuple[Callable[[bytes, int], Values], Callable[[Values], Values] | None, Deltas]:
+        """The shape of the vtable at this byte: what reads the fields, puts them in order, and where each one lies."""
+        if vtable < 0:
+            raise Malformed(f"{self.name}: its vtable lies before the buffer")
         (size,) = _U16(data, vtable)
         key = data[vtable : vtable + size]
         if size < 4 or size % 2 or len(key) != size:
@@ -310,7 +299,7 @@ def member_name(fields: dict[str, Any], table: str, field: str) -> Any:
     for name in fields:
         if name == key:
             value = fields[key]
-            if value == "NONE" or value == 0 or value is None:
+            if value in ("NONE", 0, None):
                 return None
             if fields.get(field) is None:
                 raise Malformed(f"{table}.{field}: a type without a value")
