@@ -1,0 +1,148 @@
+"""Fixtures that every test may ask for by name: real servers, client environments, ports, the reference folder.
+
+A real component that cannot be started is a failure in CI (CI=true) and a skip with its reason elsewhere. Redis and
+sshd are started once per test process, Slurm once for all of them; all end with the tests.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import components
+
+OWNER = "PILOTHOUSE_TEST_OWNER"
+SLURM_DIR = "PILOTHOUSE_TEST_SLURM_DIR"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The first process names itself the owner of what all test processes share."""
+    if not hasattr(config, "workerinput"):
+        os.environ[OWNER] = str(os.getpid())
+        os.environ[SLURM_DIR] = tempfile.mkdtemp(prefix="pilothouse-slurm-")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """The owner ends what was shared; after a failure the logs stay for whoever wants to look."""
+    if not hasattr(session.config, "workerinput"):
+        directory = Path(os.environ[SLURM_DIR])
+        components.stop_slurm(directory)
+        if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) or not any(directory.iterdir()):
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests on the one Slurm run one after another in one process (with --dist loadgroup)."""
+    for item in items:
+        if "slurm_cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("slurm"))
+
+
+def unavailable(reason: str) -> None:
+    """What a missing real component means: failure in CI, a skip that is told elsewhere."""
+    if os.environ.get("CI", "").lower() in ("1", "true", "yes"):
+        pytest.fail(f"real component missing in CI: {reason}", pytrace=False)
+    pytest.skip(f"real component missing: {reason}")
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the source tree."""
+    return components.ROOT
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """The folder of recordings and traces beside the repository; tests that need it are skipped where it is absent."""
+    folder = components.ROOT.parent / "shared"
+    if not (folder / "reference").is_dir():
+        pytest.skip(f"the folder of large recordings is not beside the repository ({folder})")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def free_port() -> Callable[[], int]:
+    """Call it for a TCP port on 127.0.0.1 that is free now; a different one each time."""
+    return components.free_port
+
+
+@pytest.fixture(scope="session")
+def client_env() -> Callable[[str], Path]:
+    """`client_env("pybatsim3")` is the Python that has that client: pybatsim2, pybatsim3, qcg or disbatch."""
+
+    def python_of(name: str) -> Path:
+        try:
+            return components.client_python(name)
+        except components.MissingComponent as missing:
+            unavailable(str(missing))
+            raise
+
+    return python_of
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[components.RedisServer]:
+    """A real Redis: `.host`, `.port`, `.url`."""
+    try:
+        server = components.start_redis(tmp_path_factory.mktemp("redis"))
+    except components.MissingComponent as missing:
+        unavailable(str(missing))
+        raise
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def sshd_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[components.SshHosts]:
+    """A real sshd that is the hosts h1..h4: `.env` for programs that call ssh, `.config`, `.names`, `.port`."""
+    try:
+        hosts = components.start_sshd(tmp_path_factory.mktemp("sshd"))
+    except components.MissingComponent as missing:
+        unavailable(str(missing))
+        raise
+    yield hosts
+    hosts.stop()
+
+
+@pytest.fixture(scope="session")
+def slurm_cluster() -> components.SlurmCluster:
+    """A real Slurm of nodes n1..n4 with eight CPUs each: `.env` for programs that call srun, `.conf`, `.nodes`."""
+    directory = Path(os.environ[SLURM_DIR])
+    try:
+        with (directory / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return components.slurm_cluster(directory, int(os.environ[OWNER]))
+    except components.MissingComponent as missing:
+        unavailable(str(missing))
+        raise
+
+
+@pytest.fixture(scope="session")
+def pilothouse() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the command as a user would: `pilothouse("simulate", "-p", "4", cwd=tmp_path)`; output is captured text."""
+
+    def run(
+        *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None, timeout_s: float = 120
+    ) -> subprocess.CompletedProcess[str]:
+        complete = {**os.environ, **(env or {})}
+        complete["PYTHONPATH"] = f"{components.ROOT / 'src'}:{complete.get('PYTHONPATH', '')}"
+        return subprocess.run(
+            [sys.executable, "-m", "pilothouse.cli.main", *arguments],
+            cwd=cwd,
+            env=complete,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    return run
