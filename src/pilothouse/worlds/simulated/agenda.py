@@ -35,6 +35,13 @@ class Agenda:
         """Takes back an entry that has not been run yet."""
         self._cancelled.add(number)
 
+    def was_cancelled(self, number: int) -> bool:
+        """Whether an entry was taken back after pop() had handed it out; asks once."""
+        if number in self._cancelled:
+            self._cancelled.discard(number)
+            return True
+        return False
+
     def next_date(self) -> float:
         """When the next entry is due; inf if there is none."""
         heap = self._heap

@@ -1,0 +1,406 @@
+"""A simulated world behind a message server: every notification costs simulated time, as in the real Batsim.
+
+Holds the server of a Batsim (one actor that receives one message at a time on the master host) and the actors that send
+to it: submitters, the answers of the decider, ends of jobs, calls, kills. The physics is the same as in world.py; only
+the dates at which the decider hears of things, and at which its orders take effect, differ. Comes in: sources of jobs
+and events, the cost of a message from each unit, orders. Goes out: batches, and a record of each job.
+
+The server takes messages first in, first out; a transfer costs the latency of the sender's route to the master plus one
+byte over its bandwidth, and starts only when the server comes back for it. After each message the server writes to the
+decider if the decider is ready, no other message waits, and there is something to tell. The orders of a reply are
+messages too, each not before its own date, and one more message makes the decider ready again.
+
+Orders are judged when the server handles them (control_orders.py), against the true state at that date, because that is
+when they take effect: an order for later may rely on something that ends in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from pilothouse.model import decisions as d
+from pilothouse.model import events as e
+from pilothouse.model.errors import DecisionError
+from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Job
+from pilothouse.model.lifecycle import JobState
+from pilothouse.model.profile import Profile
+from pilothouse.model.record import JobRecord
+from pilothouse.worlds.simulated import control_orders as orders
+from pilothouse.worlds.simulated.agenda import Agenda
+from pilothouse.worlds.simulated.execution import Run
+from pilothouse.worlds.simulated.rounds import Actor, Command, Mailbox, Rounds, exchange, receive, send, sleep, spawn
+
+Handler = Callable[[Any], Iterable[Actor] | None]
+"""What the server does with a message; it may start actors."""
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """In what the generations of Batsim differ. The defaults are Batsim 4's."""
+
+    first_message_waits: bool = False
+    """The first batch goes out after one message (the decider's hello), not at 0."""
+    stale_dates: frozenset[type] = frozenset()
+    """Facts that are dated like the last fact of another kind, not with the date at which the server heard of them."""
+    checks_allocations: bool = True
+    """Counts and sharing are judged."""
+    late_call_is_wrong: bool = True
+    """A call for a date that has passed is refused; otherwise it arrives at once."""
+    shortest_wait_s: float = 1e-5
+    """A call is never sooner than this after it was asked for."""
+
+
+class MessageCosts(msgspec.Struct, frozen=True):
+    """Seconds that one message to the server takes."""
+
+    from_master: float
+    from_unit: Callable[[int], float]
+
+
+class Source(Protocol):
+    """Somebody who tells the server of jobs or of events, one after the other, and says hello and bye."""
+
+    @property
+    def tells_jobs(self) -> bool: ...
+
+    def actor(self, server: Server) -> Actor: ...
+
+
+class RunsJobs(Protocol):
+    """The part of the physics that is needed here."""
+
+    def start(self, run: Run) -> None: ...
+
+    def kill(self, run: Run) -> e.Progress: ...
+
+
+class Known(msgspec.Struct, eq=False):
+    """What the server knows of a job that it has been told of."""
+
+    job: Job
+    state: JobState = JobState.WAITING
+    run: Run | None = None
+    ended_at: float = 0.0
+    return_code: int = -1
+    kill_asked: bool = False
+    metadata: str = ""
+    energy_j: float | None = None
+    origin: Mailbox | None = None
+    """Who wants to be told of its end."""
+
+
+class Watcher:
+    """What a run wants to keep of what happens; every method may be left out."""
+
+    def began(self, server: Server) -> None: ...
+
+    def job_started(self, known: Known) -> None: ...
+
+    def job_left(self, known: Known) -> None:
+        """It gave its units back; the server will hear of it."""
+
+    def job_over(self, record: JobRecord) -> None:
+        """The server heard of its end, or refused it."""
+
+
+class Server:
+    """The state of the resource manager, and the actor that serves its mailbox."""
+
+    def __init__(
+        self,
+        begins: e.Begins,
+        sources: Sequence[Source],
+        costs: MessageCosts,
+        *,
+        agenda: Agenda,
+        rules: Rules | None = None,
+        watcher: Watcher | None = None,
+        decider: str = "scheduler",
+    ) -> None:
+        self.begins = begins
+        self.costs = costs
+        self.rules = rules or Rules()
+        self.watcher = watcher or Watcher()
+        self.decider = decider
+        self.agenda = agenda
+        self.rounds = Rounds(agenda)
+        self.mailbox = Mailbox()
+        self.physics: RunsJobs
+        self.jobs: dict[str, Known] = {}
+        self.met: set[str] = set()
+        self.profiles: dict[str, Profile] = dict(begins.profiles)
+        self.workloads: set[str] = set(begins.workloads)
+        self.users: dict[int, list[str]] = {}
+        self.unavailable = begins.unavailable
+        self.registering = begins.dynamic_registration
+        self.sources = sources
+        self.silent_job_sources = sum(source.tells_jobs for source in sources)
+        self.silent_event_sources = len(sources) - self.silent_job_sources
+        self.unfinished = 0
+        """Jobs that were submitted and are neither over nor refused."""
+        self.pending = 0
+        """Calls, kills, switches and probes that are under way: the run is not over before they are."""
+        self.order_index = 0
+        self._told: list[e.Event] = []
+        self._told_at = 0.0
+        self._over_and_told: list[str] = []
+        self._ready = False
+        self._end_told = False
+        self.ended = False
+
+    def new_known(self, job: Job, origin: Mailbox | None = None) -> Known:
+        return Known(job, origin=origin)
+
+    # ---- facts
+
+    def tell(self, fact: e.Event) -> None:
+        """Adds a fact, dated now, to what the decider will hear next."""
+        if type(fact) in self.rules.stale_dates:
+            fact.at = self._told_at
+        else:
+            self._told_at = self.agenda.now
+        self._told.append(fact)
+
+    def send(self, handler: Handler, argument: object = None, *, unit: int | None = None) -> Command:
+        """A message to the server, from a unit or from the master."""
+        cost = self.costs.from_master if unit is None else self.costs.from_unit(unit)
+        return send(self.mailbox, (handler, argument), cost)
+
+    def refuse(self, rule: str, detail: str) -> DecisionError:
+        """The error for the order that is being handled."""
+        return DecisionError(self.decider, self.order_index, rule, f"{detail} (at {self.agenda.now:f})")
+
+    # ---- the actor
+
+    def serve(self) -> Actor:
+        """The server itself: one message after the other until the end has been told and heard."""
+        mailbox = self.mailbox
+        yield from self._begin()
+        while not self.ended:
+            handler, argument = yield receive(mailbox)
+            started = handler(argument)
+            if started is not None:
+                for actor in started:
+                    yield spawn(actor)
+            if self._ready and not self._end_told and not mailbox.waiting:
+                if not self._told and self._is_over():
+                    self.tell(e.Ended(self.agenda.now))
+                    self._end_told = True
+                if self._told:
+                    yield self._speak()
+        self.rounds.stop()
+
+    def _begin(self) -> Generator[Command, Any, None]:
+        if self.rules.first_message_waits:
+            self.rounds.start(self._hello())
+            yield receive(self.mailbox)
+        self.watcher.began(self)
+        self.tell(e.Began(self.begins.started_at, self.begins))
+        yield self._speak()
+
+    def _hello(self) -> Actor:
+        yield self.send(self.on_hello)
+
+    def _speak(self) -> Command:
+        batch = e.Batch(self.agenda.now, self._told)
+        self._told = []
+        self._ready = False
+        for job_id in self._over_and_told:
+            del self.jobs[job_id]
+        self._over_and_told.clear()
+        return spawn(self._converse(batch))
+
+    def _converse(self, batch: e.Batch) -> Actor:
+        """Hands the batch to the decider and its orders to the server."""
+        agenda = self.agenda
+        reply: d.Reply = yield exchange(batch)
+        for index, order in enumerate(reply.decisions):
+            self.order_index = index
+            orders.note(self, order)
+            if order.at > agenda.now:
+                yield sleep(order.at - agenda.now)
+            yield self.send(self._on_order, (index, order))
+        if reply.now > agenda.now:
+            yield sleep(reply.now - agenda.now)
+        yield self.send(self._on_ready)
+
+    def _is_over(self) -> bool:
+        return not (
+            self.silent_job_sources
+            or self.silent_event_sources
+            or self.unfinished
+            or self.pending
+            or self.registering
+        )
+
+    # ---- what messages do
+
+    def on_hello(self, _: object) -> None:
+        """A source is there; nothing depends on it."""
+
+    def on_bye(self, source: Source) -> None:
+        if source.tells_jobs:
+            self.silent_job_sources -= 1
+            if not self.silent_job_sources:
+                self.tell(e.NoMoreJobs(self.agenda.now))
+        else:
+            self.silent_event_sources -= 1
+            if not self.silent_event_sources:
+                self.tell(e.NoMoreExternalEvents(self.agenda.now))
+
+    def _on_ready(self, _: object) -> None:
+        self._ready = True
+        if self._end_told:
+            self.ended = True
+
+    def _on_order(self, indexed: tuple[int, d.Decision]) -> Iterable[Actor] | None:
+        self.order_index, order = indexed
+        return orders.HANDLERS[type(order)](self, order)
+
+    def on_submitted(self, submitted: tuple[list[Job], Mailbox | None]) -> None:
+        jobs, origin = submitted
+        for job in jobs:
+            self.jobs[job.id] = Known(job, origin=origin)
+            self.unfinished += 1
+            self.tell(e.JobSubmitted(self.agenda.now, job))
+
+    def on_external(self, facts: list[e.Event]) -> None:
+        for fact in facts:
+            if type(fact) is e.UnitsUnavailable:
+                self.unavailable |= fact.units
+            elif type(fact) is e.UnitsAvailable:
+                self.unavailable -= fact.units
+            fact.at = self.agenda.now
+            self.tell(fact)
+
+    # ---- runs
+
+    def start(self, known: Known, run: Run) -> Iterable[Actor]:
+        """Starts a job: it runs from now on."""
+        known.run = run
+        known.state = JobState.RUNNING
+        return [self._run(known, run)]
+
+    def _run(self, known: Known, run: Run) -> Actor:
+        for unit in run.units:
+            self.users.setdefault(unit, []).append(run.job.id)
+        self.watcher.job_started(known)
+        self.physics.start(run)
+        return
+        yield
+
+    def on_run_ended(self, run: Run, state: JobState, return_code: int) -> None:
+        """The physics says that a job is over by itself."""
+        self.rounds.start(self._leave(self.jobs[run.job.id], state, return_code))
+
+    def _leave(self, known: Known, state: JobState, return_code: int) -> Actor:
+        run = known.run
+        if run is None or known.state is not JobState.RUNNING:
+            return  # It was killed in the same round.
+        self.release(known, state, return_code)
+        yield self.send(self._on_ended, known, unit=run.units.first())
+
+    def release(self, known: Known, state: JobState, return_code: int) -> None:
+        """A job gives its units back."""
+        run = known.run
+        assert run is not None
+        known.state = state
+        known.return_code = return_code
+        known.ended_at = self.agenda.now
+        for unit in run.units:
+            users = self.users[unit]
+            users.remove(run.job.id)
+            if not users:
+                del self.users[unit]
+        self.watcher.job_left(known)
+
+    def _on_ended(self, known: Known) -> Iterable[Actor] | None:
+        return self.over(known)
+
+    def over(self, known: Known) -> Iterable[Actor] | None:
+        """The server hears that a job is over: the decider will, and it is forgotten once the decider knows."""
+        units = known.run.units if known.run is not None else IdSet()
+        self.tell(e.JobEnded(self.agenda.now, known.job.id, known.state, known.return_code, units))
+        return self.forget(known)
+
+    def forget(self, known: Known) -> Iterable[Actor] | None:
+        """Records a job that is over or refused."""
+        run = known.run
+        record = JobRecord(
+            known.job,
+            known.state,
+            None if run is None else run.started_at,
+            known.ended_at if run is not None else self.agenda.now,
+            IdSet() if run is None else run.units,
+            known.return_code,
+            known.energy_j,
+            known.metadata,
+        )
+        self.unfinished -= 1
+        self._over_and_told.append(known.job.id)
+        self.watcher.job_over(record)
+        if known.origin is not None and run is not None:
+            return [self._call_back(known.origin, known.job.id)]
+        return None
+
+    def _call_back(self, origin: Mailbox, job_id: str) -> Actor:
+        yield send(origin, job_id, self.costs.from_master)
+
+
+class ControlledWorld:
+    """The World around a Server. Same input, same events, same dates."""
+
+    name = "sim"
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._conversation: Generator[e.Batch, d.Reply, None] | None = None
+        self._reply: d.Reply | None = None
+        self._over = False
+
+    def begin(self, wants: d.Wants) -> e.Begins:
+        wishes = {
+            name: wish
+            for name in ("dynamic_registration", "acknowledge_registration", "profile_reuse", "forward_profiles")
+            if (wish := getattr(wants, name)) is not None
+        }
+        server = self.server
+        server.begins = msgspec.structs.replace(server.begins, **wishes)
+        server.registering = server.begins.dynamic_registration
+        return server.begins
+
+    def advance(self) -> e.Batch | None:
+        """The next message to the decider. A run that can go nowhere ends with a batch that says who waits in vain."""
+        if self._over:
+            return None
+        server = self.server
+        try:
+            if self._conversation is None:
+                for source in server.sources:
+                    server.rounds.start(source.actor(server))
+                server.rounds.start(server.serve())
+                self._conversation = server.rounds.run()
+                return next(self._conversation)
+            assert self._reply is not None, "advance() before the reply to the last batch"
+            reply, self._reply = self._reply, None
+            return self._conversation.send(reply)
+        except StopIteration:
+            self._over = True
+        if server.ended:
+            return None
+        now = server.agenda.now
+        waiting = tuple(known.job.id for known in server.jobs.values() if known.state is JobState.WAITING)
+        reason = "registration was never finished" if server.registering else "nothing can happen any more"
+        return e.Batch(now, [e.Ended(now, waiting, reason)])
+
+    def apply(self, reply: d.Reply) -> None:
+        self._reply = reply
+
+    def watch(self, fd: int) -> None:
+        """Simulated time waits for the decider, so there is nothing to watch."""
+
+    def close(self) -> None:
+        """Nothing is held open."""

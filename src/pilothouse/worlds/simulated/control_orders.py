@@ -1,0 +1,239 @@
+"""What a message server does with each order of the decider, and the rules by which it refuses one.
+
+In: the server and an order, at the date at which the order takes effect. Out: a changed server and actors to start, or
+a DecisionError that names the order and the rule. The rules are Batsim's, which differ from those of core/check.py in
+when they are applied, not in what they are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from pilothouse.model import decisions as d
+from pilothouse.model import events as e
+from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Job
+from pilothouse.model.lifecycle import BATSIM, JobState
+from pilothouse.model.profile import HomogeneousTask, Sequence, Spread, parts_of
+from pilothouse.worlds.simulated.execution import Run
+from pilothouse.worlds.simulated.rounds import Actor, sleep, turn
+
+if TYPE_CHECKING:
+    from pilothouse.worlds.simulated.control import Known, Server
+
+
+def note(server: Server, order: d.Decision) -> None:
+    """What takes effect as soon as the order is read, before its message is sent: registrations."""
+    if type(order) is d.RegisterProfile:
+        _note_profile(server, order)
+    elif type(order) is d.RegisterJob:
+        _note_job(server, order.job)
+
+
+def _note_profile(server: Server, order: d.RegisterProfile) -> None:
+    profile = order.profile
+    if not server.begins.dynamic_registration:
+        raise server.refuse("dynamic registration", f"profile {profile.name}: registration of jobs is not enabled")
+    if profile.name in server.profiles:
+        raise server.refuse("duplicate profile", f"there already is a profile {profile.name}")
+    for part in parts_of(profile.spec):
+        if part not in server.profiles:
+            raise server.refuse("unknown profile", f"profile {profile.name} is made of {part}, which does not exist")
+    server.profiles[profile.name] = profile
+    server.workloads.add(profile.name.partition("!")[0])
+
+
+def _note_job(server: Server, job: Job) -> None:
+    if not server.begins.dynamic_registration:
+        raise server.refuse("dynamic registration", f"job {job.id}: registration of jobs is not enabled")
+    if job.workload not in server.workloads:
+        raise server.refuse("unknown workload", f"job {job.id}: there is no workload {job.workload!r}")
+    if job.id in server.met or job.id in server.jobs:
+        raise server.refuse("duplicate job", f"there already was a job {job.id}")
+    if job.profile is None:
+        raise server.refuse("unknown profile", f"job {job.id} names a profile that does not exist")
+    server.met.add(job.id)
+
+
+def _known(server: Server, job_id: str) -> Known:
+    known = server.jobs.get(job_id)
+    if known is None:
+        raise server.refuse("unknown job", f"job {job_id!r} does not exist, or its end has been told already")
+    return known
+
+
+def on_start(server: Server, order: d.StartJob) -> Iterable[Actor]:
+    known = _known(server, order.job_id)
+    job, units = known.job, order.units
+    if known.state is not JobState.WAITING:
+        raise server.refuse("job in the wrong state", f"job {job.id} cannot be executed: it is {BATSIM[known.state]}")
+    if not units:
+        raise server.refuse("empty allocation", f"job {job.id}: at least one resource is needed")
+    last = server.begins.units + len(server.begins.storage)
+    if units.mask >> last:
+        unknown = IdSet(units.mask >> last << last)
+        raise server.refuse("unknown resource", f"job {job.id}: there is no resource {unknown}")
+    if server.rules.checks_allocations:
+        _judge_count(server, job, units, order.placement)
+        _judge_sharing(server, job, units)
+    away = units & server.unavailable
+    if away:
+        raise server.refuse("resource not available", f"job {job.id}: {away} cannot compute jobs now (unavailable)")
+    run = Run(job, units, server.agenda.now, order.placement, order.overrides, order.storage, order.io_job)
+    return server.start(known, run)
+
+
+def _judge_count(server: Server, job: Job, units: IdSet, placement: d.Placement | None) -> None:
+    mapping = None if placement is None else placement.mapping
+    if mapping is not None and any(index >= len(units) for index in mapping):
+        raise server.refuse("wrong mapping", f"job {job.id}: an executor outside of its {len(units)} resources")
+    given = len(units) if mapping is None else len(mapping)
+    if given != job.units and not _is_moldable(server, job):
+        detail = f"job {job.id} requires {job.units} resources, but {given} were given ({units})"
+        raise server.refuse("wrong number of resources", detail)
+
+
+def _is_moldable(server: Server, job: Job) -> bool:
+    """Batsim 4 lets only profiles with total amounts run on any number of hosts, and sequences of such."""
+
+    def is_total(name: str) -> bool:
+        spec = server.profiles[name].spec
+        if isinstance(spec, Sequence):
+            return all(is_total(part) for part in spec.parts)
+        return isinstance(spec, HomogeneousTask) and spec.spread is Spread.TOTAL
+
+    return job.profile is not None and is_total(job.profile.name)
+
+
+def _judge_sharing(server: Server, job: Job, units: IdSet) -> None:
+    compute = server.begins.units
+    for unit in units:
+        users = server.users.get(unit)
+        if users is None:
+            continue
+        shared = server.begins.compute_sharing if unit < compute else server.begins.storage_sharing
+        if not shared:
+            others = ", ".join(users[:5])
+            raise server.refuse("resource in use", f"job {job.id}: {unit} computes {others}, and sharing is off")
+
+
+def on_reject(server: Server, order: d.RejectJob) -> Iterable[Actor] | None:
+    known = _known(server, order.job_id)
+    if known.state is not JobState.WAITING:
+        detail = f"job {order.job_id} cannot be rejected: it is {BATSIM[known.state]}, not SUBMITTED"
+        raise server.refuse("job in the wrong state", detail)
+    known.state = JobState.REFUSED
+    return server.forget(known)
+
+
+def on_kill(server: Server, order: d.KillJobs) -> Iterable[Actor] | None:
+    if not order.job_ids:
+        raise server.refuse("empty list", "no job to kill was named")
+    asked: list[Known] = []
+    for job_id in order.job_ids:
+        known = _known(server, job_id)
+        if known.state is JobState.WAITING:
+            raise server.refuse("job in the wrong state", f"job {job_id} is neither being executed nor completed")
+        if not known.kill_asked:
+            known.kill_asked = True
+            asked.append(known)
+    if not asked:
+        return None
+    server.pending += 1
+    return [_killer(server, asked)]
+
+
+def _killer(server: Server, asked: list[Known]) -> Actor:
+    progress: dict[str, e.Progress] = {}
+    killed: list[Known] = []
+    for known in asked:
+        if known.state is JobState.RUNNING and known.run is not None:
+            yield turn()
+            progress[known.job.id] = server.physics.kill(known.run)
+            server.release(known, JobState.KILLED, -1)
+            killed.append(known)
+    yield server.send(lambda _: _on_killed(server, asked, killed, progress))
+
+
+def _on_killed(
+    server: Server, asked: list[Known], killed: list[Known], progress: dict[str, e.Progress]
+) -> Iterable[Actor] | None:
+    server.pending -= 1
+    actors: list[Actor] = []
+    for known in killed:
+        actors.extend(server.over(known) or ())
+    server.tell(e.JobsKilled(server.agenda.now, tuple(known.job.id for known in asked), progress))
+    return actors
+
+
+def on_call(server: Server, order: d.CallAt) -> Iterable[Actor]:
+    now = server.agenda.now
+    if server.rules.late_call_is_wrong and not order.when > now:
+        raise server.refuse("call in the past", f"a call was asked for at {order.when:f}, and it is {now:f}")
+    server.pending += 1
+    return [_caller(server, order)]
+
+
+def _caller(server: Server, order: d.CallAt) -> Actor:
+    wait = order.when - server.agenda.now
+    if wait > 0:
+        yield sleep(max(wait, server.rules.shortest_wait_s))
+    if not server.ended:
+        yield server.send(lambda _: _on_call_due(server, order.call_id))
+
+
+def _on_call_due(server: Server, call_id: str) -> None:
+    server.pending -= 1
+    server.tell(e.CallArrived(server.agenda.now, call_id))
+
+
+def on_register_job(server: Server, order: d.RegisterJob) -> None:
+    server.jobs[order.job.id] = server.new_known(order.job)
+    server.unfinished += 1
+    if server.begins.acknowledge_registration:
+        server.tell(e.JobSubmitted(server.agenda.now, order.job))
+
+
+def on_register_profile(server: Server, order: d.RegisterProfile) -> None:
+    """It exists since the order was read."""
+
+
+def on_registration_finished(server: Server, order: d.FinishRegistration) -> None:
+    server.registering = False
+
+
+def on_registration_resumed(server: Server, order: d.ResumeRegistration) -> None:
+    server.registering = server.begins.dynamic_registration
+
+
+def on_metadata(server: Server, order: d.SetMetadata) -> None:
+    _known(server, order.job_id).metadata = order.text
+
+
+def on_job_state(server: Server, order: d.SetJobState) -> None:
+    known = _known(server, order.job_id)
+    if known.state is not JobState.WAITING or order.state is not JobState.RUNNING:
+        change = f"{BATSIM[known.state]} to {BATSIM[order.state]}"
+        detail = f"job {order.job_id}: {change}; only SUBMITTED to RUNNING is allowed"
+        raise server.refuse("change of state", detail)
+    known.state = JobState.RUNNING
+
+
+def on_estimate(server: Server, order: d.AnswerEstimate) -> None:
+    """Nobody asked."""
+
+
+HANDLERS: dict[type, Callable[[Server, Any], Iterable[Actor] | None]] = {
+    d.StartJob: on_start,
+    d.RejectJob: on_reject,
+    d.KillJobs: on_kill,
+    d.CallAt: on_call,
+    d.RegisterJob: on_register_job,
+    d.RegisterProfile: on_register_profile,
+    d.FinishRegistration: on_registration_finished,
+    d.ResumeRegistration: on_registration_resumed,
+    d.SetMetadata: on_metadata,
+    d.SetJobState: on_job_state,
+    d.AnswerEstimate: on_estimate,
+}

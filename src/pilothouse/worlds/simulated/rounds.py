@@ -1,0 +1,191 @@
+"""Actors that run in rounds: how the parts of a simulated resource manager take turns at one date.
+
+Holds a small kernel of co-operating generators ("actors") over an Agenda. An actor yields what it waits for (`sleep`,
+`send`, `receive`, `spawn`, `exchange`) and is resumed when that is over. Comes in: actors, and whatever else is entered
+in the agenda. Goes out: each batch that an actor wants to exchange for a reply.
+
+Order matters to the microsecond here, because it decides which facts share a message:
+
+1. A round is everything that is due within PRECISION_S of the earliest entry, in the order in which it was entered.
+2. What ends in a round makes actors ready. They run one after the other, each up to its next wait; only then are their
+   waits begun, in the same order. So nobody sees a message that was sent in its own turn.
+3. Waits that are over at once (a spawn) make actors ready again, in the same round.
+4. A message is delivered by a rendez-vous: its transfer starts when sender and receiver are both there, takes the cost
+   that its sender names, and then resumes first whichever of the two came first.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any
+
+from pilothouse.model.decisions import Reply
+from pilothouse.model.events import Batch
+from pilothouse.worlds.simulated.agenda import Agenda, Entry
+
+PRECISION_S = 1e-9
+"""Dates closer than this are one date."""
+
+MOST_TURNS_IN_A_ROUND = 1_000_000
+"""Turns without time passing after which a run is taken to go in circles."""
+
+
+class Wait(enum.IntEnum):
+    SLEEP = 0
+    SEND = 1
+    POST = 2
+    RECEIVE = 3
+    SPAWN = 4
+    TURN = 5
+    EXCHANGE = 6
+
+
+Command = tuple[Wait, Any, Any, float]
+Actor = Generator[Command, Any, None]
+Call = Callable[[Any], None]
+
+
+class Mailbox:
+    """Where messages wait for their only receiver, first in, first out."""
+
+    __slots__ = ("receiver", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[Actor | None, object, float]] = deque()
+        self.receiver: Actor | None = None
+
+
+def sleep(seconds: float) -> Command:
+    """Waits for a positive time."""
+    return (Wait.SLEEP, None, None, seconds)
+
+
+def send(mailbox: Mailbox, message: object, cost_s: float) -> Command:
+    """Sends, and waits until it has been received."""
+    return (Wait.SEND, mailbox, message, cost_s)
+
+
+def post(mailbox: Mailbox, message: object, cost_s: float) -> Command:
+    """Sends, and does not wait."""
+    return (Wait.POST, mailbox, message, cost_s)
+
+
+def receive(mailbox: Mailbox) -> Command:
+    """Waits for the next message."""
+    return (Wait.RECEIVE, mailbox, None, 0.0)
+
+
+def spawn(actor: Actor) -> Command:
+    """Starts another actor, which has its turn first."""
+    return (Wait.SPAWN, actor, None, 0.0)
+
+
+def turn() -> Command:
+    """Lets the others go on within the round."""
+    return (Wait.TURN, None, None, 0.0)
+
+
+def exchange(batch: Batch) -> Command:
+    """Hands out a batch; resumed with the reply, at the same date and in the same turn."""
+    return (Wait.EXCHANGE, batch, None, 0.0)
+
+
+class Rounds:
+    """The kernel. `run()` is the whole simulation: it yields batches, takes replies, returns when nothing is due."""
+
+    def __init__(self, agenda: Agenda) -> None:
+        self.agenda = agenda
+        self._ready: list[tuple[Actor | Call, Any]] = []
+        self._over = False
+
+    def start(self, actor: Actor) -> None:
+        """Makes a new actor ready."""
+        self._ready.append((actor, None))
+
+    def call(self, callback: Call, argument: Any) -> None:
+        """Makes a plain callback ready: it has one turn, in its order among the actors."""
+        self._ready.append((callback, argument))
+
+    def stop(self) -> None:
+        """Ends run() before the next turn."""
+        self._over = True
+
+    def run(self) -> Generator[Batch, Reply, None]:
+        agenda = self.agenda
+        turns = 0
+        while not self._over:
+            while self._ready and not self._over:
+                running, self._ready = self._ready, []
+                waits: list[tuple[Actor, Command]] = []
+                for actor, value in running:
+                    if not isinstance(actor, Generator):
+                        actor(value)
+                        continue
+                    try:
+                        command = actor.send(value)
+                        while command[0] is Wait.EXCHANGE:
+                            command = actor.send((yield command[1]))
+                    except StopIteration:
+                        continue
+                    waits.append((actor, command))
+                for actor, command in waits:
+                    self._wait(actor, command)
+                turns += 1
+                if turns > MOST_TURNS_IN_A_ROUND:
+                    raise AssertionError(f"{MOST_TURNS_IN_A_ROUND} turns at {agenda.now}: the world goes in circles")
+            date = agenda.next_date()
+            if self._over or date == float("inf"):
+                return
+            turns = 0
+            self._round(date)
+
+    def _round(self, date: float) -> None:
+        agenda = self.agenda
+        entries: list[Entry] = [agenda.pop()]
+        while agenda.next_date() < date + PRECISION_S:
+            entries.append(agenda.pop())
+        agenda.now = date
+        if len(entries) > 1:
+            entries.sort(key=_number)
+        for entry in entries:
+            if not agenda.was_cancelled(entry[1]):
+                entry[2](entry[3])
+
+    def _wait(self, actor: Actor, command: Command) -> None:
+        kind, subject, message, seconds = command
+        if kind is Wait.SLEEP:
+            self.agenda.at(self.agenda.now + seconds, self.start, actor)
+        elif kind is Wait.SEND or kind is Wait.POST:
+            sender = actor if kind is Wait.SEND else None
+            if kind is Wait.POST:
+                self._ready.append((actor, None))
+            receiver = subject.receiver
+            if receiver is None:
+                subject.waiting.append((sender, message, seconds))
+            else:
+                subject.receiver = None
+                self.agenda.at(self.agenda.now + seconds, self._delivered, (receiver, message, sender, None))
+        elif kind is Wait.RECEIVE:
+            if subject.waiting:
+                sender, message, seconds = subject.waiting.popleft()
+                self.agenda.at(self.agenda.now + seconds, self._delivered, (sender, None, actor, message))
+            else:
+                subject.receiver = actor
+        else:
+            if kind is Wait.SPAWN:
+                self._ready.append((subject, None))
+            self._ready.append((actor, None))
+
+    def _delivered(self, both: tuple[Actor | None, object, Actor | None, object]) -> None:
+        """Resumes whoever came first, then the other."""
+        first, first_value, second, second_value = both
+        if first is not None:
+            self._ready.append((first, first_value))
+        if second is not None:
+            self._ready.append((second, second_value))
+
+
+def _number(entry: Entry) -> int:
+    return entry[1]
