@@ -1,0 +1,196 @@
+"""The key-value store of a run: a queue of opaque values per key, and readers that wait for the next one.
+
+In: put, get, view, cancel, monitor. Out: each waiting reader's `deliver` is called when its value is there.
+`get` takes the oldest value away, `view` looks at the newest. A put first answers every waiting view, then the reader
+that has waited longest to get it; only a value that nobody took is kept. Values are bytes with a four-byte label
+(their coding), which is handed on and never interpreted. No IO here: where values are kept is a Shelf's affair.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from pickle import dumps
+from typing import Literal, Protocol
+
+import msgspec
+
+MOST_WAITING_BYTES = 4 << 30
+"""What all values together may take in memory; a put beyond it is refused aloud."""
+
+TEXT = b"ASTR"
+JSON = b"JSON"
+PICKLE = b"PYPK"
+
+Event = Literal["get", "put", "view", "wait"]
+_LETTERS: dict[str, Event] = {"g": "get", "p": "put", "v": "view", "w": "wait"}
+
+
+class Value(msgspec.Struct, frozen=True, gc=False):
+    coding: bytes
+    data: bytes
+
+
+class StoreFull(Exception):
+    """A put that would exceed what the store may hold."""
+
+
+class Shelf(Protocol):
+    """Where values lie: one queue per key."""
+
+    def append(self, key: bytes, value: Value) -> None: ...
+    def pop_oldest(self, key: bytes) -> Value | None: ...
+    def newest(self, key: bytes) -> Value | None: ...
+    def clear(self, key: bytes) -> None: ...
+    def lengths(self) -> Iterator[tuple[bytes, int]]: ...
+
+
+class MemoryShelf:
+    """Values in this process."""
+
+    def __init__(self, most_bytes: int = MOST_WAITING_BYTES) -> None:
+        self._queues: dict[bytes, deque[Value]] = {}
+        self._bytes = 0
+        self._most_bytes = most_bytes
+
+    def append(self, key: bytes, value: Value) -> None:
+        if self._bytes + len(value.data) > self._most_bytes:
+            raise StoreFull(f"the key-value store holds {self._bytes} bytes; {len(value.data)} more are too many")
+        self._bytes += len(value.data)
+        self._queues.setdefault(key, deque()).append(value)
+
+    def pop_oldest(self, key: bytes) -> Value | None:
+        queue = self._queues.get(key)
+        if queue is None:
+            return None
+        value = queue.popleft()
+        self._bytes -= len(value.data)
+        if not queue:
+            del self._queues[key]
+        return value
+
+    def newest(self, key: bytes) -> Value | None:
+        queue = self._queues.get(key)
+        return queue[-1] if queue else None
+
+    def clear(self, key: bytes) -> None:
+        for value in self._queues.pop(key, ()):
+            self._bytes -= len(value.data)
+
+    def lengths(self) -> Iterator[tuple[bytes, int]]:
+        return ((key, len(queue)) for key, queue in self._queues.items())
+
+
+class Reader:
+    """Somebody who waits for a value of a key."""
+
+    __slots__ = ("deliver", "key", "takes")
+
+    def __init__(self, key: bytes, takes: bool, deliver: Callable[[Value], None]) -> None:
+        self.key = key
+        self.takes = takes
+        self.deliver = deliver
+
+
+class KeyValueStore:
+    def __init__(self, shelf: Shelf | None = None) -> None:
+        self.shelf: Shelf = MemoryShelf() if shelf is None else shelf
+        self._readers: dict[bytes, deque[Reader]] = {}
+        self._watchers: dict[bytes | None, dict[Event, set[bytes]]] = {}
+        self._watching_keys: set[bytes] = set()
+        self._counts: Counter[str] = Counter()
+
+    def put(self, key: bytes, value: Value) -> None:
+        self._counts["put"] += 1
+        taken = False
+        readers = self._readers.get(key)
+        if readers:
+            staying: deque[Reader] = deque()
+            served: list[Reader] = []
+            for reader in readers:
+                if taken and reader.takes:
+                    staying.append(reader)
+                    continue
+                taken |= reader.takes
+                served.append(reader)
+            if staying:
+                self._readers[key] = staying
+            else:
+                del self._readers[key]
+            for reader in served:
+                self._counts["get" if reader.takes else "view"] += 1
+                self._counts["released"] += 1
+                reader.deliver(value)
+        if not taken:
+            self.shelf.append(key, value)
+        self._tell("put", key)
+
+    def read(self, reader: Reader) -> None:
+        """Delivers at once if there is a value, else when one comes."""
+        event: Event = "get" if reader.takes else "view"
+        self._tell(event, reader.key)
+        value = self.shelf.pop_oldest(reader.key) if reader.takes else self.shelf.newest(reader.key)
+        if value is not None:
+            self._counts[event] += 1
+            reader.deliver(value)
+            return
+        self._readers.setdefault(reader.key, deque()).append(reader)
+        self._counts["wait"] += 1
+        self._counts["acquired"] += 1
+        self._tell("wait", reader.key)
+
+    def cancel(self, reader: Reader) -> None:
+        """The reader no longer waits; nothing happens if it does not wait."""
+        readers = self._readers.get(reader.key)
+        if readers is not None and reader in readers:
+            readers.remove(reader)
+            if not readers:
+                del self._readers[reader.key]
+
+    def replace(self, key: bytes, value: Value) -> None:
+        """Makes this the only value of the key: for state that is looked at, not queued."""
+        self.shelf.clear(key)
+        self.put(key, value)
+
+    def watch(self, watching_key: bytes, spec: bytes) -> None:
+        """`KEY:EVENTS` (letters of get, put, view, wait): such an event on KEY is put as `event key` under watching_key.
+
+        An empty KEY means all keys; events not named are no longer watched. What happens to watching keys is not told.
+        """
+        key, colon, letters = spec.rpartition(b":")
+        if not colon:
+            return
+        self._watching_keys.add(watching_key)
+        events = self._watchers.setdefault(key or None, {})
+        for letter, event in _LETTERS.items():
+            if letter.encode() in letters:
+                events.setdefault(event, set()).add(watching_key)
+            else:
+                events.get(event, set()).discard(watching_key)
+
+    def dump(self) -> bytes:
+        """The state for monitors, in the form that disBatch's client reads (a pickle of plain lists, written only)."""
+        names = ("get", "put", "view", "wait", "acquired", "released")
+        counts = [self._counts[name] for name in names]
+        waiting = [(key, len(readers)) for key, readers in self._readers.items()]
+        kept = [(key, length, _shown(self.shelf.newest(key))) for key, length in list(self.shelf.lengths())]
+        return dumps((counts, waiting, kept))
+
+    def _tell(self, event: Event, key: bytes) -> None:
+        if not self._watchers or key in self._watching_keys:
+            return
+        for watched in (None, key):
+            for watching_key in self._watchers.get(watched, {}).get(event, ()):
+                self.put(watching_key, Value(TEXT, event.encode() + b" " + key))
+
+
+def _shown(value: Value | None) -> tuple[bytes, bytes | None] | tuple[bytes, bytes | None, int]:
+    if value is None:
+        return (TEXT, b"")
+    if value.coding in (JSON, b"HTML"):
+        return (value.coding, value.data)
+    if value.coding != TEXT:
+        return (value.coding, None, len(value.data))
+    if len(value.data) > 50:
+        return (value.coding, value.data[:24] + b"..." + value.data[-23:], len(value.data))
+    return (value.coding, value.data)
