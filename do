@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# Sets everything up and does it, in a fresh clone as well as in an old one:
+#   ./do demo    compare schedulers on a real trace, draw figures, then run real tasks
+#   ./do test    all tests, with real Redis, sshd, Slurm and other projects' clients
+# Needs python3 (3.11 or later), pip and gcc; as root, or with sudo that asks nothing, it installs the Debian packages
+# that the tests talk to. Everything else goes into .tools, .venv and .venvs beside this file.
+set -u
+cd "$(dirname "$0")" || exit 1
+ROOT=$PWD
+VENV=$ROOT/.venv
+PY=$VENV/bin/python
+# what a test talks to: program=Debian package
+DEBIAN="redis-server=redis-server sshd=openssh-server ssh=openssh-client slurmctld=slurmctld slurmd=slurmd
+        srun=slurm-client munged=munge flatc=flatbuffers-compiler mpirun=openmpi-bin parallel=parallel gcc=gcc"
+export UV_PYTHON_DOWNLOADS=never UV_NO_PROGRESS=1
+unset VIRTUAL_ENV PYTHONHOME
+
+say()  { printf '\033[1m==> %s\033[0m\n' "$*"; }
+warn() { printf '!!! %s\n' "$*" >&2; }
+die()  { warn "$*"; exit 1; }
+
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-} python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3; do
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            "$candidate" -c 'import sys; print(sys.executable)'
+            return
+        fi
+    done
+    die "Python 3.11 or later is needed (set PYTHON=/path/to/python3 if it is not in PATH)"
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+can_be_root() {
+    [ "$(id -u)" = 0 ] || { command -v sudo >/dev/null && sudo -n true 2>/dev/null; }
+}
+
+# One tool does all installing: uv, in a folder of its own. That needs neither the venv module, which Debian packages
+# apart, nor a place in the user's home.
+ensure_uv() {
+    if [ -x "$VENV/bin/uv" ]; then UV=$VENV/bin/uv; return; fi
+    UV=$ROOT/.tools/bin/uv
+    [ -x "$UV" ] && return
+    say "getting uv"
+    if ! "$BASE" -m pip --version >/dev/null 2>&1; then
+        can_be_root || die "pip is needed: apt-get install python3-pip"
+        debian_install python3-pip
+    fi
+    "$BASE" -m pip install --quiet --disable-pip-version-check --target "$ROOT/.tools" uv || die "pip could not install uv"
+}
+
+checksum() { cat "$@" 2>/dev/null | cksum | tr -d ' \n'; }
+
+# install NAME PYTHON WHAT...: once, until what it is made from changes
+install() {
+    local env=$1; shift
+    local stamp="$env/.installed" want
+    want="$(checksum do pyproject.toml setup.py $(git ls-files -- '*.c' 2>/dev/null)) $BASE $*"
+    [ "$(cat "$stamp" 2>/dev/null)" = "$want" ] && return
+    say "installing into ${env#"$ROOT"/}: $*"
+    if [ ! -x "$env/bin/python" ]; then
+        "$UV" venv --quiet --python "$BASE" "$env" || die "could not make $env"
+    fi
+    # pip reads settings (a mirror, a proxy's certificate) that uv does not: it is the second try.
+    "$UV" pip install --quiet --python "$env/bin/python" "$@" \
+        || "$BASE" -m pip --python "$env/bin/python" install --quiet --disable-pip-version-check "$@" \
+        || die "could not install $*"
+    printf '%s' "$want" >"$stamp"
+}
+
+setup_package() {  # the package in its environment, with the extras named
+    BASE=$(find_python) || exit 1
+    ensure_uv
+    [ -f "$VENV/.extras-dev" ] && set -- dev
+    install "$VENV" --editable ".[$1]"
+    [ "$1" != dev ] || touch "$VENV/.extras-dev"
+}
+
+setup_clients() {  # other projects' clients, each apart, at the releases the tests expect
+    local parts="docopt procset sortedcontainers pyzmq redis setuptools"
+    # --no-deps: pybatsim pins a pyzmq that no current Python can install
+    install "$ROOT/.venvs/pybatsim2" --no-deps pybatsim==2.1.1 $parts
+    install "$ROOT/.venvs/pybatsim3" --no-deps pybatsim==3.2.1 $parts
+    install "$ROOT/.venvs/qcg" qcg-pilotjob==0.14.2
+    install "$ROOT/.venvs/disbatch" disbatch==3.0
+}
+
+# Installing a daemon's package must not start the daemon: policy-rc.d says so while we install, and is put back after.
+debian_install() {
+    local policy=/usr/sbin/policy-rc.d kept=""
+    if ! { [ -x $policy ] && { $policy >/dev/null 2>&1; [ $? = 101 ]; }; }; then
+        if [ -e $policy ]; then kept=$policy.pilothouse-kept; as_root mv $policy "$kept"; else kept=none; fi
+        printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null
+        as_root chmod 755 $policy
+    fi
+    { as_root apt-get update -qq && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+        -o DPkg::Lock::Timeout=300 --no-install-recommends "$@" >/dev/null; } || warn "could not install: $*"
+    case $kept in
+        "") ;;
+        none) as_root rm -f $policy ;;
+        *) as_root mv "$kept" $policy ;;
+    esac
+}
+
+setup_components() {
+    local pair missing="" path=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+    for pair in $DEBIAN; do
+        PATH=$path command -v "${pair%%=*}" >/dev/null || missing="$missing ${pair#*=}"
+    done
+    if [ "${BASE#/usr/bin/}" != "$BASE" ] && ! "$BASE" -c \
+        'import os,sys,sysconfig as s; sys.exit(not os.path.exists(s.get_path("include") + "/Python.h"))'; then
+        missing="$missing python3-dev"
+    fi
+    [ -n "$missing" ] || return 0
+    if can_be_root && command -v apt-get >/dev/null; then
+        say "installing Debian packages:$missing"
+        debian_install $missing
+    else
+        warn "not root: these Debian packages are missing, and the tests that need them will be skipped:$missing"
+    fi
+}
+
+demo() {
+    setup_package ui,plot
+    "$PY" -c 'import pilothouse' || die "the package does not import"
+    local trace=examples/kth-sp2-5000.swf.gz out=out/demo
+    mkdir -p $out
+    say "three schedulers on 5,000 jobs of a real machine of 100 processors (KTH SP2)"
+    "$VENV/bin/pilothouse" compare -p 100 -w $trace --policy fcfs,easy,easy-sjbf --plot $out/kth.png || exit 1
+    say "real tasks on this machine"
+    "$VENV/bin/pilothouse" run examples/tasks.txt --dir $out/run || exit 1
+    say "figures and records are in $out"
+}
+
+run_tests() {
+    local lint=0
+    BASE=$(find_python) || exit 1
+    setup_components
+    setup_package dev
+    setup_clients
+    say "ruff";          "$VENV/bin/ruff" check . || lint=1
+    say "mypy --strict"; "$VENV/bin/mypy" || lint=1
+    say "pytest"
+    "$PY" -m pytest -n 2 --dist loadgroup "$@"
+    local result=$?
+    [ $lint = 0 ] || { warn "ruff or mypy found something to mend (above)"; [ $result != 0 ] || result=1; }
+    return $result
+}
+
+case ${1:-help} in
+    demo)  shift; demo "$@" ;;
+    test)  shift; run_tests "$@" ;;
+    setup) setup_package dev ;;
+    *)     sed -n '2,6s/^# \{0,1\}//p' "$0"; [ "${1:-help}" = help ] ;;
+esac
