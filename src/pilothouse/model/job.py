@@ -55,6 +55,8 @@ class Job(msgspec.Struct, eq=False):
     command: Command | None = None
     runtime: float | None = None
     """How long it will really run, where that is known beforehand: for clairvoyant estimates only."""
+    elastic: bool = False
+    """Its work spreads over however many units it is given: any count is legal."""
     extra_data: str | None = None
     source: msgspec.Raw | None = None
     """The description as it was written, for those who forward it."""

@@ -1,0 +1,366 @@
+"""The Cluster: what a decider has been told so far, and the book of its orders.
+
+Facts come in through `observe`, orders through `order` (or the verbs `start`, `reject`, `kill`, ... that a policy uses). Each
+order is judged by core/check.py and then booked here, so that the next order is judged against it; the world only ever
+sees orders that passed. Queue, running jobs, free units and expected ends are always up to date.
+
+Per job: one submission (0.4 µs), one start (3 µs at 512 units), one end (1 µs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, KeysView
+from typing import Any
+
+from pilothouse.core import place
+from pilothouse.core.check import RULES, Refusal
+from pilothouse.model import decisions as d
+from pilothouse.model import events as e
+from pilothouse.model.answers import Answer, Never, Placed
+from pilothouse.model.errors import DecisionError
+from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Job, Node
+from pilothouse.model.lifecycle import JobState
+
+
+class Queue:
+    """The waiting jobs in order of arrival. Iterating is safe while jobs are started."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self, waiting: dict[str, Job]) -> None:
+        self._waiting = waiting
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(list(self._waiting.values()))
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, job: object) -> bool:
+        return isinstance(job, Job) and job.id in self._waiting
+
+
+class Cluster:
+    """The told state of one world, and the orders of this turn."""
+
+    def __init__(self, begins: e.Begins, decider: str, wants: d.Wants | None = None) -> None:
+        wants = wants or d.Wants()
+        self.decider = decider
+        self.begins = begins
+        self.now = begins.started_at
+        self.nodes: dict[str, Node] = {node.name: node for node in begins.nodes}
+        self.waiting: dict[str, Job] = {}
+        self.running: dict[str, e.Running] = {}
+        self.final: dict[str, JobState] = {}
+        self.withdrawn: set[str] = set()
+        self.queue = Queue(self.waiting)
+        self.orders: list[d.Decision] = []
+        self.calls: set[str] = set()
+        self.reservations: dict[str, float] = {}
+        """Job id -> when a policy expects to start it; for estimates and explanations."""
+        self.registering = begins.dynamic_registration
+        self.sharing = begins.compute_sharing if wants.compute_sharing is None else wants.compute_sharing
+        self.count_rule = _count_rule(begins, wants)
+        self.all_mask = _mask(begins.nodes)
+        self.storage_mask = _mask(begins.storage)
+        self.total = self.all_mask.bit_count()
+        self.off_mask = begins.unavailable.mask
+        self.busy_mask = 0
+        self.free_mask = self.all_mask & ~self.off_mask
+        self.free = self.free_mask.bit_count()
+        self.used_extras: dict[str, tuple[int, int]] = {}
+        """Node -> GPUs and MB in use, for nodes where any is."""
+        for run in begins.running:
+            self.running[run.job.id] = run
+            self._take(run.job, run.units.mask)
+
+    # ---- what a policy asks
+
+    @property
+    def units(self) -> IdSet:
+        return IdSet(self.all_mask)
+
+    @property
+    def free_units(self) -> IdSet:
+        return IdSet(self.free_mask)
+
+    @property
+    def job_ids(self) -> KeysView[str]:
+        return self.waiting.keys()
+
+    def state_of(self, job_id: str) -> JobState | None:
+        if job_id in self.waiting:
+            return JobState.WAITING
+        if job_id in self.running:
+            return JobState.RUNNING
+        return self.final.get(job_id)
+
+    def expected_end(self, job_id: str) -> float:
+        """When a running job will have used up its walltime (inf: it has none)."""
+        run = self.running[job_id]
+        return run.started_at + run.job.walltime
+
+    def could_ever_run(self, job: Job) -> Never | None:
+        """None if the job fits the whole cluster, else why not."""
+        return place.never(self, job)
+
+    # ---- what a policy orders
+
+    def start(self, job: Job, units: IdSet | None = None, *, placement: d.Placement | None = None) -> Answer:
+        """Starts a waiting job, on the lowest free units that fit it or on `units`."""
+        if units is None:
+            if job.id not in self.waiting:
+                self.order(d.StartJob(self.now, job.id, IdSet(), placement))
+            found = place.choose(self, job)
+            if type(found) is not int:
+                return found  # type: ignore[return-value]
+            units = IdSet(found)
+        self.order(d.StartJob(self.now, job.id, units, placement))
+        return Placed(units)
+
+    def reject(self, job: Job, reason: str = "") -> None:
+        self.order(d.RejectJob(self.now, job.id, reason))
+
+    def kill(self, *jobs: Job) -> None:
+        self.order(d.KillJobs(self.now, tuple(job.id for job in jobs)))
+
+    def call_at(self, when: float, call_id: str = "") -> None:
+        """Asks to be asked again at that date."""
+        self.order(d.CallAt(self.now, when, call_id))
+
+    def expect(self, job: Job, when: float) -> None:
+        """Notes when the policy means to start a waiting job."""
+        self.reservations[job.id] = when
+
+    # ---- the book of orders
+
+    def order(self, order: d.Decision) -> None:
+        """Judges an order, and books it. Raises DecisionError; then nothing of it is booked."""
+        kind = type(order)
+        refusal = RULES[kind](self, order)
+        if refusal is not None:
+            raise self._error(refusal)
+        book = _BOOKS.get(kind)
+        if book is not None:
+            book(self, order)
+        self.orders.append(order)
+
+    def take_orders(self) -> list[d.Decision]:
+        orders, self.orders = self.orders, []
+        return orders
+
+    def _error(self, refusal: Refusal) -> DecisionError:
+        return DecisionError(self.decider, len(self.orders), refusal.rule, f"{refusal.detail} (at {self.now:g} s)")
+
+    def _book_start(self, order: d.StartJob) -> None:
+        job = self.waiting.pop(order.job_id)
+        self.running[job.id] = e.Running(job, order.units, order.at)
+        self._take(job, order.units.mask)
+        if self.reservations:
+            self.reservations.pop(job.id, None)
+
+    def _book_reject(self, order: d.RejectJob) -> None:
+        del self.waiting[order.job_id]
+        self.final[order.job_id] = JobState.OMITTED if order.omitted else JobState.REFUSED
+        self.reservations.pop(order.job_id, None)
+
+    def _book_withdrawal(self, order: d.ConfirmWithdrawal) -> None:
+        self.withdrawn.discard(order.job_id)
+        self.final[order.job_id] = JobState.KILLED
+
+    def _book_calls(self, order: d.CallEvery) -> None:
+        self.calls.add(order.call_id)
+
+    def _book_stop_calls(self, order: d.StopCalls) -> None:
+        self.calls.discard(order.call_id)
+
+    def _book_registration(self, order: d.RegisterJob) -> None:
+        if not self.begins.acknowledge_registration:
+            self.waiting[order.job.id] = order.job
+
+    def _book_finish(self, order: d.FinishRegistration) -> None:
+        self.registering = False
+
+    def _book_resume(self, order: d.ResumeRegistration) -> None:
+        self.registering = self.begins.dynamic_registration
+
+    def _book_switch(self, order: d.SwitchUnits) -> None:
+        # Neither a transition nor (perhaps) the target state can run jobs; UnitsSwitched says what it became.
+        self._set_off(self.off_mask | order.units.mask)
+
+    def _book_state(self, order: d.SetJobState) -> None:
+        if order.state is JobState.RUNNING:
+            job = self.waiting.pop(order.job_id, None)
+            if job is not None:
+                self.running[job.id] = e.Running(job, IdSet(), order.at)
+            return
+        self.waiting.pop(order.job_id, None)
+        run = self.running.pop(order.job_id, None)
+        if run is not None:
+            self._give_back(run.job, run.units.mask)
+        self.final[order.job_id] = order.state
+
+    # ---- units
+
+    def _take(self, job: Job, mask: int) -> None:
+        self.busy_mask |= mask
+        self.free_mask &= ~mask
+        self.free = self.free_mask.bit_count()
+        if job.shape is not None and (job.shape.gpus_per_node or job.shape.memory_mb_per_node):
+            self._count_extras(job, mask, 1)
+
+    def _give_back(self, job: Job, mask: int) -> None:
+        if self.sharing:
+            for run in self.running.values():
+                mask &= ~run.units.mask
+        self.busy_mask &= ~mask
+        self.free_mask |= mask & ~self.off_mask & self.all_mask
+        self.free = self.free_mask.bit_count()
+        if job.shape is not None and (job.shape.gpus_per_node or job.shape.memory_mb_per_node):
+            self._count_extras(job, mask, -1)
+
+    def _count_extras(self, job: Job, mask: int, sign: int) -> None:
+        assert job.shape is not None
+        for node in self.nodes.values():
+            if mask & node.mask:
+                gpus, memory_mb = self.used_extras.get(node.name, (0, 0))
+                gpus += sign * job.shape.gpus_per_node
+                memory_mb += sign * job.shape.memory_mb_per_node
+                self.used_extras[node.name] = (gpus, memory_mb)
+
+    def _set_off(self, mask: int) -> None:
+        self.off_mask = mask
+        self.free_mask = self.all_mask & ~self.busy_mask & ~mask
+        self.free = self.free_mask.bit_count()
+
+    # ---- facts
+
+    def observe(self, event: e.Event) -> None:
+        """Takes note of one fact."""
+        note = _NOTES.get(type(event))
+        if note is not None:
+            note(self, event)
+
+    def _note_submitted(self, event: e.JobSubmitted) -> None:
+        self.waiting[event.job.id] = event.job
+
+    def _note_ended(self, event: e.JobEnded) -> None:
+        run = self.running.pop(event.job_id, None)
+        if run is not None:
+            self._give_back(run.job, run.units.mask)
+        else:
+            self.waiting.pop(event.job_id, None)
+        self.final[event.job_id] = event.state
+
+    def _note_requeued(self, event: e.JobRequeued) -> None:
+        run = self.running.pop(event.job_id, None)
+        if run is not None:
+            self._give_back(run.job, run.units.mask)
+            self.waiting[event.job_id] = run.job
+
+    def _note_withdrawn(self, event: e.JobWithdrawn) -> None:
+        if self.waiting.pop(event.job_id, None) is not None:
+            self.withdrawn.add(event.job_id)
+            self.reservations.pop(event.job_id, None)
+
+    def _note_priorities(self, event: e.PrioritiesChanged) -> None:
+        for job_id, priority in event.priorities.items():
+            job = self.waiting.get(job_id)
+            if job is not None:
+                job.priority = priority
+
+    def _note_walltime(self, event: e.WalltimeChanged) -> None:
+        run = self.running.get(event.job_id)
+        job = run.job if run is not None else self.waiting.get(event.job_id)
+        if job is not None:
+            job.walltime = event.walltime
+
+    def _note_freed(self, event: e.UnitsFreed) -> None:
+        run = self.running[event.job_id]
+        run.units = run.units - event.units
+        self._give_back(run.job, event.units.mask)
+
+    def _note_available(self, event: e.UnitsAvailable) -> None:
+        self._set_off(self.off_mask & ~event.units.mask)
+
+    def _note_unavailable(self, event: e.UnitsUnavailable) -> None:
+        self._set_off(self.off_mask | event.units.mask)
+
+    def _note_joined(self, event: e.NodesJoined) -> None:
+        for node in event.nodes:
+            self.nodes[node.name] = node
+            self.all_mask |= node.mask
+        self.total = self.all_mask.bit_count()
+        self._set_off(self.off_mask)
+
+    def _note_left(self, event: e.NodesLeft) -> None:
+        for name in event.names:
+            self.nodes.pop(name, None)
+        self.all_mask &= ~event.units.mask
+        self.total = self.all_mask.bit_count()
+        self._set_off(self.off_mask & ~event.units.mask)
+
+    def _note_switched(self, event: e.UnitsSwitched) -> None:
+        on = 0
+        for node in self.begins.nodes:
+            if node.mask & event.units.mask and _computes(node, event.power_state):
+                on |= node.mask
+        self._set_off((self.off_mask | event.units.mask) & ~on)
+
+    def _note_call(self, event: e.CallArrived) -> None:
+        if event.last:
+            self.calls.discard(event.call_id)
+
+
+def _mask(nodes: tuple[Node, ...]) -> int:
+    mask = 0
+    for node in nodes:
+        mask |= node.mask
+    return mask
+
+
+def _count_rule(begins: e.Begins, wants: d.Wants) -> str | None:
+    """"exact", "least", or None: an allocation of any size will do."""
+    if wants.least_count:
+        return "least"
+    exact = begins.exact_count if wants.exact_count is None else wants.exact_count
+    return "exact" if exact else None
+
+
+def _computes(node: Node, power_state: int) -> bool:
+    """Whether jobs can run in that power state: all states do but those named as sleep:off:on in `sleep_pstates`."""
+    for triplet in node.properties.get("sleep_pstates", "").split(","):
+        if str(power_state) in (number.strip() for number in triplet.split(":")):
+            return False
+    return True
+
+
+_BOOKS: dict[type, Callable[[Cluster, Any], None]] = {
+    d.StartJob: Cluster._book_start,
+    d.RejectJob: Cluster._book_reject,
+    d.ConfirmWithdrawal: Cluster._book_withdrawal,
+    d.CallEvery: Cluster._book_calls,
+    d.StopCalls: Cluster._book_stop_calls,
+    d.RegisterJob: Cluster._book_registration,
+    d.FinishRegistration: Cluster._book_finish,
+    d.ResumeRegistration: Cluster._book_resume,
+    d.SwitchUnits: Cluster._book_switch,
+    d.SetJobState: Cluster._book_state,
+}
+
+_NOTES: dict[type, Callable[[Cluster, Any], None]] = {
+    e.JobSubmitted: Cluster._note_submitted,
+    e.JobEnded: Cluster._note_ended,
+    e.JobRequeued: Cluster._note_requeued,
+    e.JobWithdrawn: Cluster._note_withdrawn,
+    e.PrioritiesChanged: Cluster._note_priorities,
+    e.WalltimeChanged: Cluster._note_walltime,
+    e.UnitsFreed: Cluster._note_freed,
+    e.UnitsAvailable: Cluster._note_available,
+    e.UnitsUnavailable: Cluster._note_unavailable,
+    e.NodesJoined: Cluster._note_joined,
+    e.NodesLeft: Cluster._note_left,
+    e.UnitsSwitched: Cluster._note_switched,
+    e.CallArrived: Cluster._note_call,
+}

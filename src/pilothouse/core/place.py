@@ -1,0 +1,146 @@
+"""Which units a job would get now: the lowest free ones, or, for a node-shaped request, the first nodes that fit.
+
+`choose` answers a mask, or why not: NotNow where waiting helps, Never where it does not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pilothouse.model.answers import Never, NotNow
+from pilothouse.model.idset import lowest_bits
+from pilothouse.model.job import Job, Node, Shape
+
+if TYPE_CHECKING:
+    from pilothouse.core.cluster import Cluster
+
+
+def choose(cluster: Cluster, job: Job) -> int | NotNow | Never:
+    """The mask of the units that the job would get now."""
+    if job.shape is not None:
+        return _choose_shaped(cluster, job, job.shape)
+    least, most = job.units, job.most_units or job.units
+    if least > cluster.total:
+        return Never(f"it needs {least} units, and there are {cluster.total}")
+    if least > cluster.free:
+        return NotNow(f"it needs {least} units, and {cluster.free} are free")
+    return lowest_bits(cluster.free_mask, min(most, cluster.free))
+
+
+def never(cluster: Cluster, job: Job) -> Never | None:
+    """Why no state of this cluster could hold the job, or None."""
+    if job.shape is None:
+        if job.units > cluster.total:
+            return Never(f"it needs {job.units} units, and there are {cluster.total}")
+        return None
+    suitable = [node for node in cluster.nodes.values() if _could_hold(node, job, job.shape)]
+    if job.shape.nodes:
+        if len(suitable) >= job.shape.nodes:
+            return None
+        return Never(f"it needs {job.shape.nodes} nodes that {_wish(job, job.shape)}, and there are {len(suitable)}")
+    have = sum(node.count for node in suitable)
+    if have >= job.units:
+        return None
+    return Never(f"it needs {job.units} units on nodes that {_wish(job, job.shape)}, and there are {have}")
+
+
+def _choose_shaped(cluster: Cluster, job: Job, shape: Shape) -> int | NotNow | Never:
+    refusal = never(cluster, job)
+    if refusal is not None:
+        return refusal
+    if not shape.nodes:
+        return _choose_anywhere(cluster, job, shape)
+    most_nodes = max(shape.most_nodes, shape.nodes)
+    if shape.parts:
+        most_nodes = max(shape.nodes, len(cluster.nodes) // shape.parts)
+    mask = found = 0
+    for node in cluster.nodes.values():
+        taken = _on_node(cluster, node, job, shape)
+        if taken:
+            mask |= taken
+            found += 1
+            if found == most_nodes:
+                break
+    if found < shape.nodes:
+        return NotNow(f"it needs {shape.nodes} nodes that {_wish(job, shape)}, and {found} are free")
+    return mask
+
+
+def _choose_anywhere(cluster: Cluster, job: Job, shape: Shape) -> int | NotNow:
+    most = job.most_units or job.units
+    if shape.parts:
+        most = max(job.units, cluster.total // shape.parts)
+    mask = 0
+    for node in cluster.nodes.values():
+        if _could_hold(node, job, shape) and _has_free(cluster, node, shape):
+            mask |= cluster.free_mask & node.mask
+    free = mask.bit_count()
+    if free < job.units:
+        return NotNow(f"it needs {job.units} units, and {free} that suit it are free")
+    return lowest_bits(mask, min(most, free))
+
+
+def _on_node(cluster: Cluster, node: Node, job: Job, shape: Shape) -> int:
+    """The units that the job would take on this node; 0: none."""
+    if not (_could_hold(node, job, shape) and _has_free(cluster, node, shape)):
+        return 0
+    free = cluster.free_mask & node.mask
+    if shape.exclusive or job.units == 0:
+        return free if free == node.mask else 0
+    count = free.bit_count()
+    if count < job.units:
+        return 0
+    return lowest_bits(free, min(job.most_units or job.units, count))
+
+
+def _has_free(cluster: Cluster, node: Node, shape: Shape) -> bool:
+    used = cluster.used_extras.get(node.name)
+    if used is None:
+        return True
+    return node.gpus - used[0] >= shape.gpus_per_node and node.memory_mb - used[1] >= shape.memory_mb_per_node
+
+
+def _could_hold(node: Node, job: Job, shape: Shape) -> bool:
+    return (
+        (not shape.nodes or node.count >= job.units)
+        and node.gpus >= shape.gpus_per_node
+        and node.memory_mb >= shape.memory_mb_per_node
+        and (shape.constraint is None or satisfies(node, msgspec.json.decode(shape.constraint)))
+    )
+
+
+def satisfies(node: Node, constraint: object) -> bool:
+    """RFC 31: {"properties": [..]}, {"hostlist": [..]}, and, or, not. A property `^x` is the absence of x."""
+    if not isinstance(constraint, dict):
+        return False
+    return all(_satisfies_one(node, operator, values) for operator, values in constraint.items())
+
+
+def _satisfies_one(node: Node, operator: str, values: list[object]) -> bool:
+    if operator == "properties":
+        return all(
+            (value[1:] not in node.properties) if value.startswith("^") else (value in node.properties)
+            for value in map(str, values)
+        )
+    if operator == "and":
+        return all(satisfies(node, value) for value in values)
+    if operator == "or":
+        return any(satisfies(node, value) for value in values)
+    if operator == "not":
+        return not all(satisfies(node, value) for value in values)
+    if operator in ("hostlist", "ranks"):
+        return node.name in values or node.properties.get("rank") in values
+    return False
+
+
+def _wish(job: Job, shape: Shape) -> str:
+    wishes = [f"have {job.units or 'all'} units free"]
+    if shape.gpus_per_node:
+        wishes.append(f"{shape.gpus_per_node} GPUs")
+    if shape.memory_mb_per_node:
+        wishes.append(f"{shape.memory_mb_per_node} MB")
+    if shape.constraint is not None:
+        wishes.append("the wanted properties")
+    return " and ".join(wishes)

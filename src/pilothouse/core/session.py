@@ -1,0 +1,191 @@
+"""The Session: one world, one decider, and the request-reply loop between them. Nothing else happens here.
+
+A turn: the world says what happened (a Batch), the decider answers what to do, each order is judged and booked in the
+Cluster, the world carries the orders out. A policy orders through the Cluster's verbs, so its orders are judged as it
+gives them; a foreign decider's reply is judged order by order. A reply with one illegal order is not applied at all.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from pilothouse.core.cluster import Cluster
+from pilothouse.core.contract import Decider, Talkative, World
+from pilothouse.model.decisions import Reply, Wants
+from pilothouse.model.errors import DecisionError, PilothouseError
+from pilothouse.model.events import Batch, Begins, Ended, JobEnded, JobRequeued, JobSubmitted, JobWithdrawn
+from pilothouse.model.job import Job
+from pilothouse.policies.base import Policy
+
+_HOUSE = str(Path(__file__).parent.parent)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a run ended. `waiting` names the jobs that nobody will ever start: a deadlock if there are any."""
+
+    ended_at: float
+    turns: int
+    waiting: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def deadlocked(self) -> bool:
+        return bool(self.waiting) or bool(self.reason)
+
+
+class Turn(Protocol):
+    """One side of the loop: what a batch becomes."""
+
+    def __call__(self, batch: Batch) -> Reply: ...
+
+
+class Session:
+    """Joins one world to one decider. `run` once."""
+
+    def __init__(self, world: World, decider: Decider | Policy, *, name: str = "") -> None:
+        self.world = world
+        self.decider = decider
+        self.name = name or getattr(decider, "name", "") or type(decider).__name__
+        self.cluster: Cluster
+
+    def run(self, each_turn: Callable[[Batch], None] | None = None) -> Outcome:
+        """Runs to the end. Whatever is raised, world and decider are closed."""
+        try:
+            return self._run(each_turn)
+        finally:
+            self.world.close()
+            if not isinstance(self.decider, Policy):
+                self.decider.close()
+
+    def _run(self, each_turn: Callable[[Batch], None] | None) -> Outcome:
+        wants = self.decider.wants if isinstance(self.decider, Policy) else self.decider.hello()
+        begins = self.world.begin(wants)
+        turn = self._join(begins, wants)
+        world, turns = self.world, 0
+        now, last = begins.started_at, Ended(begins.started_at)
+        while (batch := world.advance()) is not None:
+            turns += 1
+            now = batch.now
+            world.apply(turn(batch))
+            if each_turn is not None:
+                each_turn(batch)
+            if batch.events and type(batch.events[-1]) is Ended:
+                last = batch.events[-1]
+        return Outcome(now, turns, last.waiting, last.reason)
+
+    def _join(self, begins: Begins, wants: Wants) -> Turn:
+        self.cluster = Cluster(begins, self.name, wants)
+        if isinstance(self.decider, Policy):
+            with_policy = PolicyTurn(self.decider, self.cluster)
+            with_policy.begin()
+            return with_policy
+        self.decider.begin(begins, self.cluster)
+        if isinstance(self.decider, Talkative):
+            self.world.watch(self.decider.fileno())
+        return ForeignTurn(self.decider, self.cluster)
+
+
+class ForeignTurn:
+    """A turn of a foreign decider: note the facts, ask it, judge its orders."""
+
+    def __init__(self, decider: Decider, cluster: Cluster) -> None:
+        self._decider = decider
+        self._cluster = cluster
+
+    def __call__(self, batch: Batch) -> Reply:
+        cluster = self._cluster
+        cluster.now = batch.now
+        for event in batch.events:
+            cluster.observe(event)
+        reply = self._decider.decide(batch)
+        for order in reply.decisions:
+            cluster.order(order)
+        cluster.take_orders()
+        return reply
+
+
+class PolicyTurn:
+    """A turn of a policy: it sees each fact after the cluster does, and orders through the cluster."""
+
+    def __init__(self, policy: Policy, cluster: Cluster) -> None:
+        self._policy = policy
+        self._cluster = cluster
+
+    def begin(self) -> None:
+        try:
+            self._policy.begin(self._cluster)
+        except Exception as problem:
+            raise self._located(problem) from problem
+
+    def __call__(self, batch: Batch) -> Reply:
+        try:
+            self._pass(batch)
+        except Exception as problem:
+            raise self._located(problem) from problem
+        return Reply(batch.now, self._cluster.take_orders())
+
+    def _pass(self, batch: Batch) -> None:
+        policy, cluster = self._policy, self._cluster
+        cluster.now = batch.now
+        each_event = policy.each_event
+        # All ends are noted first: what ends at one date is free at that date, whatever the order of the facts.
+        ended: dict[str, Job] = {}
+        for event in batch.events:
+            if type(event) is JobEnded:
+                run = cluster.running.get(event.job_id)
+                cluster.observe(event)
+                if run is not None:
+                    ended[event.job_id] = run.job
+        if each_event and ended:
+            policy.on_batch(list(ended.values()), cluster)
+        for event in batch.events:
+            kind = type(event)
+            if kind is JobEnded:
+                job = ended.get(event.job_id)  # type: ignore[union-attr]
+                if job is not None:
+                    policy.on_ended(job, cluster)
+            elif kind is JobSubmitted:
+                cluster.observe(event)
+                if policy.admit(event.job, cluster):  # type: ignore[union-attr]
+                    policy.on_submitted(event.job, cluster)  # type: ignore[union-attr]
+            elif kind is JobRequeued or kind is JobWithdrawn:
+                self._note_return(event)  # type: ignore[arg-type]
+            else:
+                cluster.observe(event)
+                policy.on_event(event, cluster)
+            if each_event:
+                policy.schedule(cluster)
+        if not each_event:
+            policy.schedule(cluster)
+
+    def _note_return(self, event: JobRequeued | JobWithdrawn) -> None:
+        """A job came back from its node, or was taken back from the queue."""
+        policy, cluster = self._policy, self._cluster
+        run = cluster.running.get(event.job_id)
+        waiting = cluster.waiting.get(event.job_id)
+        cluster.observe(event)
+        if type(event) is JobRequeued and run is not None:
+            policy.on_ended(run.job, cluster)
+            policy.on_submitted(run.job, cluster)
+        elif waiting is not None:
+            policy.on_ended(waiting, cluster)
+            policy.on_event(event, cluster)
+
+    def _located(self, problem: Exception) -> PilothouseError:
+        """The problem as one line that names the policy's own file and line."""
+        where = ""
+        for frame in traceback.extract_tb(problem.__traceback__):
+            if not frame.filename.startswith(_HOUSE):
+                where = f"{frame.filename}:{frame.lineno}"
+        cluster = self._cluster
+        if isinstance(problem, DecisionError):
+            return DecisionError(problem.decider, problem.index, problem.rule, problem.detail, where=where)
+        if isinstance(problem, PilothouseError) or not where:
+            raise problem
+        detail = f"{type(problem).__name__}: {problem} (at {cluster.now:g} s)"
+        return DecisionError(cluster.decider, len(cluster.orders), "the policy raised", detail, where=where)

@@ -1,0 +1,61 @@
+"""Reading users' files: bytes or lines, plain or gzipped, with one clear line for whatever is wrong with them."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+import msgspec
+
+from pilothouse.model.errors import InputError
+
+GZIP_MAGIC = b"\x1f\x8b"
+MOST_BYTES = 4 * 2**30
+"""No input may be larger, unpacked."""
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """The whole file, unpacked if it is gzipped."""
+    try:
+        data = Path(path).read_bytes()
+        if data.startswith(GZIP_MAGIC):
+            with gzip.open(path) as stream:
+                data = stream.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise InputError(str(path), "no such file") from None
+    except IsADirectoryError:
+        raise InputError(str(path), "is a directory", expected="a file") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
+        raise InputError(str(path), f"a damaged gzip file ({problem})") from None
+    except OSError as problem:
+        raise InputError(str(path), f"cannot be read: {problem.strerror}") from None
+    if len(data) > MOST_BYTES:
+        raise InputError(str(path), f"larger than {MOST_BYTES} bytes")
+    return data
+
+
+def read_text(path: str | Path) -> str:
+    """The whole file as text; bytes that are not UTF-8 are named by their position."""
+    data = read_bytes(path)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        line = data.count(b"\n", 0, problem.start) + 1
+        raise InputError(f"{path}:{line}", "not a text file", found=f"byte 0x{data[problem.start]:02x}") from None
+
+
+def json_error(path: str | Path, data: bytes, problem: msgspec.DecodeError) -> InputError:
+    """What msgspec says of bad JSON, with the line where it knows the byte."""
+    text = str(problem)
+    _, found, rest = text.partition("(byte ")
+    if found:
+        position = int(rest.rstrip(")"))
+        line = data.count(b"\n", 0, position) + 1
+        column = position - data.rfind(b"\n", 0, position)
+        return InputError(f"{path}:{line}:{column}", f"not JSON: {text[: text.index(' (byte')]}")
+    if isinstance(problem, msgspec.ValidationError):
+        message, _, where = text.partition(" - at `")
+        return InputError(f"{path}: {where.rstrip('`')}" if where else str(path), message)
+    lines = data.count(b"\n") + 1
+    return InputError(f"{path}:{lines}", f"not JSON: {text}")
