@@ -153,7 +153,7 @@ class KeyValueStore:
         self.put(key, value)
 
     def watch(self, watching_key: bytes, spec: bytes) -> None:
-        """`KEY:EVENTS` (letters of get, put, view, wait): such an event on KEY is put as `event key` under watching_key.
+        """`KEY:EVENTS` (letters of get, put, view, wait): each one on KEY is put as `event key` under watching_key.
 
         An empty KEY means all keys; events not named are no longer watched. What happens to watching keys is not told.
         """

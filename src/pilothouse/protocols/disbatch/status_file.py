@@ -1,0 +1,215 @@
+"""disBatch's status file: one tab-separated line per finished task, in the order of their ends.
+
+In: results (`StatusLine`) to write; status files of earlier runs to resume from. Out: the same bytes that disBatch
+would write, and the answer to "does this task have to run?".
+
+    flags id line repeat node pid code elapsed start finish out-bytes out-snippet err-bytes err-snippet command
+
+The four flags: R (code is not 0), O and E (output leaked), and P per-engine, S skipped, Z a late report of a task
+already given up. Barriers have `B` or `C` and four blanks. The command comes last because it may hold tabs.
+"""
+
+from __future__ import annotations
+
+import os
+from ast import literal_eval
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+
+from pilothouse.formats.task_file import TaskLine
+from pilothouse.model.errors import InputError, RunError, quoted
+
+HEADER = (
+    "ROE[ PSZ]\tTaskID\tLineNum\tRepeatIndex\tNode\tPID\tReturnCode\tElapsed\tStart\tFinish"
+    "\tBytesOfLeakedOutput\tOutputSnippet\tBytesOfLeakedError\tErrorSnippet\tCommand"
+)
+FIELDS = 15
+SNIPPET_BYTES = 40
+"""So many bytes of the beginning, and so many of the end of what follows them."""
+
+
+class StatusKind(StrEnum):
+    TASK = "N"
+    PER_ENGINE = "P"
+    SKIPPED = "S"
+    LATE = "Z"
+    BARRIER = "B"
+    CHECK = "C"
+
+
+class StatusLine(msgspec.Struct, frozen=True, gc=False):
+    """One result. `command` holds bytes that are no UTF-8 as surrogate escapes."""
+
+    task_id: int
+    line_number: int
+    repeat_index: int
+    node: str
+    pid: int
+    return_code: int
+    start: float
+    finish: float
+    command: str
+    out_bytes: int = 0
+    out_snippet: str = ""
+    err_bytes: int = 0
+    err_snippet: str = ""
+    kind: StatusKind = StatusKind.TASK
+
+    @property
+    def flags(self) -> str:
+        if self.kind in (StatusKind.BARRIER, StatusKind.CHECK):
+            return self.kind + "    "
+        marks = ("R" if self.return_code else " ") + ("O" if self.out_bytes else " ") + ("E" if self.err_bytes else " ")
+        return marks + (" " if self.kind is StatusKind.TASK else self.kind)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.flags}\t{self.task_id}\t{self.line_number}\t{self.repeat_index}\t{self.node}\t{self.pid}"
+            f"\t{self.return_code}\t{self.finish - self.start:.3f}\t{self.start:.3f}\t{self.finish:.3f}"
+            f"\t{self.out_bytes}\t{self.out_snippet!r}\t{self.err_bytes}\t{self.err_snippet!r}"
+            f"\t{_shown_command(self.command)}"
+        )
+
+    def skipped(self) -> StatusLine:
+        """The line that a resumed run writes for it."""
+        return msgspec.structs.replace(self, kind=StatusKind.SKIPPED)
+
+
+def parse_line(text: str) -> StatusLine:
+    """Reads one line back. Raises ValueError."""
+    fields = text.split("\t", FIELDS - 1)
+    if len(fields) != FIELDS or len(fields[0]) < 4:
+        raise ValueError(f"{len(fields)} fields where a status line has {FIELDS}")
+    flags = fields[0]
+    mark = flags[3] if flags[3] in "PSZ" else flags[0] if flags[0] in "BC" else "N"
+    out_snippet, err_snippet = _snippet(fields[11]), _snippet(fields[13])
+    return StatusLine(
+        int(fields[1]), int(fields[2]), int(fields[3]), fields[4], int(fields[5]), int(fields[6]),
+        float(fields[8]), float(fields[9]), _read_command(fields[14]),
+        int(fields[10]), out_snippet, int(fields[12]), err_snippet, StatusKind(mark),
+    )  # fmt: skip
+
+
+class StatusWriter:
+    """Appends lines, each flushed: who reads the file while the run goes on sees whole lines."""
+
+    def __init__(self, path: Path, *, header: bool = False) -> None:
+        self.path = path
+        try:
+            self._file: TextIO = path.open("w", encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise InputError(str(path), f"cannot write the status file: {error.strerror}") from error
+        if header:
+            self.write_texts([HEADER])
+
+    def write(self, lines: Iterable[StatusLine]) -> None:
+        self.write_texts(str(line) for line in lines)
+
+    def write_texts(self, texts: Iterable[str]) -> None:
+        try:
+            self._file.write("".join(text + "\n" for text in texts))
+            self._file.flush()
+        except OSError as error:
+            raise RunError(f"{self.path}: cannot write the status file: {error.strerror}") from error
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class EarlierRuns:
+    """What status files of earlier runs know, and which tasks need not run because of it."""
+
+    def __init__(self, *, retry: bool = False, force: bool = False) -> None:
+        self.retry = retry
+        self.force = force
+        self.unreadable = 0
+        self._lines: dict[int, StatusLine] = {}
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def read(self, path: Path) -> None:
+        """Adds a status file. A torn line (the run was killed while it wrote) is counted and passed over."""
+        try:
+            with path.open(encoding="utf-8", newline="\n") as file:
+                for text in file:
+                    self._add(text.removesuffix("\n"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(str(path), f"cannot read the status file: {error}") from error
+
+    def result_of(self, line: TaskLine) -> StatusLine | None:
+        """The known result of a task that need not run again; None: it must run. Raises InputError on a mismatch."""
+        found = self._lines.get(line.task_id)
+        if found is None or (self.retry and found.return_code != 0):
+            return None
+        if not self.force and (found.line_number, found.repeat_index, found.command) != (
+            line.line_number,
+            line.repeat_index,
+            line.command,
+        ):
+            raise InputError(
+                f"task {line.task_id}",
+                "is another one than in the status file",
+                expected=quoted(f"line {found.line_number} repeat {found.repeat_index}: {found.command}", 200),
+                found=quoted(f"line {line.line_number} repeat {line.repeat_index}: {line.command}", 200),
+                hint="use --force-resume to proceed anyway",
+            )
+        return found
+
+    def _add(self, text: str) -> None:
+        if text == HEADER:
+            return
+        try:
+            line = parse_line(text)
+        except (ValueError, SyntaxError):
+            self.unreadable += 1
+            return
+        if line.kind is not StatusKind.TASK:
+            return
+        known = self._lines.get(line.task_id)
+        # A success in any of the files counts; disBatch means the same but prefers a task killed by a signal.
+        if known is None or known.return_code != 0:
+            self._lines[line.task_id] = line
+
+
+def snippet_text(count: int, kept: bytes) -> str:
+    """A snippet as it is written: text, with signs for what is none, and dots after the first 40 bytes of a longer one.
+
+    `kept` is all of an output of up to 80 bytes, else its two ends already joined by dots.
+    """
+    if SNIPPET_BYTES < count <= 2 * SNIPPET_BYTES:
+        kept = kept[:SNIPPET_BYTES] + b"..." + kept[SNIPPET_BYTES:]
+    return kept.decode("utf-8", "replace")
+
+
+def _shown_command(command: str) -> str:
+    try:
+        command.encode("utf-8")
+    except UnicodeEncodeError:
+        return str(os.fsencode(command))
+    return command
+
+
+def _read_command(text: str) -> str:
+    if text[:2] in ("b'", 'b"') and text[-1:] == text[1:2]:
+        try:
+            data = literal_eval(text)
+        except (ValueError, SyntaxError):
+            return text
+        # Only bytes that are no UTF-8 are written in this form; a command may just look like it.
+        if isinstance(data, bytes) and str(data) == text and "\\x" in text:
+            return data.decode("utf-8", "surrogateescape")
+    return text
+
+
+def _snippet(text: str) -> str:
+    if text == "''":
+        return ""
+    value = literal_eval(text)
+    if not isinstance(value, str):
+        raise ValueError(f"not a snippet: {text}")
+    return value
