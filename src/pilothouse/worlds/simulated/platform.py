@@ -66,7 +66,7 @@ class Host(Point):
 
 
 class Route:
-    """The way between two hosts: links, latency in seconds, and the smallest bandwidth on it (inf if it has no link)."""
+    """The way between two hosts: links, latency in seconds, the smallest bandwidth on it (inf without links)."""
 
     __slots__ = ("bandwidth", "latency", "links")
 

@@ -1,0 +1,415 @@
+"""How concurrent activities share hosts and links: a fluid model, solved again only where something changed.
+
+A Flow is one parallel task in progress: it uses each of its Constraints (a host's speed in flop/s, a link's bandwidth
+in bytes/s) with an amount, its work is 1, and all its amounts progress together at one rate (work per second).
+`Fluid` keeps the flows, gives them their rates and tells when each is done.
+
+The default rule is SimGrid's *fair bottleneck* (not textbook max-min; rates differ by up to 81 %). Each round gives
+every constraint's remainder in equal shares to its active flows; a flow grows by what its tightest share allows; what
+all flows of a constraint took in their last active round is then subtracted, and a constraint with nothing left stops
+its flows.
+
+Only flows that are connected through common constraints influence each other, so a change solves its own component
+again. A constraint with a single flow matters only if it is that flow's tightest: the others are left out of the
+rounds.
+
+A pipe limits each of its flows by itself. (SimGrid lets a flow exceed a pipe's capacity when a slower flow is on it
+too; we do not.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import inf
+
+from pilothouse.worlds.simulated.agenda import Agenda
+
+try:
+    from pilothouse.worlds.simulated._sharing import solve_rounds as _compiled_rounds
+except ImportError:
+    _compiled_rounds = None
+
+PRECISION = 1e-5
+"""What remains of a constraint below this is nothing (SimGrid's precision of work amounts)."""
+
+WORK_PRECISION = 1e-14
+"""A flow with less work than this is done."""
+
+COMPILED_FROM = 40
+"""With fewer amounts than this in a component the Python rounds are faster than handing arrays to C."""
+
+
+class Constraint:
+    """A capacity that flows share; a pipe (shared False) gives its whole capacity to each of them."""
+
+    __slots__ = ("capacity", "name", "shared", "users")
+
+    def __init__(self, name: str, capacity: float, *, shared: bool = True) -> None:
+        self.name = name
+        self.capacity = capacity
+        self.shared = shared
+        self.users: dict[Flow, Use] = {}
+
+    def load(self) -> float:
+        """How much of the capacity is in use now, per second."""
+        if self.shared:
+            return sum(flow.rate * use[0] for flow, use in self.users.items())
+        return max((flow.rate * use[0] for flow, use in self.users.items()), default=0.0)
+
+    def __repr__(self) -> str:
+        return f"Constraint({self.name}, {self.capacity})"
+
+
+Use = tuple[float, float, int]
+"""The amounts of one flow on one constraint: their sum, the largest, and how many (executors on one host count
+apart).
+"""
+
+
+class Flow:
+    """A parallel task in progress. `bound` caps its rate (a single core's speed; TCP's window over a long route)."""
+
+    __slots__ = ("bound", "common", "done", "entry", "latency", "owner", "private", "rate", "since", "uses", "work")
+
+    def __init__(
+        self,
+        uses: dict[Constraint, Use],
+        done: Callable[[Flow], None],
+        *,
+        bound: float = inf,
+        latency: float = 0.0,
+        owner: object = None,
+    ) -> None:
+        self.uses = uses
+        self.done = done
+        self.bound = bound
+        self.latency = latency
+        self.owner = owner
+        self.work = 1.0
+        self.rate = 0.0
+        self.since = 0.0
+        self.entry = 0
+        self.common: dict[Constraint, Use] = {}
+        self.private: tuple[float, float] | None = None
+        """Capacity and amount of the tightest constraint that it has for itself; None: not known at present."""
+
+    def tightest_private(self) -> tuple[float, float]:
+        private = self.private
+        if private is None:
+            best, private = inf, (inf, 1.0)
+            common = self.common
+            for constraint, use in self.uses.items():
+                if constraint not in common:
+                    capacity = constraint.capacity
+                    if capacity < best * use[0]:
+                        best = capacity / use[0]
+                        private = (capacity, use[0])
+            self.private = private
+        return private
+
+
+Solver = Callable[[list[Flow]], None]
+
+
+class Fluid:
+    """All flows in progress. `changing(flows)` is called before the rates of these flows change (meters read then)."""
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        solver: Solver | None = None,
+        changing: Callable[[Iterable[Flow]], None] | None = None,
+    ) -> None:
+        self._agenda = agenda
+        self._solver = fair_bottleneck if solver is None else solver
+        self._changing = changing
+        self._dirty: dict[Flow, None] = {}
+        self._flush_due = False
+        self.solves = 0
+
+    def start(self, flow: Flow) -> None:
+        """The flow begins now: it first waits for its latency, then progresses. Amounts of zero must be left out of
+        `uses`.
+        """
+        agenda = self._agenda
+        flow.since = agenda.now
+        if flow.latency > 0:
+            flow.entry = agenda.at(agenda.now + flow.latency, self._activate, flow)
+        else:
+            self._activate(flow)
+
+    def stop(self, flow: Flow) -> float:
+        """Takes the flow out; returns what part of its work was left."""
+        if flow.entry:
+            self._agenda.cancel(flow.entry)
+            flow.entry = 0
+        left = self.left(flow)
+        self._leave(flow)
+        return left
+
+    def left(self, flow: Flow) -> float:
+        """What part of the flow's work is left now."""
+        return max(0.0, flow.work - flow.rate * (self._agenda.now - flow.since))
+
+    def set_capacity(
+        self, constraint: Constraint, capacity: float, bounds: Callable[[Flow], float] | None = None
+    ) -> None:
+        """A host changes its speed; `bounds` gives the flows on it their new caps."""
+        constraint.capacity = capacity
+        for flow in constraint.users:
+            flow.private = None
+            if bounds is not None:
+                flow.bound = bounds(flow)
+            self._mark(flow)
+
+    def settle(self) -> None:
+        """Gives all flows their rates now, for those who must read them before the agenda goes on."""
+        if self._dirty:
+            self._solve_dirty()
+
+    def _activate(self, flow: Flow) -> None:
+        flow.entry = 0
+        flow.since = self._agenda.now
+        if not flow.uses:  # Nothing to share: over at once, unless something else bounds it.
+            flow.rate = flow.bound
+            flow.entry = self._agenda.at(self._agenda.now + 1.0 / flow.bound, self._finish, flow)
+            return
+        common = flow.common
+        for constraint, use in flow.uses.items():
+            users = constraint.users
+            if not constraint.shared:
+                pass
+            elif users:
+                common[constraint] = use
+                if len(users) == 1:
+                    for other, its_use in users.items():
+                        other.common[constraint] = its_use
+                        other.private = None
+            elif use[2] > 1:
+                common[constraint] = use  # Several executors of one flow on a host: takes part in the rounds.
+            users[flow] = use
+        self._mark(flow)
+
+    def _leave(self, flow: Flow) -> None:
+        self._dirty.pop(flow, None)
+        if not flow.uses:
+            return
+        for constraint in flow.uses:
+            users = constraint.users
+            if flow not in users:
+                break  # Still in its latency.
+            del users[flow]
+            if not constraint.shared:
+                continue
+            if len(users) == 1:
+                for other, use in users.items():
+                    if use[2] == 1:
+                        other.common.pop(constraint, None)
+                        other.private = None
+                    self._mark(other)
+            elif users and constraint in flow.common:
+                self._mark(next(iter(users)))
+        flow.common.clear()
+        flow.rate = 0.0
+
+    def _mark(self, flow: Flow) -> None:
+        self._dirty[flow] = None
+        if not self._flush_due:
+            self._flush_due = True
+            self._agenda.at(self._agenda.now, self._flush)
+
+    def _flush(self, _: object) -> None:
+        self._flush_due = False
+        if self._dirty:
+            self._solve_dirty()
+
+    def _solve_dirty(self) -> None:
+        dirty = self._dirty
+        while dirty:
+            component = _component(next(iter(dirty)))
+            for flow in component:
+                dirty.pop(flow, None)
+            self._solve(component)
+
+    def _solve(self, component: list[Flow]) -> None:
+        self.solves += 1
+        now, agenda = self._agenda.now, self._agenda
+        if self._changing is not None:
+            self._changing(component)
+        before = [flow.rate for flow in component]
+        self._solver(component)
+        for flow, old in zip(component, before, strict=True):
+            rate = flow.rate
+            if rate != old or not flow.entry:
+                flow.work -= old * (now - flow.since)
+                if flow.work < WORK_PRECISION:
+                    flow.work = 0.0
+                flow.since = now
+                if flow.entry:
+                    agenda.cancel(flow.entry)
+                flow.entry = agenda.at(now + flow.work / rate, self._finish, flow) if rate > 0 else 0
+
+    def _finish(self, flow: Flow) -> None:
+        flow.entry = 0
+        if self._changing is not None:
+            self._changing((flow,))
+        self._leave(flow)
+        flow.work = 0.0
+        flow.done(flow)
+
+
+def _component(flow: Flow) -> list[Flow]:
+    """The flow and all that are connected with it through common constraints."""
+    found = {flow: None}
+    seen: set[Constraint] = set()
+    queue = [flow]
+    for one in queue:
+        for constraint in one.common:
+            if constraint not in seen:
+                seen.add(constraint)
+                for other in constraint.users:
+                    if other not in found:
+                        found[other] = None
+                        queue.append(other)
+    return queue
+
+
+def fair_bottleneck(flows: list[Flow]) -> None:
+    """Sets the rates of one component's flows."""
+    if len(flows) == 1 and not flows[0].common:
+        flow = flows[0]
+        capacity, amount = flow.tightest_private()
+        flow.rate = min(capacity / amount, flow.bound)
+        return
+    numbers = {flow: number for number, flow in enumerate(flows)}
+    constraints = {constraint: None for flow in flows for constraint in flow.common}
+    capacities: list[float] = []
+    members: list[list[tuple[int, float, float, int]]] = []
+    size = 0
+    for constraint in constraints:
+        capacities.append(constraint.capacity)
+        members.append([(numbers[flow], *use) for flow, use in constraint.users.items()])
+        size += len(constraint.users)
+    private = [flow.tightest_private() for flow in flows]
+    bounds = [flow.bound for flow in flows]
+    if _compiled_rounds is not None and size >= COMPILED_FROM:
+        rates = _compiled_rounds(private, bounds, capacities, members, PRECISION)
+    else:
+        rates = solve_rounds(private, bounds, capacities, members, PRECISION)
+    for flow, rate in zip(flows, rates, strict=True):
+        flow.rate = rate
+
+
+def solve_rounds(
+    private: list[tuple[float, float]],
+    bounds: list[float],
+    capacities: list[float],
+    members: list[list[tuple[int, float, float, int]]],
+    precision: float,
+) -> list[float]:
+    """The rounds of the fair bottleneck over plain numbers; the C twin does the same.
+
+    `private[t]`: capacity and amount of a constraint that t has for itself. `members[c]`: (flow, sum, largest, count)
+    of the amounts on constraint c.
+    """
+    count = len(private)
+    rates = [0.0] * count
+    growth = [0.0] * count
+    active = [True] * count
+    left = [capacity for capacity, _ in private]
+    remaining = list(capacities)
+    of_flow: list[list[tuple[int, float]]] = [[] for _ in private]
+    for number, uses in enumerate(members):
+        for flow, _, largest, _ in uses:
+            of_flow[flow].append((number, largest))
+    share = [0.0] * len(members)
+    in_play = list(range(len(members)))
+    running = list(range(count))
+    while running:
+        kept = []
+        for number in in_play:
+            users = 0
+            for flow, _, _, times in members[number]:
+                if active[flow]:
+                    users += times
+            if users:
+                share[number] = remaining[number] / users
+                kept.append(number)
+            else:
+                share[number] = 0.0
+        in_play = kept
+        for flow in running:
+            step = left[flow] / private[flow][1]
+            for number, largest in of_flow[flow]:
+                one = share[number] / largest
+                if one < step:
+                    step = one
+            rate = rates[flow]
+            if bounds[flow] - rate < step:
+                step = bounds[flow] - rate
+            growth[flow] = step
+            rates[flow] = rate + step
+            if rates[flow] >= bounds[flow]:
+                active[flow] = False
+            rest = left[flow] - private[flow][1] * step
+            if rest < precision:
+                rest = 0.0
+                active[flow] = False
+            left[flow] = rest
+        kept = []
+        for number in in_play:
+            rest = remaining[number]
+            # QUIRK: also of flows that are no longer active, with their last growth; SimGrid does so, and dates depend
+            # on it (tests/golden/test_physics.py).
+            for flow, amount, _, _ in members[number]:
+                rest -= amount * growth[flow]
+                if rest < precision:
+                    rest = 0.0
+            remaining[number] = rest
+            if rest > 0.0:
+                kept.append(number)
+            else:
+                for flow, _, _, _ in members[number]:
+                    active[flow] = False
+        in_play = kept
+        running = [flow for flow in running if active[flow]]
+    return rates
+
+
+def max_min(flows: list[Flow]) -> None:
+    """Textbook max-min fairness of rates: all grow alike until a constraint is full, whose flows then stop."""
+    constraints: dict[Constraint, float] = {}
+    for flow in flows:
+        flow.rate = 0.0
+        for constraint in flow.uses:
+            constraints[constraint] = constraint.capacity
+    active = dict.fromkeys(flows)
+    while active:
+        step = min(flow.bound - flow.rate for flow in active)
+        for constraint, rest in constraints.items():
+            if constraint.shared:
+                load = sum(use[0] for flow, use in constraint.users.items() if flow in active)
+            else:
+                load = max((use[0] for flow, use in constraint.users.items() if flow in active), default=0.0)
+            if load > 0:
+                step = min(step, rest / load)
+        full: set[Flow] = set()
+        for flow in active:
+            flow.rate += step
+            if flow.rate >= flow.bound:
+                full.add(flow)
+        for constraint, rest in constraints.items():
+            users = [(flow, use[0]) for flow, use in constraint.users.items() if flow in active]
+            if not users:
+                continue
+            taken = step * (sum(amount for _, amount in users) if constraint.shared else max(a for _, a in users))
+            rest -= taken
+            constraints[constraint] = rest
+            if rest <= constraint.capacity * 1e-12:
+                constraints[constraint] = 0.0
+                full.update(flow for flow, _ in users)
+        for flow in full:
+            del active[flow]
+
+
+SOLVERS: dict[str, Solver] = {"fair-bottleneck": fair_bottleneck, "max-min": max_min}
