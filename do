@@ -12,7 +12,7 @@ PY=$VENV/bin/python
 # what a test talks to: program=Debian package
 DEBIAN="redis-server=redis-server sshd=openssh-server ssh=openssh-client slurmctld=slurmctld slurmd=slurmd
         srun=slurm-client munged=munge flatc=flatbuffers-compiler mpirun=openmpi-bin parallel=parallel gcc=gcc"
-export UV_PYTHON_DOWNLOADS=never UV_NO_PROGRESS=1
+export UV_PYTHON_DOWNLOADS=never UV_NO_PROGRESS=1 PIP_ROOT_USER_ACTION=ignore
 unset VIRTUAL_ENV PYTHONHOME
 
 say()  { printf '\033[1m==> %s\033[0m\n' "$*"; }

@@ -1,0 +1,281 @@
+"""The rules of the house, as tests: who may import whom, what stays free of input and output, how modules look.
+
+In: the source tree, parsed. Out: one failure per broken rule, each naming the file and line.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import components
+
+ROOT = components.ROOT
+PACKAGE = ROOT / "src" / "pilothouse"
+MODULE_LINES_MAX = 500
+
+BELOW_WORLDS = {"model", "formats", "policies", "core"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "model": {"model"},
+    "formats": {"model", "formats"},
+    "policies": {"model", "policies"},
+    "core": {"model", "core"},
+    "worlds": BELOW_WORLDS | {"worlds"},
+    "protocols": BELOW_WORLDS | {"worlds", "protocols"},
+    "journal": BELOW_WORLDS | {"worlds", "protocols", "journal"},
+    "views": BELOW_WORLDS | {"worlds", "protocols", "journal", "views"},
+    "campaign": BELOW_WORLDS | {"worlds", "protocols", "journal", "views", "campaign"},
+    "cli": BELOW_WORLDS | {"worlds", "protocols", "journal", "views", "campaign", "cli", "pool"},
+    "pool": BELOW_WORLDS | {"worlds", "protocols", "journal"},
+}
+# Rooms that take events and a `now` and return what to do; whatever waits, runs or guesses is outside.
+SANS_IO = ("model", "policies", "core", "formats", "worlds/simulated")
+IO_MODULES = {
+    *("socket", "selectors", "select", "ssl", "zmq", "redis", "asyncio", "http", "urllib.request"),
+    *("subprocess", "multiprocessing", "threading", "concurrent", "signal", "fcntl", "pty"),
+    *("time", "secrets", "uuid", "tempfile"),
+}
+FOREIGN_WORDS = {"alloc", "allocs", "res", "subtime", "nb_res", "msg_par", "msg_par_hg"}
+FOREIGN_FREE = ("model", "policies", "core", "worlds", "journal", "views", "campaign")
+
+
+@functools.cache
+def modules() -> dict[str, ast.Module]:
+    """Every module of the package by its path below src/pilothouse, parsed."""
+    return {
+        str(path.relative_to(PACKAGE)): ast.parse(path.read_text(encoding="utf-8"), str(path))
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
+
+
+def is_generated(path: str) -> bool:
+    return "generated" in (PACKAGE / path).read_text(encoding="utf-8")[:400].lower()
+
+
+def within(path: str, rooms: tuple[str, ...]) -> bool:
+    return any(path == f"{room}.py" or path.startswith(f"{room}/") for room in rooms)
+
+
+def imports(path: str, tree: ast.Module) -> Iterator[tuple[int, str, bool]]:
+    """(line, full module name, only for type checking) of every import, relative ones resolved."""
+    typing_only = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    here = ["pilothouse", *Path(path).parent.parts]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name, node in typing_only
+        elif isinstance(node, ast.ImportFrom):
+            base = here[: len(here) - node.level + 1] if node.level else []
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            yield node.lineno, source, node in typing_only
+            for alias in node.names:
+                yield node.lineno, f"{source}.{alias.name}", node in typing_only
+
+
+def complain(found: list[str], rule: str) -> None:
+    assert not found, rule + ":\n  " + "\n  ".join(found)
+
+
+def test_imports_point_one_way() -> None:
+    found = set()
+    for path, tree in modules().items():
+        room = Path(path).parts[0].removesuffix(".py")
+        if room not in MAY_IMPORT:
+            continue
+        for line, name, typing_only in imports(path, tree):
+            parts = name.split(".")
+            if parts[0] != "pilothouse" or len(parts) < 2 or parts[1] not in MAY_IMPORT:
+                continue
+            if parts[1] not in MAY_IMPORT[room] and not (typing_only and {room, parts[1]} == {"policies", "core"}):
+                found.add(f"{path}:{line}: {room} imports {'.'.join(parts[1:3])}")
+    complain(sorted(found), "imports point one way: model, policies, core, worlds and protocols, views, cli")
+
+
+def test_the_two_worlds_never_meet() -> None:
+    found = []
+    for path, tree in modules().items():
+        for one, other in (("simulated", "live"), ("live", "simulated")):
+            if path.startswith(f"worlds/{one}/"):
+                found += [
+                    f"{path}:{line}: imports {name}"
+                    for line, name, _ in imports(path, tree)
+                    if name.startswith(f"pilothouse.worlds.{other}")
+                ]
+    complain(found, "worlds/simulated and worlds/live never import each other")
+
+
+def test_deciding_parts_have_no_input_or_output() -> None:
+    found = []
+    for path, tree in modules().items():
+        if not within(path, SANS_IO):
+            continue
+        for line, name, typing_only in imports(path, tree):
+            if not typing_only and any(name == io or name.startswith(f"{io}.") for io in IO_MODULES):
+                found.append(f"{path}:{line}: imports {name}")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute):
+                text = ast.unparse(node)
+                if text in ("os.environ", "os.getenv", "datetime.now", "datetime.datetime.now", "datetime.today"):
+                    found.append(f"{path}:{node.lineno}: uses {text}")
+                if isinstance(node.value, ast.Name) and node.value.id == "random" and node.attr != "Random":
+                    found.append(f"{path}:{node.lineno}: uses {text}; a seeded random.Random is passed in instead")
+    complain(found, "no sockets, processes, threads, clocks, environment or chance here")
+
+
+def test_foreign_words_stay_at_the_border() -> None:
+    found = []
+    for path, tree in modules().items():
+        if not within(path, FOREIGN_FREE):
+            continue
+        for node in ast.walk(tree):
+            name = None
+            if isinstance(node, ast.Name):
+                name = node.id
+            elif isinstance(node, ast.Attribute):
+                name = node.attr
+            elif isinstance(node, ast.arg):
+                name = node.arg
+            elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+                name = node.name
+            if name in FOREIGN_WORDS:
+                found.append(f"{path}:{getattr(node, 'lineno', 0)}: {name}")
+    complain(found, "words of one protocol stay in protocols/ and formats/")
+
+
+def test_modules_say_what_they_hold_and_stay_small() -> None:
+    found = []
+    for path, tree in modules().items():
+        if not tree.body and path.endswith("__init__.py"):
+            continue
+        if not ast.get_docstring(tree):
+            found.append(f"{path}: no docstring")
+        lines = len((PACKAGE / path).read_text(encoding="utf-8").splitlines())
+        if lines > MODULE_LINES_MAX and not is_generated(path):
+            found.append(f"{path}: {lines} lines, more than {MODULE_LINES_MAX}")
+    complain(found, "a module has a docstring and one noun")
+
+
+def test_no_error_is_swallowed() -> None:
+    found = []
+    for path, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ExceptHandler):
+                caught = ast.unparse(node.type) if node.type else "everything"
+                silent = all(isinstance(statement, ast.Pass) for statement in node.body)
+                if node.type is None or (caught in ("Exception", "BaseException") and silent):
+                    found.append(f"{path}:{node.lineno}: catches {caught}")
+    complain(found, "never a bare except, never a swallowed error")
+
+
+def test_nothing_is_left_unfinished() -> None:
+    marks = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
+    found = [
+        f"{path}:{number}: {line.strip()[:100]}"
+        for path, text in tracked_texts()
+        if path.endswith(".py")
+        for number, line in enumerate(text.splitlines(), 1)
+        if marks.search(line)
+    ]
+    complain(found, "finished, or not there")
+
+
+def test_the_project_speaks_of_itself_alone() -> None:
+    """No absolute path of somebody's machine, no address of a package index, in any tracked file."""
+    words = ["/wo" + "rk/", "/fa" + "rm/", "sub" + "agent", "before" + "-stop", r"py" + r"pi\.org"]
+    strangers = re.compile("|".join(words))
+    found = [
+        f"{path}:{number}: {line.strip()[:100]}"
+        for path, text in tracked_texts()
+        for number, line in enumerate(text.splitlines(), 1)
+        if strangers.search(line)
+    ]
+    complain(found, "paths and hosts that only exist elsewhere")
+
+
+@functools.cache
+def tracked_texts() -> list[tuple[str, str]]:
+    """Every tracked text file that is still there, with its contents."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("not a git clone: which files belong to the project is not known")
+    texts = []
+    for name in listed.stdout.split("\0"):
+        path = ROOT / name
+        if name and path.is_file():
+            data = path.read_bytes()
+            if b"\0" not in data[:4096]:
+                texts.append((name, data.decode("utf-8", errors="replace")))
+    return texts
+
+
+def command_names() -> list[str]:
+    return sorted(path.stem for path in (PACKAGE / "cli").glob("*.py") if is_command(path))
+
+
+def is_command(path: Path) -> bool:
+    """A file of cli/ that holds `command` is a command."""
+    tree = modules()[str(path.relative_to(PACKAGE))]
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    return "command" in defined and path.stem != "main"
+
+
+@pytest.mark.parametrize("name", command_names())
+def test_every_command_shows_examples(name: str) -> None:
+    import importlib
+
+    from click.testing import CliRunner
+
+    command = importlib.import_module(f"pilothouse.cli.{name}").command
+    shown = CliRunner().invoke(command, ["--help"])
+    assert shown.exit_code == 0, shown.output
+    examples = re.split(r"(?im)^\s*examples?:?", shown.output, maxsplit=1)
+    assert len(examples) == 2, f"pilothouse {command.name} --help has no examples:\n{shown.output}"
+    assert f"pilothouse {command.name}" in examples[1], f"the examples do not show 'pilothouse {command.name}'"
+
+
+def test_every_command_is_listed() -> None:
+    from click.testing import CliRunner
+
+    from pilothouse.cli.main import main
+
+    shown = CliRunner().invoke(main, ["--help"]).output
+    listed = set(re.findall(r"(?m)^  ([a-z0-9-]+) ", shown))
+    missing = {name.replace("_", "-") for name in command_names()} - listed
+    assert not missing, f"not in pilothouse --help: {sorted(missing)}"
+
+
+def test_help_is_quick_and_imports_little() -> None:
+    env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    heavy = ("matplotlib", "rich", "redis", "zmq", "numpy", "cffi", "distributed", "asyncio")
+    probe = (
+        "import sys; from pilothouse.cli.main import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        f"print('HEAVY', [name for name in {heavy!r} if name in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", probe], env=env, capture_output=True, text=True, check=True)
+    assert "HEAVY []" in shown.stdout, shown.stdout.splitlines()[-1]
+    best_s = min(cpu_of([sys.executable, "-m", "pilothouse.cli.main", "--help"], env) for _ in range(5))
+    assert best_s < 0.150, f"pilothouse --help takes {best_s * 1000:.0f} ms of CPU"
+
+
+def cpu_of(command: list[str], env: dict[str, str]) -> float:
+    """CPU seconds of one command: what the machine does besides does not count."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, env=env, stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
