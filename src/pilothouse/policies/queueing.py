@@ -127,7 +127,8 @@ class Queueing(Policy):
     # ---- a pass
 
     def schedule(self, cluster: Cluster) -> None:
-        if not self._queue:
+        if not self._queue or cluster.free <= self._unseen:
+            # Nothing waits, or nothing could start; whatever frees units asks for a whole pass.
             self._fresh.clear()
             return
         if self._whole_pass or self._ages or cluster.now > self._shadow:

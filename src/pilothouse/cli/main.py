@@ -1,0 +1,99 @@
+"""The command `pilothouse`: a table of subcommands, each in a file of its own and loaded only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+from pilothouse import __version__
+from pilothouse.model.errors import PilothouseError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "simulate": ("pilothouse.cli.simulate", "Run a workload on a simulated cluster under one policy."),
+    "compare": ("pilothouse.cli.compare", "Run a workload under several policies, side by side."),
+    "explain": ("pilothouse.cli.explain", "Say why a job of a finished run started when it did."),
+    "policies": ("pilothouse.cli.policies", "List the policies and their options."),
+    "run": ("pilothouse.cli.run", "Run real tasks here, over ssh or inside Slurm."),
+    "tasks": ("pilothouse.cli.tasks", "List the tasks of a run."),
+    "watch": ("pilothouse.cli.watch", "Watch a running or finished run in the terminal."),
+    "forecast": ("pilothouse.cli.forecast", "Say when a task file would be done, in simulated time."),
+    "steer": ("pilothouse.cli.steer", "Join any world to any decider."),
+    "batsim": ("pilothouse.cli.batsim", "Stand in for Batsim 5."),
+    "batsim4": ("pilothouse.cli.batsim4", "Stand in for Batsim 4."),
+    "edc-library": ("pilothouse.cli.edc_library", "Build a policy into a library that Batsim 5 can load."),
+    "disbatch": ("pilothouse.cli.disbatch", "Stand in for disBatch."),
+    "qcg": ("pilothouse.cli.qcg", "Stand in for QCG PilotJob's service."),
+    "completion": ("pilothouse.cli.completion", "Print the script that completes commands in your shell."),
+}
+"""Name -> module that holds `command`, and the line shown by --help (so that help loads nothing)."""
+
+
+class LazyGroup(click.Group):
+    """Loads a subcommand's module when it is needed, not before."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in COMMANDS:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, COMMANDS, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Each command has its own --help with examples.",
+)
+@click.version_option(__version__, prog_name="pilothouse")
+def cli() -> None:
+    """Write a scheduler once, and steer with it a simulated cluster, the tasks of your own allocation, or a resource manager.
+
+    \b
+    Examples:
+      pilothouse compare  -p 100 -w trace.swf.gz --policy fcfs,easy,easy-sjbf
+      pilothouse simulate -p cluster.xml -w workload.json --policy easy -e out/
+      pilothouse run tasks.txt
+    """
+
+
+def main() -> None:
+    """Runs the command; an expected error is one line on stderr and its exit code."""
+    try:
+        cli.main(prog_name="pilothouse", standalone_mode=False)
+    except click.exceptions.Exit as leave:
+        sys.exit(leave.exit_code)
+    except click.Abort:
+        click.echo("pilothouse: interrupted", err=True)
+        sys.exit(130)
+    except click.ClickException as problem:
+        problem.show()
+        sys.exit(problem.exit_code)
+    except PilothouseError as problem:
+        click.echo(f"pilothouse: {problem}", err=True)
+        sys.exit(problem.exit_code)
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python must not complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

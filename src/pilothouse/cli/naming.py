@@ -1,0 +1,114 @@
+"""The names of deciders on the command line, and what they stand for.
+
+    easy, easy:estimate=2x            a policy of the catalog, with options
+    file.py:Class, package.mod:Class  a policy of the user's; options follow a second colon
+    batsim:ENDPOINT[?dialect=2]       a scheduler that speaks the Batsim 2-4 protocol
+    edc:./lib.so[?init=...]           a Batsim 5 decision component, as a library
+    edc:tcp://...                     ... as a process
+    rfc27:PATH                        a Flux scheduler on a UNIX socket
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
+
+from pilothouse.model.errors import InputError, quoted
+from pilothouse.policies.base import Policy
+from pilothouse.policies.catalog import CATALOG, make, parse_options
+
+if TYPE_CHECKING:
+    from pilothouse.core.contract import Decider
+
+
+def policy(text: str) -> Policy:
+    """A policy by its name."""
+    name, _, rest = text.partition(":")
+    if name in CATALOG:
+        return make(name, parse_options(rest, name) if rest else {})
+    if not rest:
+        near = ", ".join(CATALOG)
+        raise InputError(name, "no such policy", expected=f"one of {near}, or file.py:Class")
+    class_name, _, options = rest.partition(":")
+    return _of_user(name, class_name, parse_options(options, text) if options else {})
+
+
+def decider(text: str, *, timeout: float | None = None) -> Decider | Policy:
+    """A decider by its name: a policy, or a foreign scheduler that a protocol reaches."""
+    kind, _, rest = text.partition(":")
+    if kind == "batsim":
+        from pilothouse.protocols.batsim.decider import BatsimDecider
+
+        address, options = _query(rest)
+        return BatsimDecider(address, dialect=options.get("dialect", ""), timeout=timeout)
+    if kind == "edc":
+        from pilothouse.protocols.batprotocol.decider import edc_decider
+
+        address, options = _query(rest)
+        return edc_decider(address, options, timeout=timeout)
+    if kind == "rfc27":
+        from pilothouse.protocols.rfc27.decider import Rfc27Decider
+
+        address, options = _query(rest)
+        return Rfc27Decider(address, options, timeout=timeout)
+    return policy(text)
+
+
+def _query(text: str) -> tuple[str, dict[str, str]]:
+    """`address?key=value&key=value`."""
+    address, _, query = text.partition("?")
+    return address, dict(parse_qsl(query, keep_blank_values=True))
+
+
+def _of_user(where: str, class_name: str, options: dict[str, str]) -> Policy:
+    module = _load_file(where) if where.endswith(".py") else _load_module(where)
+    found = getattr(module, class_name, None)
+    if found is None:
+        raise InputError(where, f"there is no class {class_name!r} in it")
+    if not (isinstance(found, type) and issubclass(found, Policy)):
+        raise InputError(where, f"{class_name} is not a Policy", hint="derive it from pilothouse.Policy")
+    try:
+        return found(**options)
+    except TypeError as problem:
+        raise InputError(f"{where}:{class_name}", f"cannot be made with options {quoted(options)}: {problem}") from None
+
+
+def _load_file(path: str) -> object:
+    if not Path(path).is_file():
+        raise InputError(path, "no such file")
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(Path(path).stem, module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as problem:
+        raise InputError(*_where(problem, path)) from problem
+    return module
+
+
+def _load_module(name: str) -> object:
+    sys.path.insert(0, "")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as problem:
+        raise InputError(name, f"cannot be imported: {problem}") from None
+    except Exception as problem:
+        raise InputError(*_where(problem, name)) from problem
+    finally:
+        sys.path.remove("")
+
+
+def _where(problem: Exception, path: str) -> tuple[str, str]:
+    """The file and line of the user's module where loading it failed."""
+    import traceback
+
+    line = getattr(problem, "lineno", None)
+    for frame in traceback.extract_tb(problem.__traceback__):
+        if Path(frame.filename) == Path(path).absolute() or frame.filename == path:
+            line = frame.lineno
+    return f"{path}:{line}" if line else path, f"cannot be loaded: {type(problem).__name__}: {problem}"
