@@ -1,0 +1,177 @@
+"""disBatch's command line: the options of a run and those of a context, with its spellings, defaults and exit codes.
+
+In: arguments and the environment (for DISBATCH_SSH_NODELIST). Out: `RunOptions` and `ContextOptions`. argparse is used
+because disBatch uses it: abbreviations, `--opt=value` and exit code 2 for an unknown option are then the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+import msgspec
+
+LOG_LEVELS = ("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG")
+
+
+class ContextOptions(msgspec.Struct, frozen=True):
+    """What decides how many engines and cylinders a context has. None: not said, so a later default may apply."""
+
+    task_limit: int = 0
+    cpus_per_task: float | None = None
+    env_resources: tuple[str, ...] = ()
+    fill: bool = False
+    retire_command: str | None = None
+    """None: the batch system's own; "": none."""
+    label: str = ""
+    ssh_nodes: tuple[str, ...] = ()
+    tasks_per_node: int | None = None
+    gpu: bool = False
+
+    def or_else(self, run: ContextOptions) -> ContextOptions:
+        """What a context that was added later takes over from the run."""
+        return msgspec.structs.replace(
+            self,
+            cpus_per_task=self.cpus_per_task if self.cpus_per_task is not None else run.cpus_per_task,
+            tasks_per_node=self.tasks_per_node if self.tasks_per_node is not None else run.tasks_per_node,
+            env_resources=self.env_resources or run.env_resources,
+        )
+
+
+class RunOptions(msgspec.Struct, frozen=True):
+    context: ContextOptions
+    task_file: str = ""
+    """"": tasks come through the KVS."""
+    exit_code: bool = False
+    force_resume: bool = False
+    kvs_server: str | None = None
+    """None: start one."""
+    log_file: str = ""
+    log_level: str = "INFO"
+    mail_every: int = 1
+    mail_to: str = ""
+    prefix: str = "."
+    resume_from: tuple[str, ...] = ()
+    retry: bool = False
+    startup_only: bool = False
+    status_header: bool = False
+    use_address: str = ""
+    web: bool = False
+    fail_fast: bool = False
+    task_command: str = ""
+    task_server: bool = False
+    version: bool = False
+
+
+class UsageError(Exception):
+    """Options that do not go together: disBatch prints its help (or one line) and ends with code 1."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+def parse_run(arguments: Sequence[str], program: str = "disBatch") -> RunOptions:
+    """Reads a run's command line. Raises UsageError, or SystemExit(2) as argparse does."""
+    parser = _run_parser(program)
+    said = parser.parse_args(list(arguments))
+    if said.mailFreq and not said.mailTo:
+        raise UsageError(parser.format_help())
+    if said.startup_only and (said.env_resource or said.retire_cmd or said.ssh_node):
+        raise UsageError(parser.format_help())
+    kvs_server, task_server = said.kvsserver, said.taskserver
+    if kvs_server is _STARTED_HERE and isinstance(task_server, str):
+        # QUIRK: disBatch takes this for two different servers and refuses; the wish is clear.
+        kvs_server = task_server
+    elif isinstance(task_server, str) and isinstance(kvs_server, str) and kvs_server != task_server:
+        raise UsageError("Cannot use different --kvsserver and --taskservers.\n")
+    return RunOptions(
+        _context_options(said),
+        task_file=said.taskfile or "",
+        exit_code=said.exit_code,
+        force_resume=said.force_resume,
+        kvs_server=None if kvs_server is _STARTED_HERE else str(kvs_server or ""),
+        log_file=said.logfile or "",
+        log_level=said.loglevel,
+        mail_every=said.mailFreq or 1,
+        mail_to=said.mailTo or "",
+        prefix=said.prefix or ".",
+        resume_from=tuple(said.resume_from or ()),
+        retry=said.retry,
+        startup_only=said.startup_only,
+        status_header=said.status_header,
+        use_address=said.use_address or "",
+        web=said.web,
+        fail_fast=said.fail_fast,
+        task_command=said.taskcommand or "",
+        task_server=task_server is not False,
+        version=said.version,
+    )
+
+
+def parse_context(arguments: Sequence[str], program: str = "dbUtil.sh") -> ContextOptions:
+    """Reads the command line of the utility script that adds a context."""
+    parser = argparse.ArgumentParser(prog=program, description="Add an execution context to a running disBatch run.")
+    _add_context_arguments(parser)
+    return _context_options(parser.parse_args(list(arguments)))
+
+
+_STARTED_HERE = object()
+
+
+def _context_options(said: argparse.Namespace) -> ContextOptions:
+    resources = ",".join(said.env_resource)
+    return ContextOptions(
+        task_limit=said.context_task_limit,
+        cpus_per_task=None if said.cpusPerTask == -1.0 else said.cpusPerTask,
+        env_resources=tuple(resources.split(",")) if resources else (),
+        fill=said.fill,
+        retire_command=said.retire_cmd,
+        label=said.label or "",
+        ssh_nodes=tuple(said.ssh_node or ()),
+        tasks_per_node=None if said.tasksPerNode == -1 else said.tasksPerNode,
+        gpu=said.gpu,
+    )
+
+
+def _run_parser(program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=program, description="Run the tasks of a file, one per line, on the nodes of a batch job or over ssh."
+    )
+    add = parser.add_argument
+    add("-e", "--exit-code", action="store_true", help="end with a code other than 0 if a task failed")
+    add("--force-resume", action="store_true", help="with -r: go on even if tasks differ from those of the status file")
+    add("--kvsserver", nargs="?", default=_STARTED_HERE, metavar="HOST:PORT", help="use a KVS that runs already")
+    add("--logfile", metavar="FILE", help="the driver's log (default: PREFIX_driver.log)")
+    add("--loglevel", choices=LOG_LEVELS, default="INFO", help="how much is logged (default: INFO)")
+    add("--mailFreq", type=int, metavar="N", help="with --mailTo: a mail every N finished tasks (default: 1)")
+    add("--mailTo", metavar="ADDR", help="where to send mail about finished tasks")
+    add("-p", "--prefix", metavar="PATH", default=".", help="folder or beginning of the names of all files")
+    add("-r", "--resume-from", metavar="STATUSFILE", action="append", help="skip what this status file has results of")
+    add("-R", "--retry", action="store_true", help="with -r: run again what failed")
+    add("-S", "--startup-only", action="store_true", help="start no context; the utility script adds them")
+    add("--status-header", action="store_true", help="begin the status file with a line of column names")
+    add("--use-address", metavar="HOST:PORT", help="host name and port that engines and clients can reach")
+    add("-w", "--web", action="store_true", help="not available (nor is it in disBatch 3.0)")
+    add("-f", "--fail-fast", action="store_true", help="end everything, with a code other than 0, when a task fails")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--taskcommand", metavar="COMMAND", help="this command gives the tasks, through the KVS")
+    source.add_argument("--taskserver", nargs="?", default=False, metavar="HOST:PORT", help="tasks come by KVS")
+    source.add_argument("taskfile", nargs="?", help='file of tasks, one per line ("-": standard input)')
+    source.add_argument("--version", action="store_true", help="print the version and exit")
+    _add_context_arguments(parser)
+    return parser
+
+
+def _add_context_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("-C", "--context-task-limit", type=int, default=0, metavar="N", help="leave after N tasks (0: no limit)")
+    add("-c", "--cpusPerTask", type=float, default=-1.0, metavar="N", help="cores per task, or a fraction (default: 1)")
+    add("-E", "--env-resource", action="append", default=[], metavar="VAR", help=argparse.SUPPRESS)
+    add("--fill", action="store_true", help="use all allocated cores, also those beyond the requested tasks")
+    add("-g", "--gpu", action="store_true", help=argparse.SUPPRESS)
+    add("--no-retire", dest="retire_cmd", action="store_const", const="", help="keep nodes that are no longer needed")
+    add("-l", "--label", metavar="NAME", help="name of this context")
+    add("--retire-cmd", metavar="COMMAND", help="how to give a node back (NODES, ACTIVE, RETIRED are set)")
+    add("-s", "--ssh-node", action="append", metavar="HOST:CORECOUNT", help="run tasks here, over ssh (repeatable)")
+    add("-t", "--tasksPerNode", type=int, default=-1, metavar="N", help="most tasks at a time on each node")
