@@ -1,0 +1,210 @@
+"""How bytes reach a decision component: a library in this process, a library in a child process, or a ZeroMQ peer.
+
+Comes in: init data, then serialised messages. Goes out: flags and hello, then replies. A component that crashes,
+returns an error, gives a wrong buffer, falls silent or is not there is a PeerError that says so.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Protocol
+
+import zmq
+
+from pilothouse.model.errors import PeerError
+from pilothouse.protocols.batprotocol import library_host
+from pilothouse.protocols.batprotocol.library_host import HEAD, MOST_BYTES, CLibrary, LibraryProblem, receive_exactly
+
+SILENCE_S = 600.0
+"""A component that has not answered for so long is given up, unless its user says otherwise."""
+END_S = 5.0
+"""How long a child process may take to end after its last answer."""
+
+
+class Channel(Protocol):
+    """A way to one decision component."""
+
+    name: str
+
+    def hello(self, init: bytes) -> tuple[int, bytes]:
+        """Hands over the init data; the flags and the serialised hello come back."""
+        ...
+
+    def exchange(self, message: bytes) -> bytes:
+        """One request, one reply."""
+        ...
+
+    def close(self) -> None:
+        """Says goodbye where the component expects it; may be called twice, and after an error."""
+        ...
+
+
+class InProcessLibrary:
+    """The component is loaded here: a call costs a microsecond, and a crash of it is ours."""
+
+    def __init__(self, path: str, method: str = "dlopen") -> None:
+        self.name = Path(path).name
+        self._path = path
+        self._method = method
+        self._library: CLibrary | None = None
+
+    def hello(self, init: bytes) -> tuple[int, bytes]:
+        try:
+            self._library = CLibrary(self._path, self._method)
+            return self._library.init(init)
+        except LibraryProblem as problem:
+            raise PeerError(self.name, str(problem)) from None
+
+    def exchange(self, message: bytes) -> bytes:
+        if self._library is None:
+            raise PeerError(self.name, "called before its hello, or after its end")
+        try:
+            return self._library.take_decisions(message)
+        except LibraryProblem as problem:
+            raise PeerError(self.name, str(problem)) from None
+
+    def close(self) -> None:
+        library, self._library = self._library, None
+        if library is not None:
+            try:
+                library.deinit()
+            except LibraryProblem as problem:
+                raise PeerError(self.name, str(problem)) from None
+
+
+class ChildLibrary:
+    """The component is loaded by a child process and called over a socket pair: whatever it does, we survive."""
+
+    def __init__(self, path: str, method: str = "dlopen", silence_s: float = SILENCE_S) -> None:
+        self.name = Path(path).name
+        self._path = path
+        self._method = method
+        self._silence_s = silence_s
+        self._child: subprocess.Popen[bytes] | None = None
+        self._link: socket.socket | None = None
+
+    def hello(self, init: bytes) -> tuple[int, bytes]:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            number = theirs.fileno()
+            program = [sys.executable, "-I", "-S", library_host.__file__, self._path, self._method, str(number)]
+            self._child = subprocess.Popen(program, pass_fds=(number,), stdin=subprocess.DEVNULL)
+        self._link = ours
+        ours.settimeout(self._silence_s or None)
+        return self._call(b"I", init)
+
+    def exchange(self, message: bytes) -> bytes:
+        return self._call(b"T", message)[1]
+
+    def _call(self, kind: bytes, payload: bytes) -> tuple[int, bytes]:
+        link = self._link
+        if link is None:
+            raise PeerError(self.name, "called before its hello, or after its end")
+        try:
+            link.sendall(HEAD.pack(kind, 0, len(payload)) + payload)
+            head = receive_exactly(link, HEAD.size)
+            if len(head) < HEAD.size:
+                raise self._death()
+            sign, number, size = HEAD.unpack(head)
+            if size > MOST_BYTES:
+                raise PeerError(self.name, f"a reply of {size} bytes")
+            answer = receive_exactly(link, size) if size else b""
+        except TimeoutError:
+            self._end(kill=True)
+            raise PeerError(self.name, f"no answer within {self._silence_s:g} s") from None
+        except (BrokenPipeError, ConnectionResetError):
+            raise self._death() from None
+        if sign != b"=":
+            raise PeerError(self.name, answer.decode(errors="replace"))
+        return number, answer
+
+    def _death(self) -> PeerError:
+        code = self._end(kill=False)
+        if code < 0:
+            return PeerError(self.name, f"the component crashed ({signal.Signals(-code).name})")
+        return PeerError(self.name, f"the component ended its process with code {code}")
+
+    def _end(self, kill: bool) -> int:
+        """Lets go of the child; how it ended."""
+        link, self._link = self._link, None
+        child, self._child = self._child, None
+        if link is not None:
+            link.close()
+        if child is None:
+            return 0
+        if not kill:
+            try:
+                return child.wait(END_S)
+            except subprocess.TimeoutExpired:
+                pass
+        child.kill()
+        return child.wait()
+
+    def close(self) -> None:
+        if self._link is None:
+            self._end(kill=True)
+            return
+        try:
+            self._link.settimeout(END_S)
+            self._call(b"Q", b"")
+        finally:
+            self._end(kill=False)
+
+
+class ZmqPeer:
+    """The component is a process that binds a REP socket; we are REQ and connect."""
+
+    def __init__(self, endpoint: str, silence_s: float = SILENCE_S) -> None:
+        self.name = endpoint
+        self._silence_s = silence_s
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = zmq.Context()
+        self._socket = self._context.socket(zmq.REQ)
+        self._socket.linger = 0
+        if silence_s:
+            self._socket.rcvtimeo = self._socket.sndtimeo = int(silence_s * 1000)
+        try:
+            self._socket.connect(endpoint)
+        except zmq.ZMQError as problem:
+            self._stop()
+            raise PeerError(endpoint, f"cannot connect: {problem}") from None
+
+    def hello(self, init: bytes) -> tuple[int, bytes]:
+        reply = self.exchange(struct.pack("<I", len(init)) + init)
+        if len(reply) < 4:
+            raise PeerError(self.name, f"its hello has {len(reply)} bytes, not even the four of its flags")
+        (flags,) = struct.unpack_from("<I", reply)
+        return int(flags), reply[4:]
+
+    def exchange(self, message: bytes) -> bytes:
+        if self._context is None:
+            raise PeerError(self.name, "called after its end")
+        try:
+            self._socket.send(message)
+            return self._socket.recv()
+        except zmq.Again:
+            raise PeerError(self.name, f"no answer within {self._silence_s:g} s") from None
+        except zmq.ZMQError as problem:
+            raise PeerError(self.name, str(problem)) from None
+
+    def _stop(self) -> None:
+        context, self._context = self._context, None
+        if context is not None:
+            self._socket.close(0)
+            context.term()
+
+    def close(self) -> None:
+        self._stop()
+
+
+def library_channel(
+    path: str, *, method: str = "dlopen", inprocess: bool = False, silence_s: float = SILENCE_S
+) -> Channel:
+    """A library, in a child process unless asked otherwise."""
+    if inprocess:
+        return InProcessLibrary(path, method)
+    return ChildLibrary(path, method, silence_s)

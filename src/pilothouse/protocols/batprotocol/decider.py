@@ -1,0 +1,167 @@
+"""A Batsim 5 decision component as a Decider: any `.so` or process that speaks batprotocol schedules any world.
+
+Comes in: batches of facts. Goes out: replies, translated and judged by the protocol's own rules (dates ascend and are
+not later than `now`). What batprotocol cannot say is answered here: a withdrawn job is confirmed at once, and if the
+component starts it later all the same, it hears of its end in the next message.
+
+`open_decider("edc:./lib.so?init=...&load=dlmopen&inprocess=1&silence=60")` or `edc:tcp://host:port?init_file=...`.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
+
+from pilothouse.model import decisions as d
+from pilothouse.model import events as e
+from pilothouse.model.errors import InputError, PeerError, quoted
+from pilothouse.protocols.batprotocol import messages as m
+from pilothouse.protocols.batprotocol.channel import SILENCE_S, Channel, ZmqPeer, library_channel
+from pilothouse.protocols.batprotocol.codec import Format, decode, encode
+from pilothouse.protocols.batprotocol.facts import FactsOut
+from pilothouse.protocols.batprotocol.hello import hello_in, wants_in
+from pilothouse.protocols.batprotocol.orders import OrdersIn
+from pilothouse.protocols.batprotocol.wire import Malformed
+from pilothouse.protocols.batprotocol.work import units_asked
+
+if TYPE_CHECKING:
+    from pilothouse.core.cluster import Cluster
+
+_OWN_CALL = "pilothouse: withdrawn"
+
+
+class EdcDecider:
+    """One component behind its channel."""
+
+    def __init__(self, channel: Channel, init: bytes = b"") -> None:
+        self.name = channel.name
+        self.wants = d.Wants()
+        self.hello_event: m.EDCHelloEvent | None = None
+        self._channel = channel
+        self._init = init
+        self._form = Format.BINARY
+        self._facts = FactsOut(self.wants)
+        self._orders = OrdersIn()
+        self._units = inf
+        self._withdrawn: set[str] = set()
+        self._started_in_vain: list[str] = []
+
+    def hello(self) -> d.Wants:
+        flags, answer = self._channel.hello(self._init)
+        self._form = Format.of_flags(flags)
+        try:
+            hello = hello_in(decode(answer, self._form, self.name))
+        except Malformed as problem:
+            raise PeerError(self.name, str(problem)) from None
+        self.hello_event = hello
+        self.name = hello.decision_component_name or self.name
+        self.wants = wants_in(hello)
+        self._facts = FactsOut(self.wants)
+        return self.wants
+
+    def begin(self, begins: e.Begins, cluster: Cluster | None) -> None:
+        self._orders = OrdersIn(begins.profiles)
+        self._facts.profiles = self._orders.profiles
+        self._units = begins.units
+
+    def decide(self, batch: e.Batch) -> d.Reply:
+        told: list[m.EventAndTimestamp] = []
+        answers: list[d.Decision] = []
+        try:
+            for fact in batch.events:
+                self._tell(fact, told, answers)
+            if not told:
+                return d.Reply(batch.now, answers)
+            message = encode(m.Message(batch.now, told), self._form)
+            reply = decode(self._channel.exchange(message), self._form, self.name)
+            return self._read(reply, batch.now, answers)
+        except Malformed as problem:
+            raise PeerError(self.name, str(problem)) from None
+
+    def _tell(self, fact: e.Event, told: list[m.EventAndTimestamp], answers: list[d.Decision]) -> None:
+        """Adds what the component is told of a fact, or what we answer in its place."""
+        kind = type(fact)
+        if kind is e.JobWithdrawn:
+            self._withdrawn.add(fact.job_id)  # type: ignore[union-attr]
+            answers.append(d.ConfirmWithdrawal(fact.at, fact.job_id))  # type: ignore[union-attr]
+        elif kind is e.CallArrived and fact.call_id == _OWN_CALL:  # type: ignore[union-attr]
+            for job_id in self._started_in_vain:
+                event = m.JobCompletedEvent(job_id, m.FinalJobState.COMPLETED_KILLED, 0xFFFF_FFFF)
+                told.append(m.EventAndTimestamp(fact.at, event))
+            self._started_in_vain.clear()
+        elif kind is e.JobRequeued:  # it ended for the component, and comes again
+            event = m.JobCompletedEvent(fact.job_id, m.FinalJobState.COMPLETED_FAILED, 1)  # type: ignore[union-attr]
+            told.append(m.EventAndTimestamp(fact.at, event))
+        elif kind is e.FeasibilityAsked:
+            asked = units_asked(fact.job)  # type: ignore[union-attr]
+            refusal = f"{asked} units are more than there are" if asked > self._units else ""
+            answers.append(d.AnswerFeasibility(fact.at, fact.question_id, refusal))  # type: ignore[union-attr]
+        elif kind is e.EstimateAsked:
+            answers.append(d.AnswerEstimate(fact.at, fact.job.id, inf))  # type: ignore[union-attr]
+        else:
+            if kind is e.JobSubmitted and fact.job.profile is not None:  # type: ignore[union-attr]
+                profile = fact.job.profile  # type: ignore[union-attr]
+                self._orders.profiles[profile.name] = profile
+            event_or_none = self._facts.write(fact)
+            if event_or_none is not None:
+                told.append(m.EventAndTimestamp(fact.at, event_or_none))
+
+    def _read(self, reply: m.Message, now: float, answers: list[d.Decision]) -> d.Reply:
+        last = 0.0
+        orders = answers
+        for item in reply.events or ():
+            at = item.timestamp
+            if at > reply.now:
+                raise Malformed(f"an event at {at:g} in a message of {reply.now:g}: no event may be later than `now`")
+            if at < last:
+                raise Malformed(f"an event at {at:g} after one at {last:g}: timestamps must not decrease")
+            last = at
+            order = self._orders.read(item.event, at if at > now else now)
+            kind = type(order)
+            if kind is d.StartJob and order.job_id in self._withdrawn:  # type: ignore[union-attr]
+                self._started_in_vain.append(order.job_id)  # type: ignore[union-attr]
+                orders.append(d.CallAt(order.at, order.at, _OWN_CALL))
+                continue
+            if type(order) is d.CallAt:
+                order.when = max(order.when, order.at)
+            elif kind is d.CallEvery or kind is d.CreateProbe:
+                self._facts.note(order)
+            orders.append(order)
+            if kind is d.StopWorld:
+                break
+        return d.Reply(max(now, reply.now), orders)
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+def open_decider(text: str) -> EdcDecider:
+    """The decider that `edc:...` names; the prefix may be left out."""
+    target, _, query = text.removeprefix("edc:").partition("?")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    known = {"init", "init_file", "load", "inprocess", "silence"}
+    if unknown := sorted(options.keys() - known):
+        raise InputError(text, f"unknown option {unknown[0]!r}", expected=", ".join(sorted(known)))
+    if not target:
+        raise InputError(text, "no component", expected="edc:./library.so or edc:tcp://host:port")
+    init = options.get("init", "").encode()
+    if "init_file" in options:
+        try:
+            init = Path(options["init_file"]).read_bytes()
+        except OSError as problem:
+            raise InputError(options["init_file"], f"cannot be read: {problem.strerror}") from None
+    try:
+        silence_s = float(options.get("silence", SILENCE_S))
+    except ValueError:
+        raise InputError(text, "silence is not a number of seconds", found=quoted(options["silence"])) from None
+    if "://" in target:
+        return EdcDecider(ZmqPeer(target, silence_s), init)
+    method = options.get("load", "dlopen")
+    if method not in ("dlopen", "dlmopen"):
+        raise InputError(text, "unknown way to load a library", expected="dlopen or dlmopen", found=quoted(method))
+    if not Path(target).exists():
+        raise InputError(target, "no such library")
+    inprocess = options.get("inprocess", "0") not in ("", "0", "no", "false")
+    return EdcDecider(library_channel(target, method=method, inprocess=inprocess, silence_s=silence_s), init)

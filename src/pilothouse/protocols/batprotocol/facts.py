@@ -1,0 +1,294 @@
+"""Facts, between our words and batprotocol's: what a component hears of our worlds, and what we hear of a Batsim 5.
+
+`FactsOut` writes our facts for one component, with the features that it asked for; `FactsIn` reads those of a Batsim.
+A fact that batprotocol has no word for becomes a generic external event if the component asked for unknown ones, and is
+left out otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from pilothouse.model import decisions as d
+from pilothouse.model import events as e
+from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Job, Node
+from pilothouse.model.lifecycle import BATPROTOCOL, FROM_BATSIM
+from pilothouse.model.profile import Profile, parts_of
+from pilothouse.protocols.batprotocol import messages as m
+from pilothouse.protocols.batprotocol.orders import METRICS_OUT, units_in
+from pilothouse.protocols.batprotocol.wire import Malformed
+from pilothouse.protocols.batprotocol.work import job_in, job_out, profile_in, profile_out
+
+PROTOCOL_VERSION = "1.0.0"
+BATSIM_VERSION = "v5.0.0-rc2"
+"""The version whose behaviour we reproduce, as components see it."""
+
+_FINAL = {state: m.FinalJobState[name] for state, name in BATPROTOCOL.items()}
+_MASK = 0xFFFF_FFFF
+
+
+class FactsOut:
+    """Writes facts for one component. `wants` is what its hello asked for."""
+
+    def __init__(self, wants: d.Wants) -> None:
+        self.wants = wants
+        self.profiles: dict[str, Profile] = {}
+        self._probes: dict[str, d.CreateProbe] = {}
+        self._periodic: set[str] = set()
+        self._jobs: dict[str, Job] = {}
+        self._keep_jobs = bool(wants.forward_profiles_on_kill)
+        self._writers: dict[type, Callable[[Any], m.Event | None]] = {
+            e.Began: lambda fact: self.begins_out(fact.begins),
+            e.Ended: lambda fact: m.SimulationEndsEvent(),
+            e.JobSubmitted: self._submitted,
+            e.JobEnded: self._ended,
+            e.JobsKilled: self._killed,
+            e.CallArrived: self._called,
+            e.NoMoreJobs: lambda fact: m.AllStaticJobsHaveBeenSubmittedEvent(),
+            e.NoMoreExternalEvents: lambda fact: m.AllStaticExternalEventsHaveBeenInjectedEvent(),
+            e.ExternalEvent: lambda fact: m.ExternalEventOccurredEvent(fact.id, m.GenericExternalEvent(fact.data)),
+            e.PowerStateChanged: lambda fact: m.HostsPStateChangedEvent(str(fact.units), fact.power_state),
+            e.UnitsSwitched: lambda fact: m.HostsTurnedOnOffEvent(str(fact.units), fact.power_state),
+            e.ProbeData: self._probe_data,
+            e.JobStarted: lambda fact: None,
+        }
+
+    def write(self, fact: e.Event) -> m.Event | None:
+        writer = self._writers.get(type(fact))
+        return self._other(fact) if writer is None else writer(fact)
+
+    def note(self, order: d.Decision) -> None:
+        """What the component ordered, where later facts repeat a part of it."""
+        if type(order) is d.CreateProbe:
+            self._probes[order.probe_id] = order
+        elif type(order) is d.CallEvery:
+            self._periodic.add(order.call_id)
+
+    def _called(self, fact: e.CallArrived) -> m.RequestedCallEvent:
+        return m.RequestedCallEvent(fact.call_id, fact.last and fact.call_id in self._periodic)
+
+    def begins_out(self, begins: e.Begins) -> m.SimulationBeginsEvent:
+        self.profiles = dict(begins.profiles)
+        forwarded = []
+        if self.wants.forward_profiles_at_begin:
+            forwarded = [profile_out(profile) for profile in begins.profiles.values()]
+        compute = [_host(node, node.first + i) for node in begins.nodes for i in range(node.count)]
+        storage = [_host(node, node.first) for node in begins.storage]
+        context = begins.config.get("batsim_execution_context_json", "{}")
+        arguments = begins.config.get("batsim_arguments", ())
+        return m.SimulationBeginsEvent(
+            context if isinstance(context, str) else "{}",
+            len(compute) + len(storage),
+            len(compute),
+            compute,
+            len(storage),
+            storage,
+            [str(argument) for argument in arguments] if isinstance(arguments, list | tuple) else [],
+            [m.WorkloadAndFilename(name, file) for name, file in begins.workloads.items()],
+            forwarded,
+            [m.ExternalEventListAndFilename(name, file) for name, file in begins.external_event_lists.items()],
+            PROTOCOL_VERSION,
+            BATSIM_VERSION,
+            "",
+        )
+
+    def _submitted(self, fact: e.JobSubmitted) -> m.JobSubmittedEvent:
+        job = fact.job
+        profile = None
+        if self.wants.forward_profiles and job.profile is not None:
+            profile = profile_out(job.profile)
+        if self._keep_jobs:
+            self._jobs[job.id] = job
+        return m.JobSubmittedEvent(job.id, job_out(job), job.submitted_at, profile)
+
+    def _ended(self, fact: e.JobEnded) -> m.JobCompletedEvent:
+        return m.JobCompletedEvent(fact.job_id, _FINAL[fact.state], fact.return_code & _MASK)
+
+    def _killed(self, fact: e.JobsKilled) -> m.JobsKilledEvent:
+        progresses = [m.JobAndProgress(job_id, _progress_out(found)) for job_id, found in fact.progress.items()]
+        profiles = None
+        if self.wants.forward_profiles_on_kill:
+            profiles = [profile_out(profile) for profile in self._profiles_of(fact.job_ids)]
+        return m.JobsKilledEvent(list(fact.job_ids), progresses, profiles)
+
+    def _profiles_of(self, job_ids: tuple[str, ...]) -> list[Profile]:
+        """The profiles of these jobs and of their parts, each once."""
+        found: dict[str, Profile] = {}
+        todo = [job.profile for job_id in job_ids if (job := self._jobs.get(job_id)) is not None]
+        for profile in todo:
+            if profile is not None and profile.name not in found:
+                found[profile.name] = profile
+                todo.extend(self.profiles.get(part) for part in parts_of(profile.spec))
+        return list(found.values())
+
+    def _probe_data(self, fact: e.ProbeData) -> m.ProbeDataEmittedEvent:
+        probe = self._probes.get(fact.probe_id)
+        resources: m.Resources | None = None
+        if probe is not None:
+            resources = m.LinkResources(list(probe.links)) if probe.links else m.HostResources(str(probe.units))
+        data: m.ProbeData = m.VectorialProbeData(list(fact.values))
+        if fact.aggregated:
+            data = m.AggregatedProbeData(fact.values[0])
+        return m.ProbeDataEmittedEvent(
+            fact.probe_id,
+            resources,
+            m.Metrics.Power if probe is None else METRICS_OUT[probe.metric],
+            data,
+            fact.triggered_by_hand,
+            fact.emitted,
+            fact.triggered,
+        )
+
+    def _other(self, fact: e.Event) -> m.ExternalEventOccurredEvent | None:
+        if not self.wants.forward_unknown_events:
+            return None
+        told = {"type": type(fact).__name__}
+        for name in ("units", "names", "job_id", "walltime", "priorities", "reason"):
+            if (value := getattr(fact, name, None)) is not None:
+                told[name] = str(value) if isinstance(value, IdSet) else value
+        text = msgspec.json.encode(told).decode()
+        return m.ExternalEventOccurredEvent(f"pilothouse!{type(fact).__name__}", m.GenericExternalEvent(text))
+
+
+def _host(node: Node, number: int) -> m.Host:
+    name = node.name if node.count == 1 else f"{node.name}:{number - node.first}"
+    return m.Host(
+        name,
+        number,
+        node.power_state,
+        max(len(node.speeds), 1),
+        m.HostState.IDLE,
+        [m.HostProperty(key, value) for key, value in sorted(node.properties.items())],
+        [m.HostProperty(key, value) for key, value in sorted(node.zone_properties.items())],
+        node.cores,
+        list(node.speeds) or [1.0],
+    )
+
+
+def _progress_out(progress: e.Progress) -> m.KillProgressWrapper:
+    if not progress.parts:
+        return m.KillProgressWrapper(m.KillProgressAtomicProfile(progress.profile, progress.done))
+    parts = [_progress_out(part) for part in progress.parts]
+    if len(parts) == 1:
+        where = m.KillProgressSequentialProfile(progress.profile, parts[0], progress.repetition, progress.index)
+        return m.KillProgressWrapper(where)
+    return m.KillProgressWrapper(m.KillProgressForkJoinProfile(progress.profile, parts))
+
+
+class FactsIn:
+    """Reads the facts of a Batsim 5, and keeps what later facts only name."""
+
+    def __init__(self) -> None:
+        self.begins: e.Begins | None = None
+        self.profiles: dict[str, Profile] = {}
+        self._units: dict[str, IdSet] = {}
+        self._periodic: set[str] = set()
+        self._readers: dict[type, Callable[[Any, float], e.Event]] = {
+            m.SimulationBeginsEvent: self._began,
+            m.SimulationEndsEvent: lambda event, at: e.Ended(at),
+            m.JobSubmittedEvent: self._submitted,
+            m.JobCompletedEvent: self._ended,
+            m.JobsKilledEvent: self._killed,
+            m.RequestedCallEvent: self._called,
+            m.AllStaticJobsHaveBeenSubmittedEvent: lambda event, at: e.NoMoreJobs(at),
+            m.AllStaticExternalEventsHaveBeenInjectedEvent: lambda event, at: e.NoMoreExternalEvents(at),
+            m.ExternalEventOccurredEvent: self._external,
+            m.HostsPStateChangedEvent: lambda event, at: e.PowerStateChanged(
+                at, units_in(event.host_ids, "host_ids"), event.pstate
+            ),
+            m.HostsTurnedOnOffEvent: lambda event, at: e.UnitsSwitched(
+                at, units_in(event.host_ids, "host_ids"), event.state
+            ),
+            m.ProbeDataEmittedEvent: self._probe_data,
+        }
+
+    def read(self, event: m.Event | None, at: float) -> e.Event:
+        reader = self._readers.get(type(event))
+        if reader is None:
+            raise Malformed(f"{type(event).__name__} is not something that Batsim says")
+        return reader(event, at)
+
+    def note(self, order: d.Decision) -> None:
+        """What we ordered, where later facts do not repeat it: where a job runs, and which calls are periodic."""
+        if type(order) is d.StartJob:
+            self._units[order.job_id] = order.units
+        elif type(order) is d.CallEvery:
+            self._periodic.add(order.call_id)
+
+    def _called(self, event: m.RequestedCallEvent, at: float) -> e.CallArrived:
+        call_id = event.call_me_later_id
+        return e.CallArrived(at, call_id, event.last_periodic_call or call_id not in self._periodic)
+
+    def _began(self, event: m.SimulationBeginsEvent, at: float) -> e.Began:
+        for profile in event.profiles or ():
+            self.profiles[profile.id] = profile_in(profile)
+        self.begins = e.Begins(
+            tuple(_node(host) for host in event.computation_hosts or ()),
+            tuple(_node(host) for host in event.storage_hosts or ()),
+            started_at=at,
+            workloads={item.name: item.filename for item in event.workloads or ()},
+            external_event_lists={item.name: item.filename for item in event.external_event_lists or ()},
+            profiles=self.profiles,
+            config={
+                "batsim_execution_context_json": event.batsim_execution_context_json,
+                "batsim_arguments": event.batsim_arguments or [],
+                "batsim_version": event.batsim_version or "",
+            },
+        )
+        return e.Began(at, self.begins)
+
+    def _submitted(self, event: m.JobSubmittedEvent, at: float) -> e.JobSubmitted:
+        if event.profile is not None and event.profile.id not in self.profiles:
+            self.profiles[event.profile.id] = profile_in(event.profile)
+        return e.JobSubmitted(at, job_in(event.job_id, event.job, self.profiles.get, event.submission_time))
+
+    def _ended(self, event: m.JobCompletedEvent, at: float) -> e.JobEnded:
+        state = FROM_BATSIM[event.state.name]
+        code = event.return_code - (1 << 32) if event.return_code >> 31 else event.return_code
+        return e.JobEnded(at, event.job_id, state, code, self._units.pop(event.job_id, IdSet()))
+
+    def _killed(self, event: m.JobsKilledEvent, at: float) -> e.JobsKilled:
+        progress = {item.job_id: _progress_in(item.wrapper) for item in event.progresses}
+        return e.JobsKilled(at, tuple(event.job_ids), progress)
+
+    def _external(self, event: m.ExternalEventOccurredEvent, at: float) -> e.ExternalEvent:
+        data = event.external_event.data if event.external_event is not None else ""
+        return e.ExternalEvent(at, event.id or "", "generic", data or "")
+
+    def _probe_data(self, event: m.ProbeDataEmittedEvent, at: float) -> e.ProbeData:
+        aggregated = type(event.data) is m.AggregatedProbeData
+        values: tuple[float, ...] = ()
+        if type(event.data) is m.AggregatedProbeData:
+            values = (event.data.data,)
+        elif type(event.data) is m.VectorialProbeData:
+            values = tuple(event.data.data or ())
+        return e.ProbeData(
+            at, event.probe_id or "", values, aggregated, event.manually_triggered, event.nb_emitted, event.nb_triggered
+        )
+
+
+def _node(host: m.Host) -> Node:
+    return Node(
+        host.name,
+        host.id,
+        cores=host.core_count,
+        properties={item.key: item.value for item in host.properties or ()},
+        zone_properties={item.key: item.value for item in host.zone_properties or ()},
+        speeds=tuple(host.computation_speed or ()),
+        power_state=host.pstate,
+    )
+
+
+def _progress_in(wrapper: m.KillProgressWrapper) -> e.Progress:
+    found = wrapper.kill_progress
+    if type(found) is m.KillProgressAtomicProfile:
+        return e.Progress(found.profile_id, found.progress)
+    if type(found) is m.KillProgressSequentialProfile:
+        part = _progress_in(found.current_task_progress)
+        return e.Progress(found.profile_id, 0.0, found.current_repetition, found.current_task_index, (part,))
+    assert type(found) is m.KillProgressForkJoinProfile
+    return e.Progress(found.profile_id, parts=tuple(map(_progress_in, found.tasks_progress)))

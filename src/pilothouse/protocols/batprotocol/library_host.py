@@ -1,0 +1,155 @@
+"""Loads one decision component (a shared library with the C interface of Batsim 5) and calls it.
+
+Two uses. Imported: `CLibrary` calls the component in this process. Run as a program (`python library_host.py LIBRARY
+METHOD FD`): serves the calls of a parent process over a socket, so that a component that crashes, hangs or throws takes
+nothing with it. It imports nothing but the standard library, so that the child starts quickly.
+
+Frames on the socket, both ways: kind (1 byte), number (u32), size (u32), payload, little endian. Requests: `I` init,
+`T` take decisions, `Q` deinit. Replies: `=` (number: the flags of init, else 0), `!` (number: the component's return
+value) and `?` (payload: why the component could not be called).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import struct
+import sys
+
+HEAD = struct.Struct("<cII")
+MOST_BYTES = 1 << 28
+"""No message may be larger (256 MiB): a component that names a larger size is broken."""
+
+
+class LibraryProblem(Exception):
+    """The library could not be loaded or called."""
+
+
+class ReturnedError(LibraryProblem):
+    """A function of the component returned something other than 0."""
+
+    def __init__(self, function: str, value: int) -> None:
+        super().__init__(f"{function} returned {value}")
+        self.value = value
+
+
+class CLibrary:
+    """One loaded component. Output buffers belong to it and live until its next call, so they are copied at once."""
+
+    def __init__(self, path: str, method: str = "dlopen") -> None:
+        full = os.path.abspath(path)
+        if not os.path.exists(full):
+            raise LibraryProblem(f"no such library: {path}")
+        try:
+            library = self._load(full, method)
+            self._init = library.batsim_edc_init
+            self._take = library.batsim_edc_take_decisions
+            self._deinit = library.batsim_edc_deinit
+        except (OSError, AttributeError) as problem:
+            raise LibraryProblem(f"{path} is not a decision component: {problem}") from None
+        data, number = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_uint32)
+        self._init.argtypes = [ctypes.c_char_p, ctypes.c_uint32, number, data, number]
+        self._take.argtypes = [ctypes.c_char_p, ctypes.c_uint32, data, number]
+        self._deinit.argtypes = []
+        for function in (self._init, self._take, self._deinit):
+            function.restype = ctypes.c_uint8
+        self._data = ctypes.c_void_p()
+        self._size = ctypes.c_uint32()
+        self._data_at = ctypes.byref(self._data)
+        self._size_at = ctypes.byref(self._size)
+
+    @staticmethod
+    def _load(path: str, method: str) -> ctypes.CDLL:
+        flags = os.RTLD_NOW | os.RTLD_LOCAL
+        if method == "dlopen":
+            return ctypes.CDLL(path, mode=flags | os.RTLD_DEEPBIND)
+        libc = ctypes.CDLL(None)
+        libc.dlmopen.argtypes = [ctypes.c_long, ctypes.c_char_p, ctypes.c_int]
+        libc.dlmopen.restype = ctypes.c_void_p
+        libc.dlerror.restype = ctypes.c_char_p
+        handle = libc.dlmopen(-1, path.encode(), flags)  # -1: a new namespace
+        if not handle:
+            raise OSError((libc.dlerror() or b"dlmopen failed").decode(errors="replace"))
+        return ctypes.CDLL(path, handle=handle)
+
+    def init(self, data: bytes) -> tuple[int, bytes]:
+        """The flags and the hello."""
+        flags = ctypes.c_uint32()
+        self._data.value = None
+        self._size.value = 0
+        code = self._init(data, len(data), ctypes.byref(flags), self._data_at, self._size_at)
+        if code:
+            raise ReturnedError("batsim_edc_init", code)
+        return flags.value, self._output("batsim_edc_init")
+
+    def take_decisions(self, message: bytes) -> bytes:
+        self._data.value = None
+        self._size.value = 0
+        code = self._take(message, len(message), self._data_at, self._size_at)
+        if code:
+            raise ReturnedError("batsim_edc_take_decisions", code)
+        return self._output("batsim_edc_take_decisions")
+
+    def deinit(self) -> None:
+        code = self._deinit()
+        if code:
+            raise ReturnedError("batsim_edc_deinit", code)
+
+    def _output(self, function: str) -> bytes:
+        data, size = self._data.value, self._size.value
+        if not data or not size:
+            raise LibraryProblem(f"{function} gave no buffer")
+        if size > MOST_BYTES:
+            raise LibraryProblem(f"{function} gave a buffer of {size} bytes; at most {MOST_BYTES} are read")
+        return ctypes.string_at(data, size)
+
+
+def receive_exactly(link: socket.socket, size: int) -> bytes:
+    """`size` bytes, or fewer if the other side is gone."""
+    data = link.recv(size)
+    if len(data) == size or not data:
+        return data
+    parts = bytearray(data)
+    while len(parts) < size:
+        data = link.recv(size - len(parts))
+        if not data:
+            break
+        parts += data
+    return bytes(parts)
+
+
+def serve(path: str, method: str, link: socket.socket) -> None:
+    """Answers requests until the parent is gone or has said `Q`."""
+    library: CLibrary | None = None
+    while True:
+        head = receive_exactly(link, HEAD.size)
+        if len(head) < HEAD.size:
+            return
+        kind, _, size = HEAD.unpack(head)
+        payload = receive_exactly(link, size) if size else b""
+        number, answer, sign = 0, b"", b"="
+        try:
+            if kind == b"I":
+                library = CLibrary(path, method)
+                number, answer = library.init(payload)
+            elif library is None:
+                raise LibraryProblem("called before it was initialised")
+            elif kind == b"T":
+                answer = library.take_decisions(payload)
+            else:
+                library.deinit()
+        except ReturnedError as problem:
+            sign, number, answer = b"!", problem.value, str(problem).encode()
+        except LibraryProblem as problem:
+            sign, answer = b"?", str(problem).encode()
+        link.sendall(HEAD.pack(sign, number, len(answer)) + answer)
+        if kind == b"Q":
+            return
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[3])) as parent:
+        serve(sys.argv[1], sys.argv[2], parent)
+    # What the library registered to run at exit must not decide how this process ends.
+    os._exit(0)
