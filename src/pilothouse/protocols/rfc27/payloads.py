@@ -1,0 +1,209 @@
+"""What the messages say: the JSON objects of RFC 27 (allocation), RFC 28 (inventory) and RFC 16 (jobs in the KVS).
+
+Unknown keys are let through in both directions, as Flux does. R and jobspec stay raw until somebody needs them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+MOST_PRIORITY = 2**32 - 1
+EXPEDITED_PRIORITY = MOST_PRIORITY
+HELD_PRIORITY = 0
+DEFAULT_URGENCY, HELD_URGENCY, EXPEDITED_URGENCY = 16, 0, 31
+
+T = TypeVar("T")
+
+
+class PayloadError(ValueError):
+    """A payload that does not have the keys or types that the RFC requires."""
+
+
+class AllocType(enum.IntEnum):
+    SUCCESS = 0
+    ANNOTATE = 1
+    DENY = 2
+    CANCEL = 3
+
+
+class HelloRequest(msgspec.Struct, rename="kebab"):
+    partial_ok: bool = False
+
+
+class HelloJob(msgspec.Struct, omit_defaults=True):
+    """A job that already holds resources. `free`: ranks that it has given back."""
+
+    id: int
+    priority: int
+    userid: int
+    t_submit: float = 0.0
+    free: str = ""
+
+
+class HelloAnswer(msgspec.Struct):
+    """The one answer of the specification's dialect."""
+
+    alloc: list[HelloJob]
+
+
+class ReadyRequest(msgspec.Struct, omit_defaults=True):
+    mode: str
+    limit: int = 0
+
+
+class ReadyAnswer(msgspec.Struct):
+    count: int = 0
+
+
+class AllocRequest(msgspec.Struct, omit_defaults=True):
+    id: int
+    priority: int
+    userid: int
+    t_submit: float = 0.0
+    jobspec: msgspec.Raw = msgspec.Raw(b"")
+
+
+class AllocAnswer(msgspec.Struct, omit_defaults=True):
+    id: int
+    type: int
+    R: msgspec.Raw = msgspec.Raw(b"")
+    annotations: dict[str, Any] | None = None
+    note: str = ""
+
+
+class JobOnly(msgspec.Struct):
+    """sched.cancel, the specification's sched.free and its answer."""
+
+    id: int
+
+
+class FreeRequest(msgspec.Struct, omit_defaults=True):
+    id: int
+    R: msgspec.Raw = msgspec.Raw(b"")
+    final: bool = True
+
+
+class FreePart(msgspec.Struct):
+    """sched.free as Flux of today sends it: `final` is always said."""
+
+    id: int
+    R: msgspec.Raw
+    final: bool
+
+
+class PrioritizeRequest(msgspec.Struct):
+    jobs: list[tuple[int, int]]
+
+
+class ExpirationRequest(msgspec.Struct):
+    id: int
+    expiration: float
+
+
+class FeasibilityRequest(msgspec.Struct):
+    jobspec: msgspec.Raw
+
+
+class RaiseRequest(msgspec.Struct):
+    id: int
+    severity: int
+    type: str
+    note: str = ""
+
+
+class ServiceRequest(msgspec.Struct):
+    service: str
+
+
+class AcquireAnswer(msgspec.Struct, omit_defaults=True, rename="kebab"):
+    """RFC 28: the inventory first, then what changes in it."""
+
+    resources: msgspec.Raw = msgspec.Raw(b"")
+    up: str | None = None
+    down: str | None = None
+    shrink: str | None = None
+    expiration: float | None = None
+    property_add: dict[str, str] | None = None
+    property_remove: dict[str, str] | None = None
+
+
+class NameRequest(msgspec.Struct):
+    name: str
+
+
+class Dirent(msgspec.Struct):
+    ver: int
+    type: str
+    data: Any
+
+
+class LookupRequest(msgspec.Struct):
+    key: str
+    namespace: str = "primary"
+    flags: int = 0
+
+
+class LookupAnswer(msgspec.Struct):
+    val: Dirent
+
+
+class CommitOperation(msgspec.Struct):
+    key: str
+    flags: int
+    dirent: Dirent | None
+
+
+class CommitRequest(msgspec.Struct):
+    namespace: str
+    flags: int
+    ops: list[CommitOperation]
+
+
+_encoder = msgspec.json.Encoder()
+encode = _encoder.encode
+
+_decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """Reads a payload, or raises PayloadError with the path of what is wrong."""
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    try:
+        return decoder.decode(body)  # type: ignore[no-any-return]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise PayloadError(str(error)) from None
+
+
+def commit_values(values: Sequence[tuple[str, bytes]]) -> bytes:
+    """kvs.commit of these keys and values, all or none."""
+    operations = b",".join(
+        b'{"key":"%s","flags":0,"dirent":{"ver":1,"type":"val","data":"%s"}}' % (key.encode(), base64.b64encode(value))
+        for key, value in values
+    )
+    return b'{"namespace":"primary","flags":0,"ops":[' + operations + b"]}"
+
+
+def lookup_payload(key: str) -> bytes:
+    return b'{"key":"' + key.encode() + b'","namespace":"primary","flags":0}'
+
+
+def encoded_value(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def value_of(dirent: Dirent) -> bytes:
+    """The bytes of a KVS value. Raises PayloadError for anything that is not one."""
+    if dirent.type != "val" or not isinstance(dirent.data, str):
+        raise PayloadError(f"a KVS entry of type {dirent.type!r} where a value was expected")
+    try:
+        return base64.b64decode(dirent.data, validate=True)
+    except binascii.Error as error:
+        raise PayloadError(f"a KVS value that is not base64: {error}") from None

@@ -1,0 +1,516 @@
+"""The scheduler's end of RFC 27, sans-IO: messages in, messages and facts out. It decides nothing.
+
+Start-up, in the order that real Flux wants: service.add (`sched`, `feasibility`), resource.acquire, sched-hello with a
+look at each job's R, sched-ready. Then the manager speaks: alloc, cancel, prioritize, free, expiration; its owner hears
+of them as facts and answers with `grant`, `annotate`, `deny`, `withdraw`, `answer_feasibility`.
+
+Two dialects, found out by themselves: today's Flux (streaming hello, jobspec in the request, R in the answer, free
+without an answer) and the specification's (one `alloc` array, jobspec in the KVS, free answered). `strict` speaks the
+specification's from the first word.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from pilothouse.formats import fluid, jobspec, resource_set
+from pilothouse.model.errors import InputError
+from pilothouse.model.idset import IdSet
+from pilothouse.protocols.rfc27 import frames, rpc
+from pilothouse.protocols.rfc27 import payloads as p
+from pilothouse.protocols.rfc27.frames import Message
+from pilothouse.protocols.rfc27.scheduler_facts import (
+    AllocAsked,
+    AllocCanceled,
+    ExpirationChanged,
+    Fact,
+    Failed,
+    FeasibilityAsked,
+    Freed,
+    GrantFailed,
+    Inventory,
+    JobHolds,
+    Prioritized,
+    PropertiesChanged,
+    QuiesceAsked,
+    RanksChanged,
+    Ready,
+    StatusAsked,
+)
+
+MOST_COMMITS = 256
+"""So many Rs go into one kvs.commit at most."""
+
+
+class Phase(enum.Enum):
+    NEW = "new"
+    REGISTERING = "registering its services"
+    ACQUIRING = "asking for the inventory"
+    GREETING = "asking which jobs hold resources"
+    READYING = "saying that it is ready"
+    ONLINE = "online"
+    FAILED = "failed"
+
+
+class SchedulerEngine:
+    """One connection's worth of protocol. Take `out`, `facts` and `troubles` after every call."""
+
+    def __init__(self, *, limit: int = 0, strict: bool = False) -> None:
+        self.phase = Phase.NEW
+        self.strict = strict
+        self.limit = limit
+        """How many alloc requests may be outstanding; 0: any number."""
+        self.out: list[Message] = []
+        self.facts: list[Fact] = []
+        self.troubles: list[str] = []
+        self.pending: dict[int, tuple[bytes, ...] | None] = {}
+        """Job id -> routes of its open alloc request."""
+        self.held: dict[int, bytes] = {}
+        """Job id -> R that it was granted; empty where it held it before we came."""
+        self._forced = strict
+        self._caller = rpc.Caller()
+        self._routes: dict[tuple[bytes, ...] | None, tuple[bytes, ...] | None] = {}
+        self._hello: list[p.HelloJob] = []
+        self._lookups = 0
+        self._grants: list[tuple[int, bytes, dict[str, Any] | None]] = []
+        self._granting: set[int] = set()
+        self._questions: dict[int, Message] = {}
+        self._next_question = 0
+
+    # ---- what the owner does
+
+    def begin(self) -> None:
+        self.phase = Phase.REGISTERING
+        self._call("service.add", p.encode(p.ServiceRequest("sched")), self._on_sched_added)
+
+    def take(self) -> list[Message]:
+        """The messages to send. Grants made since the last time go out as one commit."""
+        if self._grants:
+            self._flush_grants()
+        out, self.out = self.out, []
+        return out
+
+    def take_facts(self) -> list[Fact]:
+        facts, self.facts = self.facts, []
+        return facts
+
+    def take_troubles(self) -> list[str]:
+        troubles, self.troubles = self.troubles, []
+        return troubles
+
+    @property
+    def busy(self) -> bool:
+        """Something that was granted is not answered yet."""
+        return bool(self._grants or self._granting)
+
+    def grant(self, job_id: int, resources: bytes, annotations: dict[str, Any] | None = None) -> None:
+        """RFC 27, Alloc Success: R is committed first, the answer follows when the KVS has it."""
+        if job_id not in self.pending or job_id in self._granting:
+            raise ValueError(f"job {job_id} has no open alloc request")
+        self._granting.add(job_id)
+        self._grants.append((job_id, resources, annotations))
+        if len(self._grants) >= MOST_COMMITS:
+            self._flush_grants()
+
+    def annotate(self, job_id: int, notes: Mapping[str, Any]) -> None:
+        """RFC 27, Alloc Annotate. Silently nothing where the job waits no more."""
+        if job_id in self.pending and job_id not in self._granting:
+            self._answer(job_id, p.encode({"id": job_id, "type": 1, "annotations": notes}))
+
+    def deny(self, job_id: int, note: str = "") -> None:
+        self._answer(job_id, p.encode(p.AllocAnswer(job_id, p.AllocType.DENY, note=note)))
+        self.pending.pop(job_id, None)
+
+    def answer_feasibility(self, question: int, refusal: str = "") -> None:
+        message = self._questions.pop(question, None)
+        if message is not None:
+            self.out.append(rpc.respond_error(message, rpc.EOVERFLOW, refusal) if refusal else rpc.respond(message))
+
+    def answer_status(self, question: int, everything: bytes, allocated: bytes, down: bytes) -> None:
+        message = self._questions.pop(question, None)
+        if message is not None:
+            body = b'{"all":' + everything + b',"allocated":' + allocated + b',"down":' + down + b"}"
+            self.out.append(rpc.respond(message, body))
+
+    def answer_quiesce(self, question: int) -> None:
+        message = self._questions.pop(question, None)
+        if message is not None:
+            self.out.append(rpc.respond(message, message.body() or None))
+
+    # ---- what the peer says
+
+    def receive(self, message: Message) -> None:
+        if message.type == frames.RESPONSE:
+            if not self._caller.take(message):
+                self.troubles.append(f"response to {message.topic} with matchtag {message.matchtag}: nobody asked")
+        elif message.type == frames.REQUEST:
+            self._on_request(message)
+
+    def _on_request(self, message: Message) -> None:
+        handler = _REQUESTS.get(message.topic)
+        if handler is None:
+            if message.topic.endswith(".disconnect"):
+                return
+            self.troubles.append(f"unknown request {message.topic}")
+            if message.wants_response:
+                self.out.append(rpc.respond_error(message, rpc.ENOSYS, f"{message.topic}: no such service method"))
+            return
+        try:
+            handler(self, message)
+        except p.PayloadError as problem:
+            self._malformed(message, str(problem))
+
+    def _malformed(self, message: Message, problem: str) -> None:
+        self.troubles.append(f"{message.topic}: malformed payload: {problem}")
+        if message.topic == "sched.alloc":
+            # an error answer would suspend the scheduler for every job, silence would keep this one for ever
+            try:
+                job_id = p.decode(message.body(), p.JobOnly).id
+            except p.PayloadError:
+                return
+            if job_id not in self.pending and job_id not in self.held:
+                self.pending[job_id] = message.routes
+                self.deny(job_id, f"malformed alloc request: {problem}")
+        elif message.wants_response and message.topic != "sched.free":
+            self.out.append(rpc.respond_error(message, rpc.EPROTO, problem))
+
+    # ---- handshake
+
+    def _call(self, topic: str, payload: bytes | None, handler: rpc.Handler, *, streaming: bool = False) -> None:
+        self.out.append(self._caller.call(topic, payload, handler, streaming=streaming))
+
+    def _fail(self, problem: str) -> None:
+        self.phase = Phase.FAILED
+        self.facts.append(Failed(problem))
+
+    def _on_sched_added(self, answer: Message) -> None:
+        if answer.errnum == rpc.EEXIST:
+            self._fail("another scheduler holds the service sched (flux module remove sched-simple)")
+        elif answer.errnum:
+            self._fail(f"service.add sched: {_said(answer)}")
+        else:
+            self._call("service.add", p.encode(p.ServiceRequest("feasibility")), self._on_feasibility_added)
+
+    def _on_feasibility_added(self, answer: Message) -> None:
+        if answer.errnum:
+            self.troubles.append(f"service.add feasibility: {_said(answer)}; going on without it")
+        self.phase = Phase.ACQUIRING
+        self._call("resource.acquire", None, self._on_acquired, streaming=True)
+
+    def _on_acquired(self, answer: Message) -> None:
+        if answer.errnum == rpc.ENOSYS:
+            self._fail("resource.acquire is not offered here: connect to the broker of rank 0")
+            return
+        if answer.errnum:
+            self._fail(f"resource.acquire: {_said(answer)}")
+            return
+        try:
+            change = p.decode(answer.body(), p.AcquireAnswer)
+            if self.phase is Phase.ACQUIRING:
+                resources = resource_set.parse(bytes(change.resources), where="inventory")
+                up = IdSet.parse_strict(change.up or "", where="resource.acquire up")
+                self.facts.append(Inventory(resources, up))
+                self._greet()
+                return
+            up, down, gone = (
+                IdSet.parse_strict(text or "", where="resource.acquire")
+                for text in (change.up, change.down, change.shrink)
+            )
+            added, removed = _rank_sets(change.property_add), _rank_sets(change.property_remove)
+        except (p.PayloadError, InputError) as problem:
+            if self.phase is Phase.ACQUIRING:
+                self._fail(f"resource.acquire: {problem}")
+            else:
+                self.troubles.append(f"resource.acquire: {problem}")
+            return
+        if up or down or gone:
+            self.facts.append(RanksChanged(up, down, gone))
+        if added or removed:
+            self.facts.append(PropertiesChanged(added, removed))
+
+    def _greet(self) -> None:
+        self.phase = Phase.GREETING
+        if self.strict:
+            self._call("job-manager.sched-hello", None, self._on_hello)
+        else:
+            self._call("job-manager.sched-hello", b'{"partial-ok":true}', self._on_hello, streaming=True)
+
+    def _on_hello(self, answer: Message) -> None:
+        if answer.errnum == rpc.ENODATA:
+            self._look_up_held()
+        elif answer.errnum in (rpc.EPROTO, rpc.EINVAL) and not self.strict and not self._hello:
+            # a manager that knows only the specification's empty, single-answer request
+            self.strict = True
+            self._greet()
+        elif answer.errnum:
+            self._fail(f"job-manager.sched-hello: {_said(answer)}")
+        else:
+            self._on_hello_jobs(answer)
+
+    def _on_hello_jobs(self, answer: Message) -> None:
+        body = answer.body()
+        try:
+            found = p.decode(body, dict[str, msgspec.Raw])
+            if "alloc" in found:
+                self.strict = True
+                self._caller.forget(answer.matchtag)
+                self._hello = p.decode(body, p.HelloAnswer).alloc
+                self._look_up_held()
+            else:
+                self._hello.append(p.decode(body, p.HelloJob))
+        except p.PayloadError as problem:
+            self._fail(f"job-manager.sched-hello: {problem}")
+
+    def _look_up_held(self) -> None:
+        self._lookups = len(self._hello)
+        for job in self._hello:
+            self.held[job.id] = b""
+            self._call("kvs.lookup", p.lookup_payload(fluid.kvs_key(job.id, "R")), _Lookup(self, job))
+        if not self._lookups:
+            self._say_ready()
+
+    def on_held_resources(self, job: p.HelloJob, answer: Message) -> None:
+        """R of a job that was running before us; without it the job cannot go on beside new ones."""
+        self._lookups -= 1
+        try:
+            if answer.errnum:
+                raise p.PayloadError(_said(answer))
+            value = p.value_of(p.decode(answer.body(), p.LookupAnswer).val)
+            resources = resource_set.parse(value, where=fluid.kvs_key(job.id, "R"))
+            if job.free:
+                given_back = IdSet.parse_strict(job.free, where="hello free")
+                left = resources.only(resources.rank_ids() - given_back)
+                resources = msgspec.structs.replace(left, slots=resources.slots, expiration_s=resources.expiration_s)
+            self.facts.append(JobHolds(job, resources))
+        except (p.PayloadError, InputError) as problem:
+            note = f"its resources could not be read after a scheduler restart: {problem}"
+            self.troubles.append(f"job {fluid.to_f58(job.id)}: {note}")
+            self.held.pop(job.id, None)
+            raised = {"id": job.id, "severity": 0, "type": "scheduler-restart", "note": note}
+            self._call("job-manager.raise", p.encode(raised), _ignored)
+        if self._lookups == 0:
+            self._say_ready()
+
+    def _say_ready(self) -> None:
+        self._hello = []
+        self.phase = Phase.READYING
+        if self.strict:
+            # RFC 27, Ready: the specification knows `single` and `unlimited` only
+            ready = p.ReadyRequest("single" if self.limit == 1 else "unlimited")
+        elif self.limit:
+            ready = p.ReadyRequest("limited", self.limit)
+        else:
+            ready = p.ReadyRequest("unlimited")
+        self._call("job-manager.sched-ready", p.encode(ready), self._on_ready)
+
+    def _on_ready(self, answer: Message) -> None:
+        if answer.errnum:
+            self._fail(f"job-manager.sched-ready: {_said(answer)}")
+            return
+        waiting = 0
+        if answer.payload is not None:
+            try:
+                waiting = p.decode(answer.body(), p.ReadyAnswer).count
+            except p.PayloadError as problem:
+                self.troubles.append(f"job-manager.sched-ready: {problem}")
+        self.phase = Phase.ONLINE
+        self.facts.append(Ready(self.strict, waiting))
+
+    # ---- requests of the manager
+
+    def _on_alloc(self, message: Message) -> None:
+        asked = p.decode(message.body(), p.AllocRequest)
+        if asked.id in self.pending:
+            # RFC 27, Implementation: one alloc request in flight for each job; the answer to the first serves both
+            self.troubles.append(f"second sched.alloc for pending job {fluid.to_f58(asked.id)}")
+            return
+        routes = self._routes.setdefault(message.routes, message.routes)
+        if asked.id in self.held:
+            self.troubles.append(f"sched.alloc for job {fluid.to_f58(asked.id)}, which holds resources")
+            if self.held[asked.id]:
+                self.pending[asked.id] = routes
+                self._succeed(asked.id, self.held[asked.id], None)
+            return
+        self.pending[asked.id] = routes
+        source = bytes(asked.jobspec)
+        if source:
+            self._ask(asked, source)
+        else:
+            self._call("kvs.lookup", p.lookup_payload(fluid.kvs_key(asked.id, "jobspec")), _SpecLookup(self, asked))
+
+    def on_jobspec(self, asked: p.AllocRequest, answer: Message) -> None:
+        if asked.id not in self.pending:
+            return
+        try:
+            if answer.errnum:
+                raise p.PayloadError(_said(answer))
+            self._ask(asked, p.value_of(p.decode(answer.body(), p.LookupAnswer).val))
+        except p.PayloadError as problem:
+            self.troubles.append(f"jobspec of job {fluid.to_f58(asked.id)}: {problem}")
+            self.deny(asked.id, f"its jobspec could not be read: {problem}")
+
+    def _ask(self, asked: p.AllocRequest, source: bytes) -> None:
+        try:
+            spec = jobspec.parse(source)
+        except InputError as problem:
+            self.deny(asked.id, str(problem))
+            return
+        self.facts.append(AllocAsked(asked.id, asked.priority, asked.userid, asked.t_submit, spec, source))
+
+    def _on_cancel(self, message: Message) -> None:
+        job_id = p.decode(message.body(), p.JobOnly).id
+        # RFC 27, Cancel: no direct answer; ignored where nothing is pending (or where the success is on its way)
+        if job_id not in self.pending or job_id in self._granting:
+            return
+        self._answer(job_id, b'{"id":%d,"type":3}' % job_id)
+        del self.pending[job_id]
+        self.facts.append(AllocCanceled(job_id))
+
+    def _on_prioritize(self, message: Message) -> None:
+        jobs = p.decode(message.body(), p.PrioritizeRequest).jobs
+        known = [(job_id, priority) for job_id, priority in jobs if job_id in self.pending]
+        if known:
+            self.facts.append(Prioritized(known))
+
+    def _on_free(self, message: Message) -> None:
+        freed = p.decode(message.body(), p.FreeRequest)
+        whole = not freed.R
+        if freed.id in self.held:
+            resources = None
+            if not whole and not freed.final:
+                try:
+                    resources = resource_set.parse(bytes(freed.R), where="sched.free R")
+                except InputError as problem:
+                    raise p.PayloadError(str(problem)) from None
+            if whole or freed.final:
+                del self.held[freed.id]
+            self.facts.append(Freed(freed.id, resources, whole or freed.final))
+        else:
+            self.troubles.append(f"sched.free for job {fluid.to_f58(freed.id)}, which holds nothing")
+        if whole:
+            # the specification's dialect waits for this answer; today's Flux has no handler for it
+            self.out.append(rpc.respond(message, b'{"id":%d}' % freed.id))
+
+    def _on_expiration(self, message: Message) -> None:
+        changed = p.decode(message.body(), p.ExpirationRequest)
+        if changed.id not in self.held:
+            self.out.append(rpc.respond_error(message, rpc.ENOENT, "the job holds no resources"))
+            return
+        self.facts.append(ExpirationChanged(changed.id, changed.expiration))
+        self.out.append(rpc.respond(message))
+
+    def _on_feasibility(self, message: Message) -> None:
+        source = bytes(p.decode(message.body(), p.FeasibilityRequest).jobspec)
+        try:
+            spec = jobspec.parse(source)
+        except InputError as problem:
+            self.out.append(rpc.respond_error(message, rpc.EINVAL, str(problem)))
+            return
+        self.facts.append(FeasibilityAsked(self._question(message), spec, source))
+
+    def _on_status(self, message: Message) -> None:
+        self.facts.append(StatusAsked(self._question(message)))
+
+    def _on_quiesce(self, message: Message) -> None:
+        self.facts.append(QuiesceAsked(self._question(message)))
+
+    def _question(self, message: Message) -> int:
+        self._next_question += 1
+        self._questions[self._next_question] = message
+        return self._next_question
+
+    # ---- answers
+
+    def _answer(self, job_id: int, payload: bytes) -> None:
+        # RFC 27, Implementation: errnum and matchtag are zero, the job id matches request and response
+        self.out.append(Message(frames.RESPONSE, "sched.alloc", payload + b"\0", 0, 0, 0, self.pending.get(job_id)))
+
+    def _succeed(self, job_id: int, resources: bytes, annotations: dict[str, Any] | None) -> None:
+        payload = b'{"id":%d,"type":0' % job_id
+        if not self._forced:
+            payload += b',"R":' + resources
+        if annotations:
+            payload += b',"annotations":' + p.encode(annotations)
+        self._answer(job_id, payload + b"}")
+        del self.pending[job_id]
+        self.held[job_id] = resources
+
+    def _flush_grants(self) -> None:
+        grants, self._grants = self._grants, []
+        payload = p.commit_values([(fluid.kvs_key(job_id, "R"), value) for job_id, value, _ in grants])
+        self._call("kvs.commit", payload, _Commit(self, grants))
+
+    def on_committed(self, grants: list[tuple[int, bytes, dict[str, Any] | None]], answer: Message) -> None:
+        for job_id, resources, notes in grants:
+            self._granting.discard(job_id)
+            if answer.errnum:
+                problem = f"R could not be committed: {_said(answer)}"
+                self.troubles.append(f"job {fluid.to_f58(job_id)}: {problem}")
+                self.facts.append(GrantFailed(job_id, problem))
+            else:
+                self._succeed(job_id, resources, notes)
+
+
+class _Lookup:
+    """Waits for the R of one job of the hello."""
+
+    __slots__ = ("_engine", "_job")
+
+    def __init__(self, engine: SchedulerEngine, job: p.HelloJob) -> None:
+        self._engine, self._job = engine, job
+
+    def __call__(self, answer: Message) -> None:
+        self._engine.on_held_resources(self._job, answer)
+
+
+class _SpecLookup:
+    """Waits for the jobspec of one alloc request."""
+
+    __slots__ = ("_asked", "_engine")
+
+    def __init__(self, engine: SchedulerEngine, asked: p.AllocRequest) -> None:
+        self._engine, self._asked = engine, asked
+
+    def __call__(self, answer: Message) -> None:
+        self._engine.on_jobspec(self._asked, answer)
+
+
+class _Commit:
+    """Waits for the KVS to have the Rs of these grants."""
+
+    __slots__ = ("_engine", "_grants")
+
+    def __init__(self, engine: SchedulerEngine, grants: list[tuple[int, bytes, dict[str, Any] | None]]) -> None:
+        self._engine, self._grants = engine, grants
+
+    def __call__(self, answer: Message) -> None:
+        self._engine.on_committed(self._grants, answer)
+
+
+def _ignored(answer: Message) -> None:
+    """The answer changes nothing."""
+
+
+def _said(answer: Message) -> str:
+    text = answer.text()
+    return f"{rpc.error_name(answer.errnum)}{': ' + text if text else ''}"
+
+
+def _rank_sets(texts: dict[str, str] | None) -> dict[str, IdSet]:
+    return {name: IdSet.parse_strict(text, where=f"property {name}") for name, text in (texts or {}).items()}
+
+
+_REQUESTS = {
+    "sched.alloc": SchedulerEngine._on_alloc,
+    "sched.cancel": SchedulerEngine._on_cancel,
+    "sched.prioritize": SchedulerEngine._on_prioritize,
+    "sched.free": SchedulerEngine._on_free,
+    "sched.expiration": SchedulerEngine._on_expiration,
+    "sched.resource-status": SchedulerEngine._on_status,
+    "sched.quiesce": SchedulerEngine._on_quiesce,
+    "feasibility.check": SchedulerEngine._on_feasibility,
+}
