@@ -136,7 +136,7 @@ def pilothouse() -> Callable[..., subprocess.CompletedProcess[str]]:
         complete = {**os.environ, **(env or {})}
         complete["PYTHONPATH"] = f"{components.ROOT / 'src'}:{complete.get('PYTHONPATH', '')}"
         return subprocess.run(
-            [sys.executable, "-m", "pilothouse.cli.main", *arguments],
+            [sys.executable, "-c", "from pilothouse.cli.main import main; main()", *arguments],
             cwd=cwd,
             env=complete,
             capture_output=True,

@@ -1,0 +1,57 @@
+"""Every code block of the documentation runs and prints what the page says; every generated table is up to date."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import components
+
+
+def load_docs_tool() -> ModuleType:
+    """tools/docs.py, which is not part of the package."""
+    path = components.ROOT / "tools" / "docs.py"
+    spec = importlib.util.spec_from_file_location("pilothouse_docs_tool", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+docs = load_docs_tool()
+
+
+@pytest.mark.parametrize("page", docs.pages(), ids=lambda page: str(page.relative_to(components.ROOT)))
+def test_page_is_true(page: Path) -> None:
+    shown = docs.difference(page)
+    assert not shown, f"run 'python tools/docs.py --write {page.name}' and look at the change:\n{shown}"
+
+
+def test_a_wrong_page_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ echo one\ntwo\n```\n")
+    assert docs.run_page(page) == "```console\n$ echo one\none\n```\n"
+    page.write_text("```console\n$ false\n```\n")
+    with pytest.raises(docs.BrokenPage, match="ended with 1"):
+        docs.run_page(page)
+    page.write_text("```python\nassert 1 == 2\n```\n")
+    with pytest.raises(docs.BrokenPage, match="AssertionError"):
+        docs.run_page(page)
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    import re
+
+    broken = [
+        f"{page.relative_to(components.ROOT)}: {target}"
+        for page in docs.pages()
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text())
+        if "://" not in target and not (page.parent / target).exists()
+    ]
+    assert not broken, broken
