@@ -1,0 +1,460 @@
+"""What a QCG job asks for: the description of a job in both dialects, checked field by field.
+
+Comes in: one job of a submit request, as it was decoded from JSON. Goes out: a `Description`, or a `DescriptionError`
+whose text is the one QCG PilotJob 0.14.2 answers where that is known (users' scripts match it), and otherwise names
+the job and the field. The specification's dialect (2018) differs in `iterate`, in `split-into` inside a size and in
+names that hold variables; everything else is common, so that a file may use the newer fields with the older loops.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+import msgspec
+
+from pilothouse.model.errors import quoted
+
+MOST_ITERATIONS = 10_000_000
+"""No loop may be longer: a typing error must not fill the memory."""
+
+_WALLTIME = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+_CONSUMABLES = {"gpu": "GPU", "mem": "MEM"}
+
+
+class Dialect(enum.Enum):
+    """Which of the two wire languages a request is written in; EITHER where it does not tell."""
+
+    SPECIFICATION = "specification"
+    LATER = "0.14.2"
+    EITHER = "either"
+
+
+class DescriptionError(ValueError):
+    """A job description that is refused; the text is what the client is told."""
+
+
+class Size(msgspec.Struct, frozen=True):
+    """A number of cores or nodes: exact, or from least to most; or to be worked out by an iteration scheduler."""
+
+    exact: int | None = None
+    least: int | None = None
+    most: int | None = None
+    scheduler: str = ""
+    """"split-into" or "maximum-iters": the size depends on the allocation and on the number of iterations."""
+    parts: int = 0
+    inside: bool = False
+    """`split-into` was written inside the size (the specification): it limits the size instead of fixing it."""
+
+    @property
+    def minimum(self) -> int:
+        return self.exact if self.exact is not None else (self.least or 0)
+
+    def written(self) -> dict[str, object]:
+        """As the size is shown in reports."""
+        result: dict[str, object] = {}
+        for key, value in (("exact", self.exact), ("min", self.least), ("max", self.most)):
+            if value is not None:
+                result[key] = value
+        if self.inside:
+            result["split-into"] = self.parts
+        elif self.scheduler:
+            result["scheduler"] = {"name": self.scheduler} | ({"params": {"parts": self.parts}} if self.parts else {})
+        return result
+
+
+class Resources(msgspec.Struct, frozen=True):
+    cores: Size | None = None
+    nodes: Size | None = None
+    walltime_s: float | None = None
+    gpus: int = 0
+    memory: int = 0
+
+    @property
+    def consumables(self) -> bool:
+        return bool(self.gpus or self.memory)
+
+    def written(self, *, walltime: bool = False) -> dict[str, object]:
+        result: dict[str, object] = {}
+        if self.cores is not None:
+            result["numCores"] = self.cores.written()
+        if self.nodes is not None:
+            result["numNodes"] = self.nodes.written()
+        if self.consumables:
+            counts = (("GPU", self.gpus), ("MEM", self.memory))
+            result["nodeCrs"] = {name: count for name, count in counts if count}
+        if walltime and self.walltime_s is not None:
+            result["wt"] = f"{int(self.walltime_s)}s"
+        return result
+
+
+ONE_CORE = Resources(cores=Size(exact=1))
+"""What a job gets that does not say (0.14.2)."""
+
+
+class Execution(msgspec.Struct, frozen=True):
+    exec: str | None = None
+    script: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    wd: str | None = None
+    stdin: str | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    modules: tuple[str, ...] | None = None
+    venv: str | None = None
+    model: str | None = None
+    model_opts: dict[str, object] = {}
+
+    @property
+    def program(self) -> str:
+        """The name of the process as the user wrote it."""
+        return "bash" if self.script else (self.exec or "").rpartition("/")[2]
+
+    def written(self) -> dict[str, object]:
+        result: dict[str, object] = {
+            "exec": self.exec,
+            "args": list(self.args),
+            "env": self.env,
+            "script": self.script,
+        }
+        for key in ("wd", "stdin", "stdout", "stderr"):
+            if (value := getattr(self, key)) is not None:
+                result[key] = value
+        if self.modules is not None:
+            result["modules"] = list(self.modules)
+        for key in ("venv", "model"):
+            if (value := getattr(self, key)) is not None:
+                result[key] = value
+        result["model_opts"] = self.model_opts
+        return result
+
+
+class Iteration(msgspec.Struct, frozen=True):
+    """Indexes start .. stop-1; with `values` each index stands for a word."""
+
+    start: int
+    stop: int
+    values: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __contains__(self, index: object) -> bool:
+        return isinstance(index, int) and self.start <= index < self.stop
+
+    def value(self, index: int) -> str:
+        return self.values[index - self.start] if self.values is not None else str(index)
+
+
+class Description(msgspec.Struct, frozen=True):
+    name: str
+    execution: Execution
+    resources: Resources = ONE_CORE
+    iteration: Iteration | None = None
+    after: tuple[str, ...] = ()
+    attributes: dict[str, object] | None = None
+    dialect: Dialect = Dialect.LATER
+
+    def written(self) -> dict[str, object]:
+        """The description as 0.14.2 writes it: what the tracker keeps and a resumed manager reads."""
+        result: dict[str, object] = {
+            "name": self.name,
+            "execution": self.execution.written(),
+            "resources": self.resources.written(walltime=True),
+        }
+        if self.iteration is not None:
+            start, stop, values = self.iteration.start, self.iteration.stop, self.iteration.values
+            result["iteration"] = {"values": list(values)} if values is not None else {"start": start, "stop": stop}
+        if self.after:
+            result["dependencies"] = {"after": list(self.after)}
+        if self.attributes is not None:
+            result["attributes"] = self.attributes
+        return result
+
+
+def describe(raw: Mapping[str, object], dialect: Dialect) -> Description:
+    """Checks one job. Variables of the request have been replaced already; those of the start have not."""
+    where = _Where(str(raw.get("name")))
+    loop = "iterate" if dialect is Dialect.SPECIFICATION else "iteration"
+    for key in raw:
+        if key not in ("name", "execution", "resources", "dependencies", "attributes", loop):
+            if dialect is Dialect.SPECIFICATION:
+                raise where.wrong(key, "an unknown field")
+            # QUIRK: 0.14.2 shows its Python error here, and clients match it (tests/golden/qcg, 04-errors).
+            raise DescriptionError(f"Job.__init__() got an unexpected keyword argument '{key}'")
+    name = raw.get("name")
+    if not isinstance(name, str) or not name:
+        raise where.wrong("name", "must be a text", name)
+    if ":" in name:
+        raise DescriptionError(f"Invalid job name {name}")
+    execution = raw.get("execution")
+    if not isinstance(execution, dict):
+        raise DescriptionError("Job execution not defined or wrong type")
+    attributes = raw.get("attributes")
+    if attributes is not None and not isinstance(attributes, dict):
+        raise DescriptionError("Job attributes must be dictionary")
+    return Description(
+        name=name,
+        execution=_execution(execution, where),
+        resources=_resources(raw.get("resources"), where, dialect),
+        iteration=_iteration(raw.get("iteration"), where),
+        after=_after(raw.get("dependencies"), where),
+        attributes=attributes,
+        dialect=dialect,
+    )
+
+
+class _Where:
+    """The job that is being checked, for error texts."""
+
+    def __init__(self, job: str) -> None:
+        self.job = job
+
+    def wrong(self, field: str, problem: str, found: object = None) -> DescriptionError:
+        shown = f", found {quoted(found)}" if found is not None else ""
+        return DescriptionError(f"job {self.job}: {field}: {problem}{shown}")
+
+
+def _execution(raw: Mapping[str, object], where: _Where) -> Execution:
+    fields = Execution.__struct_fields__
+    for key in raw:
+        if key not in fields:
+            raise where.wrong(f"execution/{key}", "an unknown field")
+    program, script = raw.get("exec"), raw.get("script")
+    if not program and not script:
+        raise DescriptionError("Job execution (exec or script) not defined")
+    if script and (program or raw.get("args") or raw.get("env")):
+        raise DescriptionError("Job script and exec or args or env defined")
+    args = raw.get("args")
+    if args is not None and not isinstance(args, list):
+        raise DescriptionError("Execution arguments must be an array")
+    env = raw.get("env")
+    if env is not None and not isinstance(env, dict):
+        raise DescriptionError("Execution environment must be an dictionary")
+    options = raw.get("model_opts")
+    if options is not None and not isinstance(options, dict):
+        raise DescriptionError("Execution model options must be an dictionary")
+    modules = raw.get("modules")
+    if isinstance(modules, str):
+        modules = [modules]
+    if modules is not None and not (isinstance(modules, list) and all(isinstance(m, str) for m in modules)):
+        raise where.wrong("execution/modules", "must be a list of names", modules)
+    texts: dict[str, str | None] = {}
+    for key in ("exec", "script", "wd", "stdin", "stdout", "stderr", "venv", "model"):
+        value = raw.get(key)
+        if value is not None and not isinstance(value, str):
+            raise where.wrong(f"execution/{key}", "must be a text", value)
+        texts[key] = value
+    model = texts["model"].lower() if texts["model"] else None
+    if model is not None and model not in MODELS:
+        raise where.wrong("execution/model", f"must be one of {', '.join(sorted(MODELS))}", model)
+    return Execution(
+        exec=texts["exec"],
+        script=texts["script"],
+        args=tuple(str(arg) for arg in args) if args else (),
+        env={str(key): str(value) for key, value in env.items()} if env else _NO_ENV,
+        wd=texts["wd"],
+        stdin=texts["stdin"],
+        stdout=texts["stdout"],
+        stderr=texts["stderr"],
+        modules=tuple(modules) if modules is not None else None,
+        venv=texts["venv"],
+        model=model,
+        model_opts=options if options else _NO_OPTIONS,
+    )
+
+
+MODELS = frozenset({"default", "threads", "openmpi", "intelmpi", "srunmpi"})
+_NO_ENV: dict[str, str] = {}
+_NO_OPTIONS: dict[str, object] = {}
+
+
+def _resources(raw: object, where: _Where, dialect: Dialect) -> Resources:
+    if raw is None:
+        if dialect is Dialect.SPECIFICATION:
+            raise where.wrong("resources", "is required")
+        return ONE_CORE
+    if not isinstance(raw, dict):
+        raise DescriptionError("Job resources not defined or wrong type")
+    for key in raw:
+        if key not in ("numCores", "numNodes", "wt", "nodeCrs"):
+            raise where.wrong(f"resources/{key}", "an unknown field")
+    cores, nodes = raw.get("numCores"), raw.get("numNodes")
+    if cores is None and nodes is None:
+        raise DescriptionError("No resources defined")
+    gpus, memory = _consumables(raw.get("nodeCrs"), where)
+    return Resources(
+        cores=_size(cores, "numCores", where, dialect),
+        nodes=_size(nodes, "numNodes", where, dialect),
+        walltime_s=_walltime(raw.get("wt"), where),
+        gpus=gpus,
+        memory=memory,
+    )
+
+
+def _size(raw: object, field: str, where: _Where, dialect: Dialect) -> Size | None:
+    if raw is None:
+        return None
+    if isinstance(raw, int) and not isinstance(raw, bool):
+        raw = {"exact": raw}
+    if not isinstance(raw, dict):
+        raise where.wrong(f"resources/{field}", "must be a number or a dictionary", raw)
+    known = {"exact", "min", "max", "scheduler"}
+    if dialect is Dialect.SPECIFICATION:
+        known.add("split-into")
+    numbers: dict[str, int | None] = {}
+    for key, value in raw.items():
+        if key not in known:
+            raise where.wrong(f"resources/{field}/{key}", "an unknown field")
+        if key == "scheduler" or value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise where.wrong(f"resources/{field}/{key}", "must be a whole number", value)
+        numbers[key] = value
+    scheduler, parts = _scheduler(raw.get("scheduler"), field, where)
+    exact, least, most = numbers.get("exact"), numbers.get("min"), numbers.get("max")
+    split = numbers.get("split-into")
+    if exact is not None and (least is not None or most is not None or scheduler or split is not None):
+        raise DescriptionError("Exact number of resources defined with min/max/scheduler")
+    if least is not None and most is not None and least > most:
+        raise DescriptionError("Maximum number greater than minimal")
+    if exact is None and least is None and most is None:
+        if split is not None:
+            raise where.wrong(f"resources/{field}/split-into", "needs min beside it")
+        raise DescriptionError("No resources defined")
+    if any(number is not None and number < 0 for number in (exact, least, most)):
+        raise DescriptionError("Negative number of resources")
+    if exact == 0 or most == 0:
+        raise where.wrong(f"resources/{field}", "must be at least 1", 0)
+    if split is not None:
+        if split < 1:
+            raise where.wrong(f"resources/{field}/split-into", "must be at least 1", split)
+        if least is None or most is not None:
+            # The specification: split-into comes along with min, and is itself the upper end of the range.
+            raise where.wrong(f"resources/{field}/split-into", "needs min beside it, and no max")
+        return Size(least=least, scheduler="split-into", parts=split, inside=True)
+    if scheduler and most is not None:
+        raise DescriptionError("Wrong submit request - split-into directive mixed with max directive")
+    return Size(exact=exact, least=least, most=most, scheduler=scheduler, parts=parts)
+
+
+def _scheduler(raw: object, field: str, where: _Where) -> tuple[str, int]:
+    if raw is None:
+        return "", 0
+    if not isinstance(raw, dict) or not isinstance(raw.get("name"), str):
+        raise where.wrong(f"resources/{field}/scheduler", "must be a dictionary with a name", raw)
+    name = str(raw["name"]).lower()
+    if name not in ("split-into", "maximum-iters"):
+        raise where.wrong(f"resources/{field}/scheduler/name", "must be split-into or maximum-iters", name)
+    params = raw.get("params") or {}
+    parts = params.get("parts", 0) if isinstance(params, dict) else None
+    if not isinstance(parts, int) or isinstance(parts, bool) or parts < 0:
+        raise where.wrong(f"resources/{field}/scheduler/params/parts", "must be a positive number", parts)
+    return name, parts if name == "split-into" else 0
+
+
+def _walltime(raw: object, where: _Where) -> float | None:
+    if raw is None:
+        return None
+    if not isinstance(raw, str):
+        raise where.wrong("resources/wt", "must be a text such as 1h30m or 10s", raw)
+    match = _WALLTIME.fullmatch(raw.strip())
+    hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
+    total = hours * 3600 + minutes * 60 + seconds
+    if total == 0:
+        raise DescriptionError("Wall time must be greater than 0")
+    return float(total)
+
+
+def _consumables(raw: object, where: _Where) -> tuple[int, int]:
+    if raw is None:
+        return 0, 0
+    if not isinstance(raw, dict):
+        raise where.wrong("resources/nodeCrs", "must be a dictionary", raw)
+    counts: dict[str, int] = {}
+    for name, count in raw.items():
+        known = _CONSUMABLES.get(str(name).lower())
+        if known is None:
+            raise DescriptionError(f"Unknown consumable resource {name}")
+        if known in counts:
+            raise DescriptionError(f"Consumable resource {name} already defined")
+        if not isinstance(count, int) or isinstance(count, bool):
+            raise DescriptionError(f"Consumable resource {name} count not a number {type(count).__name__}")
+        if count < 1:
+            raise DescriptionError(f"Number of consumable resource {name} must be greater than 0")
+        counts[known] = count
+    return counts.get("GPU", 0), counts.get("MEM", 0)
+
+
+def _iteration(raw: object, where: _Where) -> Iteration | None:
+    if raw is None:
+        return None
+    if not isinstance(raw, dict) or not set(raw) <= {"start", "stop", "values"}:
+        raise DescriptionError("Job iteration wrong specification")
+    values, stop, start = raw.get("values"), raw.get("stop"), raw.get("start")
+    if stop is None and values is None:
+        raise DescriptionError("Missing stop or values iteration value")
+    if stop is not None and values is not None:
+        raise DescriptionError("Stop and values iteration are excluding")
+    if values is not None:
+        if not isinstance(values, list) or not values:
+            raise where.wrong("iteration/values", "must be a list of at least one value", values)
+        return Iteration(0, len(values), tuple(str(value) for value in values))
+    first = start if start is not None else 0
+    for key, number in (("start", first), ("stop", stop)):
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise where.wrong(f"iteration/{key}", "must be a whole number", number)
+    first, last = cast(int, first), cast(int, stop)
+    if first >= last:
+        raise DescriptionError("Job iteration stop greater or equal than start")
+    if last - first > MOST_ITERATIONS:
+        raise where.wrong("iteration", f"must not be longer than {MOST_ITERATIONS}", last - first)
+    return Iteration(first, last)
+
+
+def _after(raw: object, where: _Where) -> tuple[str, ...]:
+    if raw is None:
+        return ()
+    if not isinstance(raw, dict):
+        raise DescriptionError("Job dependencies wrong type")
+    for key in raw:
+        if key != "after":
+            raise where.wrong(f"dependencies/{key}", "an unknown field")
+    names = raw.get("after")
+    if names is None:
+        return ()
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DescriptionError("Dependency task's list must be an array of job names")
+    return tuple(names)
+
+
+def iteration_sizes(size: Size, iterations: int, total: int) -> Iterator[int]:
+    """The exact size of each iteration in turn, on an allocation with `total` cores (or nodes).
+
+    split-into cuts the allocation into `parts` (or one part per iteration) and gives each iteration one of them.
+    maximum-iters runs as many iterations at once as their minimum allows, in as few rounds as possible, and shares
+    the whole allocation among those of one round. Raises DescriptionError where nothing is left for an iteration.
+    """
+    if size.scheduler == "split-into":
+        part = total // (size.parts or iterations)
+        if part < 1:
+            raise DescriptionError("Wrong submit request - split-into resolved to zero")
+        for _ in range(iterations):
+            yield part
+        return
+    at_once = total // max(1, size.least or 1)
+    if at_once < 1:
+        raise DescriptionError("Wrong submit request - maximum-iters resolved to zero")
+    rounds = -(-iterations // at_once)
+    left = iterations
+    for done in range(rounds):
+        in_round = -(-left // (rounds - done))
+        free = total
+        for index in range(in_round):
+            share = free // (in_round - index)
+            free -= share
+            yield share
+        left -= in_round

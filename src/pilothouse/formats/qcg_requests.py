@@ -1,0 +1,414 @@
+"""QCG requests: JSON in, typed requests out, in both dialects.
+
+Comes in: the text of one request, or a file with a list of them. Goes out: a `Request`, whose jobs are checked and
+whose variables of the first phase are replaced, or a `RequestError` with the text that the client is told. The dialect
+is told by what a request is written in: `iterate`, `split-into` inside a size and `jobName` are the specification's;
+`iteration`, `jobNames`, schedulers as objects, jobs without resources and most newer fields are 0.14.2's; the rest fits
+both.
+
+The loops of the specification make jobs of their own (`name` holds `${it}`); they are kept as one template and one
+index each, so that a long loop costs little before it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import TypeAlias
+
+import msgspec
+
+from pilothouse.formats.qcg_description import (
+    MOST_ITERATIONS,
+    Description,
+    DescriptionError,
+    Dialect,
+    describe,
+)
+from pilothouse.formats.qcg_variables import KNOWN, LOOP_ONLY, replaced, replaced_deep, unknown_variables
+from pilothouse.model.errors import quoted
+
+FORBIDDEN_IN_NAMES = frozenset("${}()'\" \t\n")
+LATER_EXECUTION = frozenset({"script", "modules", "venv", "model", "model_opts"})
+LATER_RESOURCES = frozenset({"wt", "nodeCrs"})
+FINISH_WHEN_DONE = "finishAfterAllTasksDone"
+
+
+class RequestError(ValueError):
+    """A request that is refused whole; the text is what the client is told."""
+
+
+class RequestVariables(msgspec.Struct, frozen=True):
+    """What the variables of the first phase stand for in one request."""
+
+    rcnt: str
+    uniq: str
+    sname: str
+    date: str
+    time: str
+    dateTime: str
+
+    def values(self) -> dict[str, str]:
+        return {field: getattr(self, field) for field in self.__struct_fields__}
+
+
+class Planned:
+    """One job of a submit request: its final name, and its description (made when it is first needed for a loop)."""
+
+    __slots__ = ("_description", "_index", "_loop", "dialect", "name")
+
+    def __init__(
+        self, name: str, dialect: Dialect, description: Description | None, loop: _Loop | None = None, index: int = 0
+    ) -> None:
+        self.name = name
+        self.dialect = dialect
+        self._description = description
+        self._loop = loop
+        self._index = index
+
+    @property
+    def loop_free(self) -> bool:
+        """False for one index of the specification's loops, which never has iterations of its own."""
+        return self._loop is None
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """The names that it waits for."""
+        if self._description is not None:
+            return self._description.after
+        assert self._loop is not None
+        return self._loop.after(self._index)
+
+    @property
+    def description(self) -> Description:
+        if self._description is not None:
+            return self._description
+        assert self._loop is not None
+        return self._loop.description(self._index)
+
+
+class Submit(msgspec.Struct):
+    jobs: list[Planned]
+    dialect: Dialect
+
+
+class Control(msgspec.Struct):
+    command: str
+
+
+class NamedJobs(msgspec.Struct):
+    """jobStatus, jobInfo, cancelJob, removeJob: `kind` says which."""
+
+    kind: str
+    names: list[str]
+    dialect: Dialect
+    with_childs: bool = False
+
+
+class Plain(msgspec.Struct):
+    """listJobs, resourcesInfo, finish: nothing but their kind."""
+
+    kind: str
+
+
+class Status(msgspec.Struct):
+    all_jobs_finished: bool = False
+
+
+class Foreign(msgspec.Struct):
+    """register and notify: only governors of partitions understand them."""
+
+    kind: str
+
+
+Request: TypeAlias = Submit | Control | NamedJobs | Plain | Status | Foreign
+
+_MISSING_NAMES = {
+    "jobStatus": "Wrong job status request - missing job names",
+    "jobInfo": "Wrong job info request - missing job names",
+    "cancelJob": "Wrong cancel job request - missing job names",
+    "removeJob": "Wrong remove job request - missing job names",
+}
+
+
+def missing_names(kind: str) -> str:
+    """What is wrong with a request about jobs that names none in a way that is understood."""
+    return _MISSING_NAMES[kind]
+
+
+_FOREIGN_KEYS = {
+    "register": ("manager", ("id", "address", "resources"), "register"),
+    "notify": ("job", ("name", "state", "attributes"), "notify"),
+}
+
+
+class _Envelope(msgspec.Struct):
+    """The outer level of a request. Jobs stay undecoded: a list of 100,000 is taken apart one by one."""
+
+    request: object = None
+    jobs: msgspec.Raw | None = None
+    command: object = None
+    jobName: object = None
+    jobNames: object = None
+    params: object = None
+    options: object = None
+    entity: object = None
+
+
+def parse_request(text: bytes, variables: Callable[[], RequestVariables], preferred: Dialect) -> Request:
+    """One request. `preferred` is the dialect of whoever asked last, for requests that fit both."""
+    try:
+        envelope = msgspec.json.decode(text, type=_Envelope)
+    except msgspec.ValidationError:
+        raise RequestError("Invalid request: Invalid request") from None
+    except msgspec.DecodeError as error:
+        raise RequestError(f"Invalid request: not JSON ({error})") from None
+    kind = envelope.request
+    if not kind:
+        raise RequestError("Invalid request: Invalid request")
+    match kind:
+        case "submit":
+            return _submit(envelope.jobs, variables(), preferred)
+        case "control":
+            return _control(envelope.command)
+        case "jobStatus" | "jobInfo" | "cancelJob" | "removeJob":
+            return _named(str(kind), envelope)
+        case "listJobs" | "resourcesInfo" | "finish":
+            return Plain(str(kind))
+        case "status":
+            options = envelope.options if isinstance(envelope.options, dict) else {}
+            return Status(bool(options.get("allJobsFinished")))
+        case "register" | "notify":
+            return _foreign(str(kind), envelope)
+    raise RequestError(f"Invalid request: Unknown request name: {kind}")
+
+
+def _control(command: object) -> Control:
+    if not isinstance(command, str):
+        raise RequestError("Invalid request: Wrong control request - missing command")
+    if command != FINISH_WHEN_DONE:
+        raise RequestError(f'Invalid request: Wrong control request - unknown command "{command}"')
+    return Control(command)
+
+
+def _named(kind: str, envelope: _Envelope) -> NamedJobs:
+    params = envelope.params if isinstance(envelope.params, dict) else {}
+    names = envelope.jobNames
+    if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
+        return NamedJobs(kind, names, Dialect.LATER, bool(params.get("withChilds")))
+    if names is None and isinstance(envelope.jobName, str) and envelope.jobName:
+        return NamedJobs(kind, [envelope.jobName], Dialect.SPECIFICATION, bool(params.get("withChilds")))
+    raise RequestError(f"Invalid request: {_MISSING_NAMES[kind]}")
+
+
+def _foreign(kind: str, envelope: _Envelope) -> Foreign:
+    entity, keys, word = _FOREIGN_KEYS[kind]
+    if envelope.entity != entity:
+        raise RequestError(f"Invalid request: Wrong {kind} request - missing/unknown entity")
+    if envelope.params is None:
+        raise RequestError(f"Invalid request: Wrong {kind} request - missing register parameters")
+    if not isinstance(envelope.params, dict) or not all(key in envelope.params for key in keys):
+        raise RequestError(f"Invalid request: Wrong {kind} request - missing key {word} parameters")
+    return Foreign(kind)
+
+
+def _submit(raw: msgspec.Raw | None, variables: RequestVariables, preferred: Dialect) -> Submit:
+    try:
+        items = msgspec.json.decode(raw, type=list[msgspec.Raw]) if raw is not None else []
+    except msgspec.ValidationError:
+        items = []
+    if not items or raw is None:
+        raise RequestError("Invalid request: Wrong submit request - missing jobs data")
+    decoded: Iterator[object] = (msgspec.json.decode(item) for item in items)
+    dialect = preferred
+    text = bytes(raw)
+    if b'"iterate"' in text or b'"split-into"' in text:
+        jobs = list(decoded)
+        if any(isinstance(job, dict) and dialect_of(job) is Dialect.SPECIFICATION for job in jobs):
+            dialect = Dialect.SPECIFICATION
+        decoded = iter(jobs)
+    planned: list[Planned] = []
+    later = False
+    common = variables.values()
+    for job in decoded:
+        _check_outline(job)
+        assert isinstance(job, dict)
+        own = dialect_of(job)
+        later = later or own is Dialect.LATER
+        planned.extend(_plan(job, own, dialect, common))
+    if dialect is not Dialect.SPECIFICATION and later:
+        dialect = Dialect.LATER
+    return Submit(planned, dialect)
+
+
+def dialect_of(job: Mapping[str, object]) -> Dialect:
+    """Which dialect one job description is written in.
+
+    A loop as `iterate` without the resources that the specification requires is no valid job of that dialect, so it is
+    read (and refused) as one of 0.14.2.
+    """
+    resources = job.get("resources")
+    sizes = [resources.get(key) for key in ("numCores", "numNodes")] if isinstance(resources, dict) else []
+    dictionaries = [size for size in sizes if isinstance(size, dict)]
+    if resources is not None and ("iterate" in job or any("split-into" in size for size in dictionaries)):
+        return Dialect.SPECIFICATION
+    execution = job.get("execution")
+    if (
+        resources is None
+        or "iteration" in job
+        or "attributes" in job
+        or any("scheduler" in size for size in dictionaries)
+        or any(isinstance(size, int) for size in sizes)
+        or (isinstance(resources, dict) and not LATER_RESOURCES.isdisjoint(resources))
+        or (isinstance(execution, dict) and not LATER_EXECUTION.isdisjoint(execution))
+    ):
+        return Dialect.LATER
+    return Dialect.EITHER
+
+
+def _check_outline(job: object) -> None:
+    """What 0.14.2 checks before it looks at any job closely."""
+    if not isinstance(job, dict):
+        raise RequestError("Invalid request: Wrong submit request - wrong job data")
+    if "name" not in job:
+        raise RequestError("Invalid request: Missing name in job description")
+    if "execution" not in job:
+        raise RequestError("Invalid request: Missing execution element in job description")
+    if "iteration" in job:
+        loop = job["iteration"]
+        if not isinstance(loop, dict) or ("stop" not in loop and "values" not in loop):
+            raise RequestError("Invalid request: Wrong format of iteration directive: not a dictionary")
+        start, stop = loop.get("start", 0), loop.get("stop")
+        if isinstance(start, int) and isinstance(stop, int) and start > stop:
+            raise RequestError("Invalid request: Wrong format of iteration directive: start index larger then stop one")
+
+
+def _plan(job: dict[str, object], own: Dialect, preferred: Dialect, common: dict[str, str]) -> Iterator[Planned]:
+    dialect = own if own is not Dialect.EITHER else preferred
+    name = job["name"]
+    if not isinstance(name, str):
+        raise RequestError(f"Wrong submit request: job {quoted(name)}: name: must be a text")
+    if dialect is not Dialect.LATER:
+        known = KNOWN if "iterate" in job else KNOWN - LOOP_ONLY
+        for field, variable in unknown_variables(job, known):
+            raise RequestError(f"Wrong submit request: job {name}: {field}: unknown variable ${{{variable}}}")
+    if dialect is Dialect.SPECIFICATION and "iterate" in job:
+        yield from _Loop(job, common).jobs()
+        return
+    final = replaced(name, common)
+    _check_name(final)
+    if _holds_variables(job):
+        job = {key: replaced_deep(value, {**common, "jname": final}) for key, value in job.items()}
+    job["name"] = final
+    kept = Dialect.EITHER if own is Dialect.EITHER and dialect is Dialect.LATER else dialect
+    yield Planned(final, kept, _described(job, dialect))
+
+
+def _described(job: Mapping[str, object], dialect: Dialect) -> Description:
+    try:
+        return describe(job, dialect)
+    except DescriptionError as error:
+        raise RequestError(f"Wrong submit request: {error}") from None
+
+
+def _check_name(name: str) -> None:
+    if not FORBIDDEN_IN_NAMES.isdisjoint(name):
+        raise RequestError(f"Job identifier '({name})' contains invalid characters or unknown variables")
+
+
+def _holds_variables(value: object) -> bool:
+    if isinstance(value, str):
+        return "$" in value
+    if isinstance(value, dict):
+        return any(_holds_variables(item) for item in value.values())
+    return isinstance(value, list) and any(_holds_variables(item) for item in value)
+
+
+class _Loop:
+    """`iterate: [start, stop]`: a template, and what its variables stand for at each index."""
+
+    def __init__(self, job: dict[str, object], common: dict[str, str]) -> None:
+        bounds = job["iterate"]
+        numbers = bounds if isinstance(bounds, list) else []
+        if len(numbers) != 2 or not all(isinstance(n, int) and not isinstance(n, bool) for n in numbers):
+            raise RequestError(
+                f"Wrong submit request: job {job['name']}: iterate: must be [start, stop], found {quoted(bounds)}"
+            )
+        self.start, self.stop = int(numbers[0]), int(numbers[1])
+        if not 0 < self.stop - self.start <= MOST_ITERATIONS:
+            raise RequestError(
+                f"Wrong submit request: job {job['name']}: iterate: stop must be larger than start, found {bounds}"
+            )
+        self.template = {key: value for key, value in job.items() if key != "iterate"}
+        self.common = common
+
+    def values(self, index: int) -> dict[str, str]:
+        values = dict(self.common)
+        values["uniq"] = f"{self.common['uniq']}-{index}"
+        values["it"] = str(index)
+        values["its"] = str(self.stop - self.start)
+        values["it_start"] = str(self.start)
+        values["it_stop"] = str(self.stop)
+        values["jname"] = replaced(str(self.template["name"]), values)
+        return values
+
+    def description(self, index: int) -> Description:
+        values = self.values(index)
+        job = {key: replaced_deep(value, values) for key, value in self.template.items()}
+        return _described(job, Dialect.SPECIFICATION)
+
+    def after(self, index: int) -> tuple[str, ...]:
+        if "dependencies" not in self.template:
+            return ()
+        return self.description(index).after
+
+    @cached_property
+    def _fixed(self) -> bool:
+        return "${" not in str(self.template["name"])
+
+    def jobs(self) -> Iterator[Planned]:
+        if self._fixed and self.stop - self.start > 1:
+            raise RequestError(
+                f"Wrong submit request: job {self.template['name']}: name: must hold ${{it}}, "
+                "or all iterations have the same name"
+            )
+        # One index is checked in full: the others differ in texts only.
+        self.description(self.start)
+        for index in range(self.start, self.stop):
+            name = self.values(index)["jname"]
+            _check_name(name)
+            yield Planned(name, Dialect.SPECIFICATION, None, self, index)
+
+
+def split_requests(text: bytes, where: str) -> list[bytes]:
+    """The requests of a request file, each as its own text. Raises RequestError."""
+    try:
+        return [bytes(raw) for raw in msgspec.json.decode(text, type=list[msgspec.Raw])]
+    except msgspec.ValidationError:
+        raise RequestError(f"{where}: Not an array of requests in json file") from None
+    except msgspec.DecodeError as error:
+        raise RequestError(f"{where}: Wrong job description: {error}") from None
+
+
+def preferred_dialect(requests: list[bytes]) -> Dialect:
+    """The dialect of a request file as a whole: what its unambiguous requests are written in."""
+    found = Dialect.EITHER
+    for text in requests:
+        try:
+            data = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            continue
+        if not isinstance(data, dict):
+            continue
+        if isinstance(data.get("jobName"), str):
+            return Dialect.SPECIFICATION
+        jobs = data.get("jobs")
+        for job in jobs if isinstance(jobs, list) else ():
+            own = dialect_of(job) if isinstance(job, dict) else Dialect.EITHER
+            if own is Dialect.SPECIFICATION:
+                return own
+            if own is Dialect.LATER:
+                found = own
+        if "jobNames" in data or data.get("request") in ("status", "jobInfo"):
+            found = Dialect.LATER
+    return found

@@ -1,0 +1,287 @@
+"""QCG requests as a workload: what a job of a request file asks of a cluster, and how long it shall take in simulation.
+
+`request_of` turns the sizes of a description into units (cores) and a shape, for the live manager as for simulations.
+`load_workload` reads a whole request file: its submit requests become jobs with a delay each, iterations become jobs
+`name:index`, dependencies become `after`. How long a job takes comes from `Durations`: one number for all, a file of
+`name,seconds` (a name may be a job or an iteration), or the report of an earlier run.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from math import inf
+from pathlib import Path
+
+import msgspec
+
+from pilothouse.formats.qcg_description import (
+    Description,
+    DescriptionError,
+    Dialect,
+    Resources,
+    Size,
+    iteration_sizes,
+)
+from pilothouse.formats.qcg_requests import (
+    Planned,
+    RequestError,
+    RequestVariables,
+    Submit,
+    parse_request,
+    preferred_dialect,
+    split_requests,
+)
+from pilothouse.formats.qcg_variables import replaced
+from pilothouse.model.errors import InputError, quoted
+from pilothouse.model.job import Job, Node, Shape
+from pilothouse.model.profile import Delay, Profile
+
+DEFAULT_SECONDS = 60.0
+"""How long a job takes in simulation if nobody says."""
+
+
+class Unfit(ValueError):
+    """A job that no allocation of this manager can ever hold; the text is shown to the user."""
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """How large the allocation is."""
+
+    cores: int
+    nodes: int
+    smallest_node: int
+    gpus: int = 0
+    memory_mb: int = 0
+
+    @classmethod
+    def of(cls, nodes: tuple[Node, ...]) -> Totals:
+        counts = [node.count for node in nodes] or [0]
+        return cls(
+            cores=sum(counts),
+            nodes=len(nodes),
+            smallest_node=min(counts),
+            gpus=max((node.gpus for node in nodes), default=0),
+            memory_mb=max((node.memory_mb for node in nodes), default=0),
+        )
+
+
+class Request(msgspec.Struct, frozen=True):
+    """Units (per node where the shape names nodes), and the shape."""
+
+    units: int
+    most_units: int
+    shape: Shape | None
+
+
+class Sizing:
+    """What each iteration of one job asks for; iteration schedulers are worked out once for all iterations."""
+
+    def __init__(self, description: Description, totals: Totals) -> None:
+        self._resources = resources = description.resources
+        self._totals = totals
+        self._lenient = description.dialect is Dialect.SPECIFICATION
+        count = len(description.iteration) if description.iteration is not None else 1
+        per_node = totals.cores if resources.nodes is None else totals.smallest_node
+        self._cores = _planned_sizes(resources.cores, count, per_node)
+        self._nodes = _planned_sizes(resources.nodes, count, totals.nodes)
+        self._plain: Request | None = None
+
+    def request(self, position: int) -> Request:
+        """What the iteration at `position` (from 0) asks for. Raises Unfit."""
+        if self._plain is not None:
+            return self._plain
+        resources, totals = self._resources, self._totals
+        if resources.consumables:
+            _check_consumables(resources, totals)
+        lenient = self._lenient
+        least_cores, most_cores = _range(
+            resources.cores, self._cores, position, totals.cores, what="core", lenient=lenient
+        )
+        least_nodes, most_nodes = _range(
+            resources.nodes, self._nodes, position, totals.nodes, what="node", lenient=lenient
+        )
+        shape = None
+        if resources.nodes is not None:
+            shape = Shape(
+                nodes=least_nodes,
+                most_nodes=most_nodes,
+                gpus_per_node=resources.gpus,
+                memory_mb_per_node=resources.memory,
+            )
+        request = Request(least_cores, most_cores if most_cores != least_cores else 0, shape)
+        if self._cores is None and self._nodes is None:
+            self._plain = request
+        return request
+
+
+def _planned_sizes(size: Size | None, count: int, total: int) -> list[int] | None:
+    if size is None or not size.scheduler or size.inside:
+        return None
+    try:
+        return list(iteration_sizes(size, count, total))
+    except DescriptionError as error:
+        raise Unfit(str(error)) from None
+
+
+def _range(
+    size: Size | None, planned: list[int] | None, position: int, total: int, *, what: str, lenient: bool
+) -> tuple[int, int]:
+    if size is None:
+        return 0, 0
+    if planned is not None:
+        return planned[position], planned[position]
+    if size.exact is not None:
+        return size.exact, size.exact
+    if size.inside:
+        # The specification: the range is <min, total / split-into>.
+        return max(1, size.least or 1), max(size.least or 1, total // size.parts)
+    if size.least is None or size.most is None:
+        if not lenient:
+            raise Unfit(f"Both {what}'s range boundaries (min, max) must be defined")
+        return max(1, size.least or 1), size.most if size.most is not None else max(size.least or 1, total)
+    return max(1, size.least), size.most
+
+
+def _check_consumables(resources: Resources, totals: Totals) -> None:
+    if resources.nodes is None:
+        raise Unfit("Number of nodes is required when CR are used")
+    for name, wanted, there in (("GPU", resources.gpus, totals.gpus), ("MEM", resources.memory, totals.memory_mb)):
+        if wanted > there:
+            raise Unfit(f"CR {name} exceeds maximum available resources on node ({there})")
+
+
+def fits_ever(resources: Resources, nodes: tuple[Node, ...]) -> bool:
+    """Whether the minimum that a job asks for is not more than there is at all."""
+    cores = resources.cores.minimum if resources.cores is not None else 0
+    if resources.nodes is not None:
+        wanted = resources.nodes.minimum
+        if sum(node.count >= cores for node in nodes) < wanted:
+            return False
+        cores = max(1, cores) * wanted
+    return cores <= sum(node.count for node in nodes)
+
+
+class Durations:
+    """How long jobs take in simulation."""
+
+    def __init__(self, default_s: float = DEFAULT_SECONDS, named: dict[str, float] | None = None) -> None:
+        self.default_s = default_s
+        self.named = named or {}
+
+    @classmethod
+    def parse(cls, text: str) -> Durations:
+        """A number of seconds, or the path of a file: `name,seconds` lines, or a jobs.report of an earlier run."""
+        try:
+            seconds = float(text)
+        except ValueError:
+            return cls(named=dict(_read_durations(Path(text))))
+        if not 0 <= seconds < inf:
+            raise InputError("durations", "not a number of seconds", found=quoted(text))
+        return cls(seconds)
+
+    def of(self, name: str) -> float:
+        found = self.named.get(name)
+        if found is None:
+            found = self.named.get(name.partition(":")[0], self.default_s)
+        return found
+
+
+def _read_durations(path: Path) -> Iterator[tuple[str, float]]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise InputError(str(path), "cannot be read", found=error.strerror or "", hint="seconds, or a file") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        where = f"{path}:{number}"
+        if line.startswith("{"):
+            entry = msgspec.json.decode(line)
+            runtime = entry.get("runtime", {}) if isinstance(entry, dict) else {}
+            if "rtime" in runtime:
+                yield str(entry["name"]), parse_rtime(str(runtime["rtime"]), where)
+            continue
+        row = next(csv.reader([line]))
+        try:
+            name, seconds = row[0].strip(), float(row[1])
+        except (IndexError, ValueError):
+            if number == 1:  # a header
+                continue
+            raise InputError(where, "not a duration", expected="name,seconds", found=quoted(line)) from None
+        yield name, seconds
+
+
+def parse_rtime(text: str, where: str) -> float:
+    """`0:00:06.082136`, or `1 day, 2:00:00.5`, in seconds."""
+    days, _, clock = text.rpartition("day")
+    try:
+        hours, minutes, seconds = clock.lstrip("s, ").split(":")
+        return int(days or 0) * 86400 + int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+    except ValueError:
+        raise InputError(where, "not a run time", expected="h:mm:ss.ffffff", found=quoted(text)) from None
+
+
+def load_workload(path: str | Path, durations: Durations, nodes: tuple[Node, ...]) -> list[Job]:
+    """The jobs of a request file, all submitted at 0 in the order in which they are written. Raises InputError."""
+    where = str(path)
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(where, "cannot be read", found=error.strerror or "") from None
+    planned: list[Planned] = []
+    try:
+        requests = split_requests(text, where)
+        preferred = preferred_dialect(requests)
+        for number, request_text in enumerate(requests, 1):
+            request = parse_request(request_text, lambda n=number: _variables(n), preferred)  # type: ignore[misc]
+            if isinstance(request, Submit):
+                planned.extend(request.jobs)
+    except RequestError as error:
+        raise InputError(where, str(error)) from None
+    return list(_jobs(planned, durations, nodes, where))
+
+
+def _variables(number: int) -> RequestVariables:
+    # Dates do not exist in simulation: every request comes at 0.
+    return RequestVariables(str(number), f"request-{number}", "local", "1970-01-01", "00:00:00", "1970-01-01 00:00:00")
+
+
+def _jobs(planned: list[Planned], durations: Durations, nodes: tuple[Node, ...], where: str) -> Iterator[Job]:
+    totals = Totals.of(nodes)
+    loops = {
+        job.name: job.description.iteration
+        for job in planned
+        if job.dialect is not Dialect.SPECIFICATION and job.description.iteration is not None
+    }
+    seen: set[str] = set()
+    for job in planned:
+        if job.name in seen:
+            raise InputError(where, f"Job {job.name} already exist")
+        seen.add(job.name)
+        description = job.description
+        try:
+            sizing = Sizing(description, totals)
+            indexes = (
+                range(description.iteration.start, description.iteration.stop) if description.iteration else (None,)
+            )
+            for position, index in enumerate(indexes):
+                name = job.name if index is None else f"{job.name}:{index}"
+                request = sizing.request(position)
+                seconds = durations.of(name)
+                after: list[str] = []
+                for needed in description.after:
+                    needed = replaced(needed, {"it": str(index)}) if index is not None else needed
+                    loop = loops.get(needed)
+                    after.extend((f"{needed}:{i}" for i in range(loop.start, loop.stop)) if loop else (needed,))
+                yield Job(
+                    id=name,
+                    units=request.units,
+                    most_units=request.most_units,
+                    shape=request.shape,
+                    walltime=description.resources.walltime_s or inf,
+                    profile=Profile(name=f"{seconds:g}s", spec=Delay(seconds)),
+                    after=tuple(after),
+                )
+        except Unfit as error:
+            raise InputError(where, f"job {job.name}: {error}") from None
