@@ -15,7 +15,7 @@ from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import BATSIM, JobState
-from pilothouse.model.profile import HomogeneousTask, Sequence, Spread, parts_of
+from pilothouse.model.profile import parts_of
 from pilothouse.worlds.simulated.execution import Run
 from pilothouse.worlds.simulated.rounds import Actor, sleep, turn
 
@@ -89,21 +89,9 @@ def _judge_count(server: Server, job: Job, units: IdSet, placement: d.Placement 
     if mapping is not None and any(index >= len(units) for index in mapping):
         raise server.refuse("wrong mapping", f"job {job.id}: an executor outside of its {len(units)} resources")
     given = len(units) if mapping is None else len(mapping)
-    if given != job.units and not _is_moldable(server, job):
+    if given != job.units and not job.elastic:
         detail = f"job {job.id} requires {job.units} resources, but {given} were given ({units})"
         raise server.refuse("wrong number of resources", detail)
-
-
-def _is_moldable(server: Server, job: Job) -> bool:
-    """Batsim 4 lets only profiles with total amounts run on any number of hosts, and sequences of such."""
-
-    def is_total(name: str) -> bool:
-        spec = server.profiles[name].spec
-        if isinstance(spec, Sequence):
-            return all(is_total(part) for part in spec.parts)
-        return isinstance(spec, HomogeneousTask) and spec.spread is Spread.TOTAL
-
-    return job.profile is not None and is_total(job.profile.name)
 
 
 def _judge_sharing(server: Server, job: Job, units: IdSet) -> None:

@@ -1,0 +1,128 @@
+"""Bytes to messages and back, without any socket, and the specification's constraints on what comes in.
+
+In: bytes from a peer, or typed messages. Out: typed messages, or bytes. Every number with a fraction is written with
+six decimals, as Batsim writes it (user data that is passed on included); whole numbers stay whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from json.encoder import encode_basestring as quote
+from typing import TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from pilothouse.model.errors import PeerError, quoted
+from pilothouse.protocols.batsim.messages import FromBatsim, FromScheduler, Message, name_of
+
+MOST_BYTES = 32 * 2**20
+"""No message may be larger."""
+
+T = TypeVar("T", bound=Struct)
+
+_from_scheduler = msgspec.json.Decoder(Message[FromScheduler])
+_from_batsim = msgspec.json.Decoder(Message[FromBatsim])
+_any_json = msgspec.json.Decoder()
+
+
+def decode_from_scheduler(data: bytes, peer: str = "scheduler") -> Message[FromScheduler]:
+    """What a scheduler answered. Raises PeerError."""
+    return _checked(_decode(_from_scheduler, data, peer), peer)
+
+
+def decode_from_batsim(data: bytes, peer: str = "Batsim") -> Message[FromBatsim]:
+    """What a Batsim told. Raises PeerError."""
+    return _checked(_decode(_from_batsim, data, peer), peer)
+
+
+def _decode(decoder: msgspec.json.Decoder[Message[T]], data: bytes, peer: str) -> Message[T]:
+    if len(data) > MOST_BYTES:
+        raise PeerError(peer, f"sent a message of {len(data)} bytes, more than {MOST_BYTES}")
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise PeerError(peer, f"invalid message: {error}", event=_blamed_event(data, str(error))) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise PeerError(peer, f"invalid JSON message: {error}; it begins {quoted(data[:40])}") from None
+
+
+def _blamed_event(data: bytes, problem: str) -> str:
+    """The wire name of the event that a validation error is about, if it has one."""
+    _, found, place = problem.partition("$.events[")
+    if not found:
+        return ""
+    index = int(place.partition("]")[0].replace("...", "0") or 0)
+    try:
+        event = _any_json.decode(data)["events"][index]
+        return str(event["type"])
+    except (KeyError, IndexError, TypeError, msgspec.DecodeError):
+        return f"event {index}"
+
+
+def _checked(message: Message[T], peer: str) -> Message[T]:
+    """The constraints: dates ascend, and none is later than `now`. (A `now` in the past is fine.)"""
+    last = -math.inf
+    now = message.now
+    for index, event in enumerate(message.events):
+        date: float = event.timestamp  # type: ignore[attr-defined]
+        if not date <= now:
+            problem = f"timestamp {date:g} of event {index} should be lower than or equal to now={now:g}"
+            raise PeerError(peer, problem, event=name_of(event))
+        if date < last:
+            problem = f"timestamp {date:g} of event {index} is before that of the event before it ({last:g})"
+            raise PeerError(peer, problem, event=name_of(event))
+        last = date
+    if not math.isfinite(now):
+        raise PeerError(peer, f"now is {now}")
+    return message
+
+
+def encode(now: float, events: Sequence[Struct]) -> bytes:
+    """A message as Batsim writes it."""
+    return f'{{"now":{now:.6f},"events":[{",".join(map(text_of, events))}]}}'.encode()
+
+
+def text_of(value: object) -> str:
+    """JSON text of structs and of plain values, with six decimals."""
+    kind = type(value)
+    if kind is str:
+        return quote(value)  # type: ignore[arg-type]
+    if kind is float:
+        return f"{value:.6f}"
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    if kind is int:
+        return str(value)
+    if value is None:
+        return "null"
+    if kind is dict:
+        return "{" + ",".join([f"{quote(str(key))}:{text_of(item)}" for key, item in value.items()]) + "}"  # type: ignore[attr-defined]
+    if kind is list or kind is tuple:
+        return "[" + ",".join(map(text_of, value)) + "]"  # type: ignore[call-overload]
+    if isinstance(value, Raw):
+        return bytes(value).decode()
+    if isinstance(value, Struct):
+        return _struct_text(value)
+    raise TypeError(f"{kind.__name__} is not a JSON value")
+
+
+def _struct_text(value: Struct) -> str:
+    tag = value.__struct_config__.tag
+    parts = [] if tag is None else [f'"type":{quote(str(tag))}']
+    for name in value.__struct_fields__:
+        item = getattr(value, name)
+        if item is not UNSET:
+            parts.append(f'"{name}":{text_of(item)}')
+    return "{" + ",".join(parts) + "}"
+
+
+def passed_on(source: Raw | bytes, **changed: object) -> Raw:
+    """A JSON object of the user's as it is passed on: some members replaced, numbers written as Batsim writes them."""
+    value = _any_json.decode(source)
+    if isinstance(value, dict):
+        value.update(changed)
+    return Raw(text_of(value).encode())

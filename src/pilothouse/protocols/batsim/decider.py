@@ -1,0 +1,131 @@
+"""A scheduler written for Batsim 2 to 4 as a Decider: we play the resource manager towards it.
+
+In: batches. Out: replies, in the strict request-reply turn of the protocol. `--by batsim:ENDPOINT[?dialect=2|3|4]`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from pilothouse.model import decisions as d
+from pilothouse.model import events as e
+from pilothouse.model.job import Node
+from pilothouse.protocols.batsim import codec
+from pilothouse.protocols.batsim.channel import SchedulerChannel
+from pilothouse.protocols.batsim.facts import FactWriter
+from pilothouse.protocols.batsim.orders import OrderReader
+from pilothouse.protocols.batsim.settings import Dialect, Settings
+from pilothouse.protocols.batsim.store import RedisStore
+from pilothouse.protocols.process import PeerProcess
+
+if TYPE_CHECKING:
+    from pilothouse.core.cluster import Cluster
+
+DEFAULT_ENDPOINT = "tcp://localhost:28000"
+
+
+class BatsimDecider:
+    """A foreign scheduler behind a socket. `timeout_s` 0: wait for its answers for ever."""
+
+    def __init__(
+        self,
+        endpoint: str = DEFAULT_ENDPOINT,
+        *,
+        dialect: Dialect = Dialect.ANY,
+        settings: Settings | None = None,
+        timeout_s: float = 0.0,
+        command: str = "",
+        name: str = "",
+    ) -> None:
+        self.name = name or f"scheduler at {endpoint}"
+        self._endpoint = endpoint
+        self._timeout_s = timeout_s
+        self._command = command
+        self._settings = settings or Settings()
+        self._dialect = dialect
+        self._channel: SchedulerChannel | None = None
+        self._process: PeerProcess | None = None
+        self._store: RedisStore | None = None
+        self._facts: FactWriter
+        self._orders: OrderReader
+        self._late: list[Struct] = []
+        self._withdrawn: set[str] = set()
+        self._over = False
+
+    def hello(self) -> d.Wants:
+        """Connects (the protocol has no greeting), and starts the scheduler if that is our task."""
+        if self._settings.redis.enabled:
+            self._store = RedisStore(self._settings.redis, self.name)
+        self._facts = FactWriter(self._settings, self._dialect, self._store)
+        self._orders = OrderReader(self.name, self._facts.profiles, self._store)
+        if self._command:
+            self._process = PeerProcess(self._command)
+        self._channel = SchedulerChannel(
+            self._endpoint, self.name, timeout_s=self._timeout_s, process=self._process
+        )
+        submission = self._settings.job_submission
+        dynamic = submission.from_scheduler
+        return d.Wants(
+            dynamic_registration=dynamic.enabled or None,
+            acknowledge_registration=dynamic.acknowledge if dynamic.enabled else None,
+            forward_profiles=submission.forward_profiles or None,
+        )
+
+    def begin(self, begins: e.Begins, cluster: Cluster | None) -> None:
+        self._orders.note_units({node.first: states for node in begins.nodes if (states := sleep_states(node))})
+
+    def decide(self, batch: e.Batch) -> d.Reply:
+        assert self._channel is not None, "decide() before hello()"
+        own = self._answer_withdrawals(batch)
+        events = [*self._late, *self._facts.events(batch)]
+        self._late = []
+        if not events:
+            return d.Reply(batch.now, own)
+        answer = self._channel.exchange(codec.encode(batch.now, events))
+        if any(type(fact) is e.Ended for fact in batch.events):
+            self._over = True
+        reply = self._orders.reply(codec.decode_from_scheduler(answer, self.name))
+        if self._withdrawn:
+            reply.decisions = [order for order in reply.decisions if not self._is_in_vain(order)]
+        reply.decisions.extend(own)
+        return reply
+
+    def event_name(self, index: int) -> str:
+        """The wire name of the event that an order of the last reply came from."""
+        return self._orders.names[index] if index < len(self._orders.names) else ""
+
+    def _answer_withdrawals(self, batch: e.Batch) -> list[d.Decision]:
+        """The protocol has no word for a job that is taken back: we agree in the scheduler's name."""
+        own: list[d.Decision] = []
+        for fact in batch.events:
+            if type(fact) is e.JobWithdrawn:
+                self._withdrawn.add(fact.job_id)
+                own.append(d.ConfirmWithdrawal(batch.now, fact.job_id))
+        return own
+
+    def _is_in_vain(self, order: d.Decision) -> bool:
+        """Whether an order is about a job that was taken back; one that was started is told to be over at once."""
+        if not isinstance(order, d.StartJob | d.RejectJob) or order.job_id not in self._withdrawn:
+            return False
+        self._withdrawn.discard(order.job_id)
+        if isinstance(order, d.StartJob):
+            self._late.append(self._facts.completed_early(order.at, order.job_id))
+        return True
+
+    def close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        if self._store is not None:
+            self._store.close()
+        if self._process is not None:
+            self._process.close(orderly=self._over)
+            self._process = None
+
+
+def sleep_states(node: Node) -> frozenset[int]:
+    """The power states of a simulated host that are sleep: property `sleep_pstates`, `sleep:off:on` triplets."""
+    triplets = node.properties.get("sleep_pstates", "").split(",")
+    firsts = (triplet.partition(":")[0].strip() for triplet in triplets)
+    return frozenset(int(first) for first in firsts if first.isdigit())

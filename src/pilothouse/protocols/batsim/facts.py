@@ -1,0 +1,221 @@
+"""Our facts as Batsim events: what the end that plays the resource manager tells a scheduler.
+
+In: batches. Out: wire events. What the protocol has no word for is told with the nearest word it has (a job that lost
+its node: ended, and submitted again) or not at all; each such case is marked.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from pilothouse.model import events as e
+from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Job
+from pilothouse.model.lifecycle import BATSIM, JobState
+from pilothouse.model.profile import Profile, Sequence
+from pilothouse.protocols.batsim import begins as begins_of
+from pilothouse.protocols.batsim import messages as wire
+from pilothouse.protocols.batsim.codec import passed_on, text_of
+from pilothouse.protocols.batsim.settings import Dialect, Settings
+
+NO_PROFILE = Raw(b'{"type":"delay","delay":1}')
+"""What schedulers are told of a job that has only a command: they want a profile, and do not look into it."""
+
+
+class Store(Protocol):
+    """Where job data goes when it does not go through the socket (Redis)."""
+
+    def put_begins(self, nb_res: int) -> None: ...
+
+    def put_job(self, job_id: str, description: bytes) -> None: ...
+
+    def put_profile(self, workload: str, name: str, description: bytes) -> None: ...
+
+
+class FactWriter:
+    """Knows what the scheduler has been told so far."""
+
+    def __init__(self, settings: Settings, dialect: Dialect, store: Store | None = None) -> None:
+        self._settings = settings
+        self._dialect = dialect
+        self._store = store
+        self._forward_profiles = False
+        self._jobs: dict[str, Job] = {}
+        self.profiles: dict[str, Profile] = {}
+        """Full name -> profile: what is known, registered ones included."""
+
+    def events(self, batch: e.Batch) -> list[Struct]:
+        """The wire events of a batch, in order."""
+        told: list[Struct] = []
+        for fact in batch.events:
+            write = _WRITERS.get(type(fact))
+            if write is not None:
+                told.extend(write(self, fact))
+        return told
+
+    def job(self, job_id: str) -> Job | None:
+        """A job that the scheduler knows and that is not over."""
+        return self._jobs.get(job_id)
+
+    def note_job(self, job: Job) -> None:
+        """A job that the scheduler registered itself."""
+        self._jobs[job.id] = job
+
+    # ---- one method for each fact
+
+    def _began(self, fact: e.Began) -> list[Struct]:
+        begins = fact.begins
+        self._forward_profiles = begins.forward_profiles
+        self.profiles.update(begins.profiles)
+        if self._store is not None:
+            self._store.put_begins(begins.units + len(begins.storage))
+        data = begins_of.write(begins, self._settings, self._dialect)
+        return [wire.SimulationBegins(fact.at, Raw(text_of(data).encode()))]
+
+    def _ended(self, fact: e.Ended) -> list[Struct]:
+        return [wire.SimulationEnds(fact.at)]
+
+    def _submitted(self, fact: e.JobSubmitted) -> list[Struct]:
+        job = fact.job
+        self._jobs[job.id] = job
+        description = job_text(job)
+        profile: Raw | msgspec.UnsetType = UNSET
+        known = job.profile is not None and job.profile.name in self.profiles
+        if self._forward_profiles or not known:
+            profile = NO_PROFILE if job.profile is None else begins_of.profile_text(job.profile)
+        if self._store is None:
+            return [wire.JobSubmitted(fact.at, wire.JobSubmittedData(job.id, description, profile))]
+        self._store.put_job(job.id, bytes(description))
+        if profile is not UNSET:
+            self._store.put_profile(job.workload, profile_name(job), bytes(profile))
+        return [wire.JobSubmitted(fact.at, wire.JobSubmittedData(job.id))]
+
+    def _job_ended(self, fact: e.JobEnded) -> list[Struct]:
+        self._jobs.pop(fact.job_id, None)
+        return [self._completed(fact)]
+
+    def _completed(self, fact: e.JobEnded) -> Struct:
+        reason = fact.reason if self._dialect in (Dialect.TWO, Dialect.ANY) else UNSET
+        state, units = BATSIM[fact.state], str(fact.units)
+        return wire.JobCompleted(fact.at, wire.JobCompletedData(fact.job_id, state, fact.return_code, reason, units))
+
+    def completed_early(self, at: float, job_id: str) -> Struct:
+        """What a scheduler is told that starts a job which was withdrawn meanwhile."""
+        return self._completed(e.JobEnded(at, job_id, JobState.KILLED, -1, IdSet()))
+
+    def _requeued(self, fact: e.JobRequeued) -> list[Struct]:
+        # The protocol cannot put a running job back: it ends, and is submitted again under its name.
+        job = self._jobs.get(fact.job_id)
+        ended = self._completed(e.JobEnded(fact.at, fact.job_id, JobState.FAILED, -1, IdSet(), fact.reason))
+        return [ended] if job is None else [ended, *self._submitted(e.JobSubmitted(fact.at, job))]
+
+    def _killed(self, fact: e.JobsKilled) -> list[Struct]:
+        progress = {job_id: self._progress(tree) for job_id, tree in fact.progress.items()}
+        return [wire.JobKilled(fact.at, wire.JobKilledData(list(fact.job_ids), progress))]
+
+    def _progress(self, tree: e.Progress) -> dict[str, object]:
+        name = tree.profile.rpartition("!")[2]
+        key = "profile" if self._dialect is Dialect.TWO else "profile_name"
+        written: dict[str, object] = {key: name}
+        if self._dialect is Dialect.ANY:
+            written["profile"] = name
+        if not tree.parts:
+            return written | {"progress": tree.done}
+        profile = self.profiles.get(tree.profile)
+        length = len(profile.spec.parts) if profile is not None and isinstance(profile.spec, Sequence) else 0
+        written["current_task_index"] = tree.repetition * length + tree.index
+        written["current_task"] = self._progress(tree.parts[0])
+        return written
+
+    def _power(self, fact: e.UnitsSwitched | e.PowerStateChanged) -> list[Struct]:
+        return [wire.ResourceStateChanged(fact.at, wire.ResourceStateData(str(fact.units), str(fact.power_state)))]
+
+    def _called(self, fact: e.CallArrived) -> list[Struct]:
+        return [wire.RequestedCall(fact.at)]
+
+    def _notify(self, at: float, data: dict[str, object]) -> list[Struct]:
+        # Generation 2 has no NOTIFY to the scheduler, and its clients end on words that they do not know.
+        return [] if self._dialect is Dialect.TWO else [wire.Notify(at, data)]
+
+    def _no_more_jobs(self, fact: e.NoMoreJobs) -> list[Struct]:
+        return self._notify(fact.at, {"type": "no_more_static_job_to_submit"})
+
+    def _no_more_external(self, fact: e.NoMoreExternalEvents) -> list[Struct]:
+        return self._notify(fact.at, {"type": "no_more_external_event_to_occur"})
+
+    def _available(self, fact: e.UnitsAvailable) -> list[Struct]:
+        return self._notify(fact.at, {"type": "event_machine_available", "resources": str(fact.units)})
+
+    def _unavailable(self, fact: e.UnitsUnavailable) -> list[Struct]:
+        return self._notify(fact.at, {"type": "event_machine_unavailable", "resources": str(fact.units)})
+
+    def _left(self, fact: e.NodesLeft) -> list[Struct]:
+        return self._notify(fact.at, {"type": "event_machine_unavailable", "resources": str(fact.units)})
+
+    def _external(self, fact: e.ExternalEvent) -> list[Struct]:
+        return self._notify(fact.at, external_data(fact))
+
+    def _energy(self, fact: e.EnergyMeasured) -> list[Struct]:
+        return [wire.Answer(fact.at, wire.AnswerData(consumed_energy=fact.joules))]
+
+    def _estimate(self, fact: e.EstimateAsked) -> list[Struct]:
+        job: dict[str, object] = {"res": fact.job.units}
+        if fact.job.walltime != inf:
+            job["walltime"] = fact.job.walltime
+        request: dict[str, object] = {"job_id": fact.job.id, "job": job}
+        return [wire.Query(fact.at, wire.QueryData({"estimate_waiting_time": request}))]
+
+    def _message(self, fact: e.JobMessage) -> list[Struct]:
+        return [wire.FromJobMessage(fact.at, wire.FromJobData(fact.job_id, passed_on(fact.message)))]
+
+
+def job_text(job: Job) -> Raw:
+    """A job as it is passed on: as it was written, under its full id, or made up from what is known of it."""
+    if job.source is not None:
+        return passed_on(job.source, id=job.id)
+    description: dict[str, object] = {"id": job.id, "subtime": job.submitted_at, "res": job.units}
+    if job.walltime != inf:
+        description["walltime"] = job.walltime
+    description["profile"] = profile_name(job)
+    return Raw(text_of(description).encode())
+
+
+def profile_name(job: Job) -> str:
+    """The name of the job's profile without its workload's."""
+    return "command" if job.profile is None else job.profile.name.rpartition("!")[2]
+
+
+def external_data(fact: e.ExternalEvent) -> dict[str, object]:
+    """The object that an external event was written as, or one made up from its parts."""
+    try:
+        data = msgspec.json.decode(fact.data)
+    except msgspec.DecodeError:
+        data = fact.data
+    return data if isinstance(data, dict) and "type" in data else {"type": fact.kind, "data": data}
+
+
+_WRITERS: dict[type, Any] = {
+    e.Began: FactWriter._began,
+    e.Ended: FactWriter._ended,
+    e.JobSubmitted: FactWriter._submitted,
+    e.JobEnded: FactWriter._job_ended,
+    e.JobRequeued: FactWriter._requeued,
+    e.JobsKilled: FactWriter._killed,
+    e.UnitsSwitched: FactWriter._power,
+    e.PowerStateChanged: FactWriter._power,
+    e.CallArrived: FactWriter._called,
+    e.NoMoreJobs: FactWriter._no_more_jobs,
+    e.NoMoreExternalEvents: FactWriter._no_more_external,
+    e.UnitsAvailable: FactWriter._available,
+    e.UnitsUnavailable: FactWriter._unavailable,
+    e.NodesLeft: FactWriter._left,
+    e.ExternalEvent: FactWriter._external,
+    e.EnergyMeasured: FactWriter._energy,
+    e.EstimateAsked: FactWriter._estimate,
+    e.JobMessage: FactWriter._message,
+}
+"""Facts that are missing here cannot be said (priorities, changed walltimes, parts of jobs given back, probes)."""

@@ -1,0 +1,231 @@
+"""Batsim events of a scheduler as our orders: what the end that plays the resource manager understands.
+
+In: decoded messages. Out: replies. Raises PeerError where an event cannot mean anything (an allocation that is no set
+of numbers, a job without a profile); whether an order is legal is for others to judge.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from pilothouse.formats.profile_json import full_name
+from pilothouse.model import decisions as d
+from pilothouse.model.errors import InputError, PeerError, quoted
+from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Job
+from pilothouse.model.lifecycle import FROM_BATSIM
+from pilothouse.model.profile import HomogeneousTask, Profile, Sequence, Spread
+from pilothouse.protocols.batsim import messages as wire
+from pilothouse.protocols.batsim.begins import read_profile
+
+
+class JobStore(Protocol):
+    """Where the descriptions of registered jobs are when they do not come through the socket."""
+
+    def get_job(self, job_id: str) -> bytes: ...
+
+
+class _Job(msgspec.Struct):
+    """A registered job; generation 2 leaves out the date."""
+
+    res: int
+    profile: str
+    subtime: float | None = None
+    walltime: float | None = None
+
+
+_JOB = msgspec.json.Decoder(_Job)
+_FINISHED = ("registration_finished", "submission_finished")
+_RESUMED = ("continue_registration", "continue_submission")
+
+
+class OrderReader:
+    """Knows the profiles, because registered jobs name them, and which units sleep, because switching depends on it."""
+
+    def __init__(self, peer: str, profiles: dict[str, Profile], store: JobStore | None = None) -> None:
+        self.peer = peer
+        self._profiles = profiles
+        self._store = store
+        self._sleep_states: dict[int, frozenset[int]] = {}
+        self._asleep = 0
+        self.names: list[str] = []
+        """The wire names of the events that the orders of the last reply came from."""
+
+    def note_units(self, sleep_states: dict[int, frozenset[int]]) -> None:
+        """Which power states of a unit are sleep; units without such are left out."""
+        self._sleep_states = sleep_states
+
+    def reply(self, message: wire.Message[wire.FromScheduler]) -> d.Reply:
+        """The orders of a message."""
+        orders: list[d.Decision] = []
+        self.names = []
+        for event in message.events:
+            found = _READERS[type(event)](self, event)
+            orders.extend(found)
+            self.names.extend([wire.name_of(event)] * len(found))
+        return d.Reply(message.now, orders)
+
+    def error(self, event: msgspec.Struct, problem: str) -> PeerError:
+        return PeerError(self.peer, problem, event=wire.name_of(event))
+
+    def _units(self, event: msgspec.Struct, text: str) -> IdSet:
+        try:
+            return IdSet.parse(text)
+        except InputError:
+            raise self.error(event, f"not a set of resources: {quoted(text)}; expected e.g. '0-3 7'") from None
+
+    # ---- one method for each event
+
+    def _execute(self, event: wire.ExecuteJob) -> list[d.Decision]:
+        data = event.data
+        optional = ("mapping", "storage_mapping", "additional_io_job")
+        extras = [name for name in optional if getattr(data, name) is not UNSET]
+        if len(extras) > 1:
+            raise self.error(event, f"data should have 2 or 3 members; it has {' and '.join(extras)} together")
+        order = d.StartJob(event.timestamp, data.job_id, self._units(event, data.alloc))
+        if data.mapping is not UNSET:
+            order.placement = d.Placement(mapping=self._mapping(event, data.mapping))
+        if data.storage_mapping is not UNSET:
+            order.storage = {label: self._number(event, unit) for label, unit in data.storage_mapping.items()}
+        if data.additional_io_job is not UNSET:
+            io_job = data.additional_io_job
+            workload = data.job_id.partition("!")[0]
+            order.io_job = read_profile(io_job.profile, workload, io_job.profile_name, self.peer, "EXECUTE_JOB")
+        return [order]
+
+    def _number(self, event: msgspec.Struct, value: int | str) -> int:
+        try:
+            return int(value)
+        except ValueError:
+            raise self.error(event, f"not the number of a resource: {quoted(value)}") from None
+
+    def _mapping(self, event: msgspec.Struct, written: dict[str, int | str]) -> tuple[int, ...]:
+        """Executor -> index inside the allocation; executors are 0 to n-1 without a gap."""
+        mapping = {self._number(event, executor): self._number(event, host) for executor, host in written.items()}
+        if sorted(mapping) != list(range(len(mapping))) or min(mapping.values(), default=0) < 0:
+            raise self.error(event, f"executors of a mapping should be 0 to {len(mapping) - 1}, each once")
+        return tuple(mapping[executor] for executor in range(len(mapping)))
+
+    def _reject(self, event: wire.RejectJob) -> list[d.Decision]:
+        return [d.RejectJob(event.timestamp, event.data.job_id)]
+
+    def _kill(self, event: wire.KillJob) -> list[d.Decision]:
+        return [d.KillJobs(event.timestamp, tuple(event.data.job_ids))]
+
+    def _call(self, event: wire.CallMeLater) -> list[d.Decision]:
+        return [d.CallAt(event.timestamp, event.data.timestamp)]
+
+    def _register_job(self, event: wire.RegisterJob | wire.SubmitJob) -> list[d.Decision]:
+        data = event.data
+        workload, mark, _ = data.job_id.partition("!")
+        if not mark or data.job_id.count("!") > 1:
+            raise self.error(event, f"job id {quoted(data.job_id)} should be two parts separated by '!'")
+        orders: list[d.Decision] = []
+        if data.job is not UNSET:
+            source = data.job
+        elif self._store is not None:
+            source = Raw(self._store.get_job(data.job_id))
+        else:
+            raise self.error(event, f"job {data.job_id} has no description, and Redis is not enabled")
+        try:
+            written = _JOB.decode(source)
+        except msgspec.DecodeError as problem:
+            raise self.error(event, f"job {data.job_id}: {problem}") from None
+        name = full_name(workload, written.profile)
+        if data.profile is not UNSET and name not in self._profiles:
+            profile = read_profile(data.profile, workload, written.profile, self.peer, wire.name_of(event))
+            self._profiles[profile.name] = profile
+            orders.append(d.RegisterProfile(event.timestamp, profile))
+        orders.append(d.RegisterJob(event.timestamp, self._job(event, written, source)))
+        return orders
+
+    def _job(self, event: wire.RegisterJob | wire.SubmitJob, written: _Job, source: Raw) -> Job:
+        job_id = event.data.job_id
+        walltime = inf if written.walltime is None or written.walltime == -1 else written.walltime
+        if written.res < 0 or not walltime > 0:
+            raise self.error(event, f"job {job_id}: res should be 0 or more, walltime above 0 or -1")
+        profile = self._profiles.get(full_name(job_id.partition("!")[0], written.profile))
+        submitted_at = event.timestamp if written.subtime is None else written.subtime
+        job = Job(job_id, written.res, walltime, submitted_at, profile, source=source)
+        job.elastic = profile is not None and self._is_elastic(profile)
+        return job
+
+    def _is_elastic(self, profile: Profile) -> bool:
+        spec = profile.spec
+        if isinstance(spec, Sequence):
+            return all(part in self._profiles and self._is_elastic(self._profiles[part]) for part in spec.parts)
+        return isinstance(spec, HomogeneousTask) and spec.spread is Spread.TOTAL
+
+    def _register_profile(self, event: wire.RegisterProfile | wire.SubmitProfile) -> list[d.Decision]:
+        data = event.data
+        profile = read_profile(data.profile, data.workload_name, data.profile_name, self.peer, wire.name_of(event))
+        order = d.RegisterProfile(event.timestamp, profile)
+        self._profiles.setdefault(profile.name, profile)
+        return [order]
+
+    def _set_resource_state(self, event: wire.SetResourceState) -> list[d.Decision]:
+        units = self._units(event, event.data.resources)
+        state = self._number(event, event.data.state)
+        to_sleep = any(state in self._sleep_states.get(unit, ()) for unit in units)
+        from_sleep = bool(units.mask & self._asleep)
+        self._asleep = self._asleep | units.mask if to_sleep else self._asleep & ~units.mask
+        if to_sleep or from_sleep:
+            return [d.SwitchUnits(event.timestamp, units, state)]
+        return [d.SetPowerState(event.timestamp, units, state)]
+
+    def _metadata(self, event: wire.SetJobMetadata) -> list[d.Decision]:
+        if '"' in event.data.metadata:
+            raise self.error(event, f"metadata should not contain double quotes: {quoted(event.data.metadata)}")
+        return [d.SetMetadata(event.timestamp, event.data.job_id, event.data.metadata)]
+
+    def _change_state(self, event: wire.ChangeJobState) -> list[d.Decision]:
+        state = FROM_BATSIM.get(event.data.job_state)
+        if state is None:
+            raise self.error(event, f"unknown job state {quoted(event.data.job_state)}")
+        return [d.SetJobState(event.timestamp, event.data.job_id, state, event.data.kill_reason)]
+
+    def _to_job(self, event: wire.ToJobMessage) -> list[d.Decision]:
+        return [d.SendToJob(event.timestamp, event.data.job_id, event.data.msg)]
+
+    def _notify(self, event: wire.Notify) -> list[d.Decision]:
+        kind = event.data.get("type")
+        if kind in _FINISHED:
+            return [d.FinishRegistration(event.timestamp)]
+        if kind in _RESUMED:
+            return [d.ResumeRegistration(event.timestamp)]
+        raise self.error(event, f"unknown notification {quoted(kind)}")
+
+    def _query(self, event: wire.Query) -> list[d.Decision]:
+        if set(event.data.requests) != {"consumed_energy"}:
+            names = ", ".join(event.data.requests) or "nothing"
+            raise self.error(event, f"only consumed_energy can be asked for; it asks for {names}")
+        return [d.MeasureEnergy(event.timestamp)]
+
+    def _answer(self, event: wire.Answer) -> list[d.Decision]:
+        estimate = event.data.estimate_waiting_time
+        if estimate is UNSET:
+            raise self.error(event, "an answer should hold estimate_waiting_time")
+        return [d.AnswerEstimate(event.timestamp, estimate.job_id, estimate.estimated_waiting_time)]
+
+
+_READERS: dict[type, Any] = {
+    wire.ExecuteJob: OrderReader._execute,
+    wire.RejectJob: OrderReader._reject,
+    wire.KillJob: OrderReader._kill,
+    wire.CallMeLater: OrderReader._call,
+    wire.RegisterJob: OrderReader._register_job,
+    wire.SubmitJob: OrderReader._register_job,
+    wire.RegisterProfile: OrderReader._register_profile,
+    wire.SubmitProfile: OrderReader._register_profile,
+    wire.SetResourceState: OrderReader._set_resource_state,
+    wire.SetJobMetadata: OrderReader._metadata,
+    wire.ChangeJobState: OrderReader._change_state,
+    wire.ToJobMessage: OrderReader._to_job,
+    wire.Notify: OrderReader._notify,
+    wire.Query: OrderReader._query,
+    wire.Answer: OrderReader._answer,
+}

@@ -1,0 +1,116 @@
+"""What the two ends agree on beforehand: the dialect, the Redis server, the configuration file of the specification.
+
+In: options, or a configuration file. Out: `Settings`, and its two written forms (nested, as generation 2 sends it, and
+flat, as generations 3 and 4 do).
+"""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+
+import msgspec
+
+from pilothouse.model.errors import InputError, quoted
+from pilothouse.model.events import Begins
+
+
+class Dialect(enum.Enum):
+    """A generation of the protocol. ANY says everything in all ways, so that clients of every generation understand."""
+
+    TWO = "2"
+    THREE = "3"
+    FOUR = "4"
+    ANY = "any"
+
+    @classmethod
+    def named(cls, text: str) -> Dialect:
+        for dialect in cls:
+            if dialect.value == text:
+                return dialect
+        problem = "unknown dialect of the Batsim protocol"
+        raise InputError("dialect", problem, expected="2, 3, 4 or any", found=quoted(text))
+
+
+class RedisSettings(msgspec.Struct, frozen=True):
+    enabled: bool = False
+    hostname: str = "127.0.0.1"
+    port: int = 6379
+    prefix: str = "default"
+
+
+class FromScheduler(msgspec.Struct, frozen=True):
+    enabled: bool = False
+    acknowledge: bool = True
+
+
+class JobSubmission(msgspec.Struct, frozen=True):
+    forward_profiles: bool = False
+    from_scheduler: FromScheduler = FromScheduler()
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """`extra` is whatever else the user put into the configuration; it reaches the scheduler as it is."""
+
+    redis: RedisSettings = RedisSettings()
+    job_submission: JobSubmission = JobSubmission()
+    scheduler_config: str = ""
+    extra: dict[str, object] = {}
+
+    @classmethod
+    def read(cls, path: str | Path) -> Settings:
+        """A configuration file; what it leaves out has the specification's defaults."""
+        try:
+            data = Path(path).read_bytes()
+        except OSError as problem:
+            raise InputError(str(path), f"cannot read the configuration: {problem.strerror}") from None
+        return cls.parse(data, str(path))
+
+    @classmethod
+    def parse(cls, data: bytes, where: str = "configuration") -> Settings:
+        try:
+            known = msgspec.json.decode(data, type=_Written)
+            everything = msgspec.json.decode(data, type=dict[str, object])
+        except msgspec.DecodeError as problem:
+            raise InputError(where, f"not a configuration: {problem}") from None
+        extra = {key: value for key, value in everything.items() if key not in ("redis", "job_submission")}
+        return cls(known.redis, known.job_submission, extra=extra)
+
+    def nested(self, begins: Begins) -> dict[str, object]:
+        """The configuration as generation 2 sends it."""
+        return {
+            **begins.config,
+            **self.extra,
+            "redis": msgspec.to_builtins(self.redis),
+            "job_submission": {
+                "forward_profiles": begins.forward_profiles,
+                "from_scheduler": {
+                    "enabled": begins.dynamic_registration,
+                    "acknowledge": begins.acknowledge_registration,
+                },
+            },
+        }
+
+    def flat(self, begins: Begins, dialect: Dialect) -> dict[str, object]:
+        """The configuration as generations 3 and 4 send it."""
+        config: dict[str, object] = {
+            **begins.config,
+            **self.extra,
+            "redis-enabled": self.redis.enabled,
+            "redis-hostname": self.redis.hostname,
+            "redis-port": self.redis.port,
+            "redis-prefix": self.redis.prefix,
+            "profiles-forwarded-on-submission": begins.forward_profiles,
+            "dynamic-jobs-enabled": begins.dynamic_registration,
+            "dynamic-jobs-acknowledged": begins.dynamic_registration and begins.acknowledge_registration,
+        }
+        if dialect is not Dialect.THREE:
+            config["profile-reuse-enabled"] = begins.profile_reuse
+            config["sched-config"] = self.scheduler_config
+        config["forward-unknown-events"] = begins.forward_unknown_events
+        return config
+
+
+class _Written(msgspec.Struct):
+    redis: RedisSettings = RedisSettings()
+    job_submission: JobSubmission = JobSubmission()

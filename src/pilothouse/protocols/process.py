@@ -1,0 +1,66 @@
+"""A scheduler that we start ourselves: a child process in a process group of its own, which never outlives us.
+
+In: a command line (`--decider-command`). Out: whether it still runs, and how it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+
+from pilothouse.model.errors import InputError, PeerError
+
+GRACE_S = 5.0
+"""How long a scheduler may take to end by itself after it was told that the run is over, and again after SIGTERM."""
+
+
+class PeerProcess:
+    """`close()` waits for it, then ends it and everything that it started."""
+
+    def __init__(self, command: str) -> None:
+        try:
+            arguments = shlex.split(command)
+        except ValueError as problem:
+            raise InputError("--decider-command", f"cannot be split into words: {problem}") from None
+        if not arguments:
+            raise InputError("--decider-command", "is empty")
+        self.command = command
+        try:
+            self._process = subprocess.Popen(arguments, start_new_session=True, stdin=subprocess.DEVNULL)
+        except OSError as problem:
+            raise InputError("--decider-command", f"cannot start {arguments[0]!r}: {problem.strerror}") from None
+
+    def check(self, peer: str) -> None:
+        """Raises PeerError if it has ended."""
+        code = self._process.poll()
+        if code is not None:
+            raise PeerError(peer, f"its process ended ({_how(code)}) while an answer was expected")
+
+    def close(self, *, orderly: bool) -> str:
+        """Ends it; returns how it ended if that was not well, else an empty text."""
+        forced = False
+        try:
+            code = self._process.wait(GRACE_S if orderly else 0.05)
+        except subprocess.TimeoutExpired:
+            forced = True
+            self._signal(signal.SIGTERM)
+            try:
+                code = self._process.wait(GRACE_S)
+            except subprocess.TimeoutExpired:
+                self._signal(signal.SIGKILL)
+                code = self._process.wait()
+        self._signal(signal.SIGKILL)  # Whatever it left behind in its group.
+        if forced:
+            return "it did not end by itself" if orderly else ""
+        return _how(code) if code and orderly else ""
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+
+def _how(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"
