@@ -54,10 +54,10 @@ ensure_uv() {
 
 checksum() { cat "$@" 2>/dev/null | cksum | tr -d ' \n'; }
 
-# install NAME PYTHON WHAT...: once, until what it is made from changes
+# install ENVIRONMENT WHAT...: once, until what it is made from changes
 install() {
-    local env=$1; shift
-    local stamp="$env/.installed" want
+    local env=$1 stamp want; shift
+    stamp="$env/.installed-$(printf '%s' "$*" | cksum | cut -d' ' -f1)"
     want="$(checksum do pyproject.toml setup.py $(git ls-files -- '*.c' 2>/dev/null)) $BASE $*"
     [ "$(cat "$stamp" 2>/dev/null)" = "$want" ] && return
     say "installing into ${env#"$ROOT"/}: $*"
@@ -80,10 +80,12 @@ setup_package() {  # the package in its environment, with the extras named
 }
 
 setup_clients() {  # other projects' clients, each apart, at the releases the tests expect
-    local parts="docopt procset sortedcontainers pyzmq redis setuptools"
-    # --no-deps: pybatsim pins a pyzmq that no current Python can install
-    install "$ROOT/.venvs/pybatsim2" --no-deps pybatsim==2.1.1 $parts
-    install "$ROOT/.venvs/pybatsim3" --no-deps pybatsim==3.2.1 $parts
+    local release
+    for release in 2.1.1 3.2.1; do
+        install "$ROOT/.venvs/pybatsim${release%%.*}" docopt procset sortedcontainers pyzmq redis setuptools
+        # --no-deps: pybatsim pins a pyzmq that no current Python can install
+        install "$ROOT/.venvs/pybatsim${release%%.*}" --no-deps pybatsim==$release
+    done
     install "$ROOT/.venvs/qcg" qcg-pilotjob==0.14.2
     install "$ROOT/.venvs/disbatch" disbatch==3.0
 }
