@@ -272,11 +272,30 @@ _NO_ENV: dict[str, str] = {}
 _NO_OPTIONS: dict[str, object] = {}
 
 
+class _Cache:
+    """The last resources that were read. Jobs of one list mostly ask for the same: one object serves them all."""
+
+    def __init__(self) -> None:
+        self.raw: object = None
+        self.dialect = Dialect.EITHER
+        self.resources = ONE_CORE
+
+
+_last = _Cache()
+
+
 def _resources(raw: object, where: _Where, dialect: Dialect) -> Resources:
     if raw is None:
         if dialect is Dialect.SPECIFICATION:
             raise where.wrong("resources", "is required")
         return ONE_CORE
+    if raw != _last.raw or dialect is not _last.dialect:
+        _last.resources = _new_resources(raw, where, dialect)
+        _last.raw, _last.dialect = raw, dialect
+    return _last.resources
+
+
+def _new_resources(raw: object, where: _Where, dialect: Dialect) -> Resources:
     if not isinstance(raw, dict):
         raise DescriptionError("Job resources not defined or wrong type")
     for key in raw:

@@ -19,6 +19,7 @@ from pilothouse.formats.qcg_description import (
     Description,
     DescriptionError,
     Dialect,
+    Iteration,
     Resources,
     Size,
     iteration_sizes,
@@ -33,6 +34,7 @@ from pilothouse.formats.qcg_requests import (
     split_requests,
 )
 from pilothouse.formats.qcg_variables import replaced
+from pilothouse.formats.workload import Workload
 from pilothouse.model.errors import InputError, quoted
 from pilothouse.model.job import Job, Node, Shape
 from pilothouse.model.profile import Delay, Profile
@@ -165,26 +167,26 @@ def fits_ever(resources: Resources, nodes: tuple[Node, ...]) -> bool:
 class Durations:
     """How long jobs take in simulation."""
 
-    def __init__(self, default_s: float = DEFAULT_SECONDS, named: dict[str, float] | None = None) -> None:
+    def __init__(self, default_s: float = DEFAULT_SECONDS, known: dict[str, float] | None = None) -> None:
         self.default_s = default_s
-        self.named = named or {}
+        self.known = known or {}
 
     @classmethod
-    def parse(cls, text: str) -> Durations:
+    def named(cls, text: str) -> Durations:
         """A number of seconds, or the path of a file: `name,seconds` lines, or a jobs.report of an earlier run."""
+        if not text:
+            return cls()
         try:
             seconds = float(text)
         except ValueError:
-            return cls(named=dict(_read_durations(Path(text))))
+            return cls(known=dict(_read_durations(Path(text))))
         if not 0 <= seconds < inf:
             raise InputError("durations", "not a number of seconds", found=quoted(text))
         return cls(seconds)
 
     def of(self, name: str) -> float:
-        found = self.named.get(name)
-        if found is None:
-            found = self.named.get(name.partition(":")[0], self.default_s)
-        return found
+        found = self.known.get(name)
+        return found if found is not None else self.known.get(name.partition(":")[0], self.default_s)
 
 
 def _read_durations(path: Path) -> Iterator[tuple[str, float]]:
@@ -222,7 +224,7 @@ def parse_rtime(text: str, where: str) -> float:
         raise InputError(where, "not a run time", expected="h:mm:ss.ffffff", found=quoted(text)) from None
 
 
-def load_workload(path: str | Path, durations: Durations, nodes: tuple[Node, ...]) -> list[Job]:
+def load_workload(path: str | Path, durations: Durations, nodes: tuple[Node, ...], *, name: str = "w0") -> Workload:
     """The jobs of a request file, all submitted at 0 in the order in which they are written. Raises InputError."""
     where = str(path)
     try:
@@ -239,7 +241,9 @@ def load_workload(path: str | Path, durations: Durations, nodes: tuple[Node, ...
                 planned.extend(request.jobs)
     except RequestError as error:
         raise InputError(where, str(error)) from None
-    return list(_jobs(planned, durations, nodes, where))
+    jobs = list(_Reader(name, durations, nodes, where).jobs(planned))
+    profiles = {job.profile.name: job.profile for job in jobs if job.profile is not None}
+    return Workload(name, str(Path(path).absolute()), 0, jobs, profiles)
 
 
 def _variables(number: int) -> RequestVariables:
@@ -247,41 +251,67 @@ def _variables(number: int) -> RequestVariables:
     return RequestVariables(str(number), f"request-{number}", "local", "1970-01-01", "00:00:00", "1970-01-01 00:00:00")
 
 
-def _jobs(planned: list[Planned], durations: Durations, nodes: tuple[Node, ...], where: str) -> Iterator[Job]:
-    totals = Totals.of(nodes)
-    loops = {
-        job.name: job.description.iteration
-        for job in planned
-        if job.dialect is not Dialect.SPECIFICATION and job.description.iteration is not None
-    }
-    seen: set[str] = set()
-    for job in planned:
-        if job.name in seen:
-            raise InputError(where, f"Job {job.name} already exist")
-        seen.add(job.name)
-        description = job.description
-        try:
-            sizing = Sizing(description, totals)
-            indexes = (
-                range(description.iteration.start, description.iteration.stop) if description.iteration else (None,)
-            )
-            for position, index in enumerate(indexes):
-                name = job.name if index is None else f"{job.name}:{index}"
-                request = sizing.request(position)
-                seconds = durations.of(name)
-                after: list[str] = []
-                for needed in description.after:
-                    needed = replaced(needed, {"it": str(index)}) if index is not None else needed
-                    loop = loops.get(needed)
-                    after.extend((f"{needed}:{i}" for i in range(loop.start, loop.stop)) if loop else (needed,))
-                yield Job(
-                    id=name,
-                    units=request.units,
-                    most_units=request.most_units,
-                    shape=request.shape,
-                    walltime=description.resources.walltime_s or inf,
-                    profile=Profile(name=f"{seconds:g}s", spec=Delay(seconds)),
-                    after=tuple(after),
-                )
-        except Unfit as error:
-            raise InputError(where, f"job {job.name}: {error}") from None
+class _Reader:
+    """Turns accepted jobs into simulated ones."""
+
+    def __init__(self, workload: str, durations: Durations, nodes: tuple[Node, ...], where: str) -> None:
+        self._workload = workload
+        self._durations = durations
+        self._totals = Totals.of(nodes)
+        self._where = where
+        self._loops: dict[str, Iteration] = {}
+        self._profiles: dict[float, Profile] = {}
+
+    def jobs(self, planned: list[Planned]) -> Iterator[Job]:
+        seen: set[str] = set()
+        for job in planned:
+            if job.name in seen:
+                raise InputError(self._where, f"Job {job.name} already exist")
+            seen.add(job.name)
+            if job.loop_free and job.description.iteration is not None:
+                self._loops[job.name] = job.description.iteration
+        for job in planned:
+            try:
+                yield from self._expanded(job.name, job.description)
+            except Unfit as error:
+                raise InputError(self._where, f"job {job.name}: {error}") from None
+
+    def _expanded(self, name: str, description: Description) -> Iterator[Job]:
+        sizing = Sizing(description, self._totals)
+        loop = description.iteration
+        if loop is None:
+            yield self._job(name, None, description, sizing.request(0))
+            return
+        for position, index in enumerate(range(loop.start, loop.stop)):
+            yield self._job(f"{name}:{index}", index, description, sizing.request(position))
+
+    def _job(self, name: str, index: int | None, description: Description, asked: Request) -> Job:
+        shape = asked.shape
+        if shape is None and asked.units > self._totals.cores:
+            # Too large for this machine: the policy shall refuse it, as the manager would, and not the reader.
+            shape = Shape()
+        return Job(
+            id=f"{self._workload}!{name}",
+            units=asked.units,
+            most_units=asked.most_units,
+            shape=shape,
+            walltime=description.resources.walltime_s or inf,
+            profile=self._profile(self._durations.of(name)),
+            after=tuple(f"{self._workload}!{needed}" for needed in self._after(description, index)),
+        )
+
+    def _after(self, description: Description, index: int | None) -> Iterator[str]:
+        for needed in description.after:
+            if index is not None:
+                needed = replaced(needed, {"it": str(index)})
+            loop = self._loops.get(needed)
+            if loop is None:
+                yield needed
+            else:
+                yield from (f"{needed}:{i}" for i in range(loop.start, loop.stop))
+
+    def _profile(self, seconds: float) -> Profile:
+        profile = self._profiles.get(seconds)
+        if profile is None:
+            profile = self._profiles[seconds] = Profile(name=f"{self._workload}!{seconds!r}s", spec=Delay(seconds))
+        return profile
