@@ -12,7 +12,7 @@ PY=$VENV/bin/python
 # what a test talks to: program=Debian package
 DEBIAN="redis-server=redis-server sshd=openssh-server ssh=openssh-client slurmctld=slurmctld slurmd=slurmd
         srun=slurm-client munged=munge flatc=flatbuffers-compiler mpirun=openmpi-bin parallel=parallel gcc=gcc"
-export UV_PYTHON_DOWNLOADS=never UV_NO_PROGRESS=1 PIP_ROOT_USER_ACTION=ignore
+export UV_PYTHON_DOWNLOADS=never UV_NO_PROGRESS=1 UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1 PIP_ROOT_USER_ACTION=ignore
 unset VIRTUAL_ENV PYTHONHOME
 
 say()  { printf '\033[1m==> %s\033[0m\n' "$*"; }
@@ -65,9 +65,11 @@ install() {
         "$UV" venv --quiet --python "$BASE" "$env" || die "could not make $env"
     fi
     # pip reads settings (a mirror, a proxy's certificate) that uv does not: it is the second try.
-    "$UV" pip install --quiet --python "$env/bin/python" "$@" \
-        || "$BASE" -m pip --python "$env/bin/python" install --quiet --disable-pip-version-check "$@" \
-        || die "could not install $*"
+    "$UV" pip install --quiet --python "$env/bin/python" "$@" || {
+        warn "uv could not; trying pip"
+        "$BASE" -m pip --python "$env/bin/python" install --quiet --disable-pip-version-check pip setuptools wheel \
+            && "$env/bin/python" -m pip install --quiet --disable-pip-version-check "$@" || die "could not install $*"
+    }
     printf '%s' "$want" >"$stamp"
 }
 
