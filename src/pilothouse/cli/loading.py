@@ -1,0 +1,24 @@
+"""What commands read before they simulate: platform, workloads in any format, external events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pilothouse.formats.workload import Workload
+from pilothouse.worlds.simulated.inputs import Setup
+from pilothouse.worlds.simulated.inputs import load as load_setup
+from pilothouse.worlds.simulated.platform import Platform
+
+
+def load(platform: str, workloads: Sequence[str], events: Sequence[str] = (), duration: str = "") -> Setup:
+    """Reads everything, or raises InputError before anything was written."""
+
+    def read_requests(path: str, name: str, machine: Platform) -> Workload:
+        from pilothouse.formats.qcg_workload import Durations, load_workload
+
+        durations = Durations.parse(duration) if duration else Durations()
+        jobs = load_workload(path, durations, machine.nodes())
+        return Workload(name, str(Path(path).absolute()), machine.compute_count, jobs)
+
+    return load_setup(platform, workloads, events=events, read_other=read_requests)

@@ -1,0 +1,58 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+platform_option = click.option(
+    "-p", "--platform", required=True, help="A SimGrid file, a number of hosts (100), or nodes x cores (4x28)."
+)
+
+
+def workload_options(command: Command) -> Command:
+    """-w, --events, --duration."""
+    for option in (
+        click.option(
+            "--duration",
+            default="",
+            metavar="SECONDS|FILE",
+            help="How long jobs without a known duration take (QCG requests): seconds, or a file of name,seconds.",
+        ),
+        click.option("--events", multiple=True, metavar="FILE", help="External events, one JSON object a line (repeatable)."),
+        click.option(
+            "-w", "--workload", "workloads", multiple=True, required=True, metavar="FILE",
+            help="A Batsim workload, an SWF log (may be gzipped) or QCG requests (repeatable).",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def complete_policy(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of policies, for the shell; the part after the last comma is completed."""
+    from pilothouse.policies.catalog import CATALOG
+
+    done, comma, last = incomplete.rpartition(",")
+    return [done + comma + name for name in CATALOG if name.startswith(last)]
+
+
+def decider_options(command: Command) -> Command:
+    """--policy or --by (one of them), --decider-timeout, --decider-command."""
+    for option in (
+        click.option("--decider-command", metavar="COMMAND", help="Start this scheduler, wait for it, and end it."),
+        click.option(
+            "--decider-timeout", "timeout", type=float, metavar="SECONDS", help="How long a foreign scheduler may think."
+        ),
+        click.option("--by", "by", metavar="DECIDER", help="The same for any decider: batsim:ENDPOINT, edc:LIB, rfc27:PATH."),
+        click.option(
+            "--policy", "by", default="easy", show_default=True, metavar="POLICY", shell_complete=complete_policy,
+            help="Who decides: see `pilothouse policies`.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command

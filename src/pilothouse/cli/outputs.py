@@ -1,0 +1,116 @@
+"""The files of a simulation: PREFIX + jobs.csv, schedule.json and what else was asked for, written as jobs end.
+
+Nothing is overwritten before all input has been read; what was written is kept when a run breaks off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+
+from pilothouse import __version__
+from pilothouse.formats import schedule_json, swf
+from pilothouse.formats.jobs_csv import JobsCsv
+from pilothouse.formats.jobs_jsonl import JobsJsonl
+from pilothouse.model.errors import InputError
+from pilothouse.model.record import JobRecord
+from pilothouse.views.metrics import Collector, Metrics
+
+EXPORTS = ("swf", "jsonl")
+
+
+def opened(path: str) -> TextIO:
+    """A new file, with its folder."""
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return open(path, "w", encoding="utf-8")
+    except OSError as problem:
+        raise InputError(path, f"cannot be written: {problem.strerror}") from None
+
+
+class Outputs:
+    """Takes records; `close(...)` writes the summary."""
+
+    def __init__(self, prefix: str, exports: tuple[str, ...] = (), tau: float = 10.0) -> None:
+        self._prefix = prefix
+        self._csv = JobsCsv(opened(prefix + "jobs.csv"))
+        self._jsonl = JobsJsonl(opened(prefix + "jobs.jsonl")) if "jsonl" in exports else None
+        self._kept: list[JobRecord] | None = [] if "swf" in exports else None
+        self.collector = Collector(tau)
+        self.record = self._recorder()
+
+    def _recorder(self) -> Callable[[JobRecord], None]:
+        write, add = self._csv.write, self.collector.add
+        jsonl, kept = self._jsonl, self._kept
+
+        def record(record: JobRecord) -> None:
+            write(record)
+            add(record)
+            if jsonl is not None:
+                jsonl.write(record)
+            if kept is not None:
+                kept.append(record)
+
+        return record
+
+    def describe(self, **facts: object) -> None:
+        """run.json: what was run, for those who read the files later."""
+        with opened(self._prefix + "run.json") as stream:
+            stream.write(msgspec.json.format(msgspec.json.encode(facts)).decode() + "\n")
+
+    def close(self, units: int, *, complete: bool, extra: dict[str, float | int | str] | None = None) -> Metrics:
+        """Flushes everything. schedule.json is only written for a run that came to its end."""
+        self._csv.close()
+        if self._jsonl is not None:
+            self._jsonl.close()
+        if self._kept is not None:
+            with opened(self._prefix + "jobs.swf") as stream:
+                stream.write(swf.write(self._kept, units))
+        metrics = self.collector.metrics(units)
+        if complete:
+            with opened(self._prefix + "schedule.json") as stream:
+                stream.write(schedule_json.encode({**_summary(metrics, units), **(extra or {})}))
+        return metrics
+
+
+def _summary(m: Metrics, units: int) -> dict[str, float | int | str]:
+    started = m.jobs - m.rejected
+    share = started / m.jobs if m.jobs else 0.0
+
+    def mean(value: float) -> float:
+        # Batsim's means divide by all jobs, the rejected ones included.
+        return value * share if started else 0.0
+
+    def most(value: float) -> float:
+        return value if started else 0.0
+
+    busy = m.utilisation * units * m.makespan
+    return {
+        "batsim_version": f"pilothouse {__version__}",
+        "consumed_joules": 0.0,
+        "makespan": m.makespan,
+        "max_slowdown": most(m.slowdown.max),
+        "max_turnaround_time": most(m.turnaround.max),
+        "max_waiting_time": most(m.wait.max),
+        "mean_slowdown": mean(m.slowdown.mean),
+        "mean_turnaround_time": mean(m.turnaround.mean),
+        "mean_waiting_time": mean(m.wait.mean),
+        "nb_computing_machines": units,
+        "nb_grouped_switches": 0,
+        "nb_jobs": m.jobs,
+        "nb_jobs_finished": started,
+        "nb_jobs_killed": started - m.succeeded,
+        "nb_jobs_rejected": m.rejected,
+        "nb_jobs_success": m.succeeded,
+        "nb_machine_switches": 0,
+        "success_rate": m.succeeded / m.jobs if m.jobs else 0.0,
+        "time_computing": busy,
+        "time_idle": units * m.makespan - busy,
+        "time_sleeping": 0.0,
+        "time_switching_off": 0.0,
+        "time_switching_on": 0.0,
+        "time_unavailable": 0.0,
+    }

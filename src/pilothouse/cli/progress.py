@@ -1,0 +1,59 @@
+"""A progress line on a terminal for long simulations: jobs done, simulated date, jobs per second, time left."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sized
+from datetime import timedelta
+
+from pilothouse.model.events import Batch
+
+_EVERY_TURNS = 2048
+_EVERY_SECONDS = 0.25
+
+
+class Progress:
+    """Called each turn; looks at the clock every 2048 turns only. Silent where stderr is no terminal."""
+
+    def __init__(self, done: Sized, total: int, label: str = "") -> None:
+        self._done = done
+        self._total = total
+        self._label = f"{label} " if label else ""
+        self._turns = 0
+        self._began = self._shown = time.monotonic()
+        self._width = 0
+
+    def __call__(self, batch: Batch) -> None:
+        self._turns += 1
+        if self._turns % _EVERY_TURNS:
+            return
+        now = time.monotonic()
+        if now - self._shown >= _EVERY_SECONDS:
+            self._shown = now
+            self._show(batch.now, now - self._began)
+
+    def _show(self, date: float, elapsed: float) -> None:
+        done = len(self._done)
+        rate = done / elapsed if elapsed else 0.0
+        left = timedelta(seconds=round((self._total - done) / rate)) if rate and done <= self._total else "?"
+        share = done / self._total if self._total else 1.0
+        filled = round(share * 20)
+        bar = "█" * filled + "░" * (20 - filled)
+        line = (
+            f"{self._label}{bar} {share:4.0%}  {done:,} of {self._total:,} jobs  date {timedelta(seconds=round(date))}"
+            f"  {rate:,.0f} jobs/s  {left} left"
+        )
+        sys.stderr.write("\r" + line.ljust(self._width))
+        self._width = len(line)
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        if self._width:
+            sys.stderr.write("\r" + " " * self._width + "\r")
+            sys.stderr.flush()
+
+
+def progress(done: Sized, total: int, label: str = "") -> Progress | None:
+    """A progress line, or None where nobody would see it."""
+    return Progress(done, total, label) if sys.stderr.isatty() else None

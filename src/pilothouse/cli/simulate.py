@@ -1,0 +1,90 @@
+"""`pilothouse simulate`: one workload, one platform, one decider; Batsim's files out."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from pilothouse.cli.options import decider_options, platform_option, workload_options
+
+
+@click.command()
+@platform_option
+@workload_options
+@decider_options
+@click.option("-e", "--export", "prefix", default="out/", show_default=True, help="Files are called PREFIX + name.")
+@click.option("--format", "exports", multiple=True, type=click.Choice(["swf", "jsonl"]), help="Also write jobs.swf, jobs.jsonl.")
+@click.option("--plot", is_flag=True, help="Also draw utilisation, queue and Gantt chart (PNG and SVG).")
+@click.option("--tau", default=10.0, show_default=True, help="Bound of the bounded slowdown, in seconds.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def command(
+    platform: str,
+    workloads: tuple[str, ...],
+    events: tuple[str, ...],
+    duration: str,
+    by: str,
+    timeout: float | None,
+    decider_command: str | None,
+    prefix: str,
+    exports: tuple[str, ...],
+    plot: bool,
+    tau: float,
+    quiet: bool,
+) -> None:
+    """Run WORKLOADs on a simulated PLATFORM under one policy or foreign scheduler.
+
+    Writes PREFIX + jobs.csv (a row for each job as it ends), schedule.json and run.json.
+    Ends with 0, with 1 if jobs were left waiting for ever, with 2 if the input is wrong.
+
+    \b
+    Examples:
+      pilothouse simulate -p 100 -w KTH-SP2.swf.gz --policy easy -e out/
+      pilothouse simulate -p cluster.xml -w workload.json --policy easy-sjbf:estimate=clairvoyant --plot
+      pilothouse simulate -p 64 -w trace.swf --policy mine.py:ShortestFirst
+      pilothouse simulate -p 4x28 -w requests.json --policy qcg --duration 300
+      pilothouse simulate -p 100 -w trace.swf --by batsim:tcp://localhost:28000
+    """
+    from pilothouse.cli import naming
+    from pilothouse.cli.loading import load
+    from pilothouse.cli.outputs import Outputs
+    from pilothouse.cli.progress import progress
+    from pilothouse.cli.running import supervised
+    from pilothouse.core.session import Session
+
+    decider = naming.decider(by, timeout=timeout)
+    setup = load(platform, workloads, events, duration)
+    units = setup.begins.units
+    outputs = Outputs(prefix, exports, tau)
+    outputs.describe(decider=by, units=units, workloads=list(workloads), platform=platform)
+    bar = progress(outputs.collector, len(setup.jobs))
+    began = time.process_time()
+    complete = False
+    try:
+        with supervised(decider_command):
+            outcome = Session(setup.world(outputs.record), decider, name=by).run(bar)
+        complete = True
+    finally:
+        if bar is not None:
+            bar.close()
+        metrics = outputs.close(units, complete=complete)
+    if not quiet:
+        from pilothouse.views.tables import run_summary
+
+        for line in setup.oddities:
+            click.echo(f"note: {line}")
+        click.echo(run_summary(metrics, units, by, time.process_time() - began))
+        click.echo(f"files: {prefix}jobs.csv, {prefix}schedule.json")
+    if plot:
+        from pilothouse.views.plots import draw
+
+        for path in draw(prefix, units, title=by):
+            if not quiet:
+                click.echo(f"plot:  {path}")
+    if outcome.deadlocked:
+        shown = ", ".join(outcome.waiting[:10]) + (", ..." if len(outcome.waiting) > 10 else "")
+        count = len(outcome.waiting)
+        what = f"{count} job{'s' if count != 1 else ''} will never start: {shown}" if count else outcome.reason
+        click.echo(f"pilothouse: deadlock at {outcome.ended_at:g} s: nothing is left to happen, and {what}", err=True)
+        sys.exit(1)

@@ -1,0 +1,67 @@
+"""External events, one JSON object a line, as Batsim 4 and 5 write them.
+
+    {"type": "machine_unavailable", "resources": "0-1 3", "timestamp": 20}     (and machine_available)
+    {"type": "generic", "timestamp": 20, "data": "..."}
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from pilothouse.formats.text_input import read_text
+from pilothouse.model.errors import InputError, quoted
+from pilothouse.model.events import Event, ExternalEvent, UnitsAvailable, UnitsUnavailable
+from pilothouse.model.idset import IdSet
+
+
+class _Line(msgspec.Struct):
+    type: str
+    timestamp: float
+    resources: str = ""
+    data: msgspec.Raw = msgspec.Raw(b'""')
+
+
+_LINE = msgspec.json.Decoder(_Line)
+_ORDER = {"machine_available": 0, "machine_unavailable": 1}
+
+
+def read(path: str | Path, name: str = "ee0", *, forward_unknown: bool = False) -> list[Event]:
+    """The events in order of date; at one date machines become available before others become unavailable.
+
+    An event of another type is refused, unless `forward_unknown`: then it is told with its whole line as data.
+    """
+    found: list[tuple[float, int, int, Event]] = []
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        try:
+            written = _LINE.decode(line)
+        except msgspec.DecodeError as problem:
+            raise InputError(where, f"not an external event: {problem}", found=quoted(line)) from None
+        if not written.timestamp >= 0:
+            raise InputError(where, "the date of an event", expected="0 or more", found=str(written.timestamp))
+        event = _event(written, f"{name}!{len(found)}", line, where, forward_unknown)
+        found.append((written.timestamp, _ORDER.get(written.type, 2), len(found), event))
+    found.sort(key=lambda entry: entry[:3])
+    return [event for _, _, _, event in found]
+
+
+def _event(written: _Line, event_id: str, line: str, where: str, forward_unknown: bool) -> Event:
+    if written.type in _ORDER:
+        units = IdSet.parse(written.resources, where=where)
+        if not units:
+            raise InputError(where, "no resource is named", expected='"resources": "0-3 7"')
+        kind = UnitsAvailable if written.type == "machine_available" else UnitsUnavailable
+        return kind(written.timestamp, units)
+    if written.type == "generic":
+        data = msgspec.json.decode(written.data)
+        text = data if isinstance(data, str) else bytes(written.data).decode()
+        return ExternalEvent(written.timestamp, event_id, written.type, text)
+    if forward_unknown:
+        return ExternalEvent(written.timestamp, event_id, written.type, line.strip())
+    raise InputError(
+        where, "unknown type of event", expected="machine_available, machine_unavailable or generic", found=quoted(written.type)
+    )

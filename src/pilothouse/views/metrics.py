@@ -1,0 +1,117 @@
+"""What a run was like, in numbers: waits, turnarounds, slowdowns, utilisation. Collected as jobs end, 40 bytes a job.
+
+Slowdown is turnaround / run time; bounded slowdown is max(1, turnaround / max(tau, run time)). Rejected jobs are counted
+and otherwise left out. A job was backfilled if it started before one that had arrived earlier.
+"""
+
+from __future__ import annotations
+
+from array import array
+from math import inf, nan
+
+import msgspec
+
+from pilothouse.model.lifecycle import JobState
+from pilothouse.model.record import JobRecord
+
+TAU = 10.0
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """Where the values lie. NaN where there are none."""
+
+    mean: float
+    median: float
+    p95: float
+    max: float
+
+
+class Metrics(msgspec.Struct, frozen=True):
+    jobs: int
+    succeeded: int
+    failed: int
+    timed_out: int
+    killed: int
+    rejected: int
+    wait: Spread
+    turnaround: Spread
+    slowdown: Spread
+    bounded_slowdown: Spread
+    utilisation: float
+    """Busy unit-seconds over all unit-seconds, from the first submission to the last end."""
+    makespan: float
+    """From the first submission to the last end."""
+    backfilled: float
+    """Share of started jobs that overtook another."""
+    tau: float = TAU
+
+
+class Collector:
+    """Takes records one by one; `metrics(units)` at any time."""
+
+    def __init__(self, tau: float = TAU) -> None:
+        self._tau = tau
+        self._submitted = array("d")
+        self._started = array("d")
+        self._ended = array("d")
+        self._busy = 0.0
+        self._first_submission = inf
+        self._counts: dict[JobState, int] = {}
+
+    def add(self, record: JobRecord) -> None:
+        state = record.state
+        self._counts[state] = self._counts.get(state, 0) + 1
+        submitted = record.job.submitted_at
+        if submitted < self._first_submission:
+            self._first_submission = submitted
+        start = record.started_at
+        if start is not None:
+            self._submitted.append(submitted)
+            self._started.append(start)
+            self._ended.append(record.ended_at)
+            self._busy += (record.ended_at - start) * record.units.mask.bit_count()
+
+    def __len__(self) -> int:
+        return sum(self._counts.values())
+
+    def metrics(self, units: int) -> Metrics:
+        submitted, started, ended, tau = self._submitted, self._started, self._ended, self._tau
+        turnarounds = [end - submit for submit, end in zip(submitted, ended, strict=True)]
+        runs = [end - start for start, end in zip(started, ended, strict=True)]
+        makespan = max(ended) - self._first_submission if ended else 0.0
+        count = self._counts.get
+        return Metrics(
+            jobs=len(self),
+            succeeded=count(JobState.SUCCEEDED, 0),
+            failed=count(JobState.FAILED, 0) + count(JobState.LOST, 0),
+            timed_out=count(JobState.TIMED_OUT, 0),
+            killed=count(JobState.KILLED, 0),
+            rejected=count(JobState.REFUSED, 0) + count(JobState.OMITTED, 0),
+            wait=_spread([start - submit for submit, start in zip(submitted, started, strict=True)]),
+            turnaround=_spread(turnarounds),
+            slowdown=_spread([t / r if r else 1.0 if not t else inf for t, r in zip(turnarounds, runs, strict=True)]),
+            bounded_slowdown=_spread([max(1.0, t / max(tau, r)) for t, r in zip(turnarounds, runs, strict=True)]),
+            utilisation=self._busy / (units * makespan) if makespan and units else 0.0,
+            makespan=makespan,
+            backfilled=self._share_backfilled(),
+            tau=tau,
+        )
+
+    def _share_backfilled(self) -> float:
+        latest = -inf
+        overtook = 0
+        for _, start in sorted(zip(self._submitted, self._started, strict=True)):
+            overtook += start < latest
+            latest = max(latest, start)
+        return overtook / len(self._started) if self._started else 0.0
+
+
+def _spread(values: list[float]) -> Spread:
+    """Mean, median, 95th percentile (nearest rank) and maximum."""
+    if not values:
+        return Spread(nan, nan, nan, nan)
+    values.sort()
+    count = len(values)
+    middle = count // 2
+    median = values[middle] if count % 2 else (values[middle - 1] + values[middle]) / 2
+    return Spread(sum(values) / count, median, values[max(0, -(-count * 95 // 100) - 1)], values[-1])

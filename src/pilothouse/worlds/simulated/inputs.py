@@ -1,0 +1,102 @@
+"""What a simulation is made of: the platform, workloads of any format, external events; read, checked, and joined.
+
+`load(...)` returns a Setup; `Setup.world(record)` makes a fresh world of it, as often as policies are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from pilothouse.formats import external_events, swf, workload_json
+from pilothouse.formats.text_input import read_bytes
+from pilothouse.formats.workload import Workload
+from pilothouse.model.errors import InputError
+from pilothouse.model.events import Begins, Event
+from pilothouse.model.job import Job
+from pilothouse.model.profile import Profile
+from pilothouse.model.record import JobRecord
+from pilothouse.worlds.simulated.platform import Platform
+from pilothouse.worlds.simulated.world import SimulatedWorld
+
+
+class Setup(msgspec.Struct):
+    platform: Platform
+    workloads: list[Workload]
+    external_events: list[Event]
+    begins: Begins
+
+    @property
+    def jobs(self) -> list[Job]:
+        if len(self.workloads) == 1:
+            return self.workloads[0].jobs
+        return [job for workload in self.workloads for job in workload.jobs]
+
+    @property
+    def oddities(self) -> list[str]:
+        """One line for each kind of oddity of each file."""
+        return [
+            f"{Path(workload.path).name}: {count:,} job{'s' if count > 1 else ''} {what}"
+            for workload in self.workloads
+            for what, count in workload.oddities.items()
+        ]
+
+    def world(self, record: Callable[[JobRecord], None]) -> SimulatedWorld:
+        """A new world at date 0."""
+        return SimulatedWorld(self.begins, self.jobs, external_events=self.external_events, record=record)
+
+
+def load(
+    platform: str,
+    workloads: Sequence[str],
+    *,
+    events: Sequence[str] = (),
+    read_other: Callable[[str, str, Platform], Workload] | None = None,
+) -> Setup:
+    """Reads everything. `read_other` is tried on JSON that is not a Batsim workload."""
+    machine = Platform.named(platform)
+    units = machine.compute_count
+    read = [_read_workload(path, f"w{i}", units, machine, read_other) for i, path in enumerate(workloads)]
+    for workload in read:
+        _refuse_too_large(workload, units)
+    profiles: dict[str, Profile] = {}
+    for workload in read:
+        profiles.update(workload.profiles)
+    nodes = machine.nodes()
+    begins = Begins(
+        nodes=tuple(node for node in nodes if node.first < units),
+        storage=tuple(node for node in nodes if node.first >= units),
+        workloads={workload.name: workload.path for workload in read},
+        external_event_lists={f"ee{i}": str(Path(path).absolute()) for i, path in enumerate(events)},
+        profiles=profiles,
+    )
+    external = [event for i, path in enumerate(events) for event in external_events.read(path, f"ee{i}")]
+    return Setup(machine, read, external, begins)
+
+
+def _read_workload(
+    path: str,
+    name: str,
+    units: int,
+    platform: Platform,
+    read_other: Callable[[str, str, Platform], Workload] | None,
+) -> Workload:
+    head = read_bytes(path).lstrip()[:1]
+    if head not in (b"{", b"["):
+        return swf.read(path, name, units=units)
+    if read_other is not None and (head == b"[" or b'"request"' in read_bytes(path)):
+        return read_other(path, name, platform)
+    return workload_json.read(path, name)
+
+
+def _refuse_too_large(workload: Workload, units: int) -> None:
+    for job in workload.jobs:
+        if job.units > units and job.shape is None:
+            raise InputError(
+                workload.path,
+                f"job {job.local_id} is larger than the machine",
+                expected=f"at most {units} units",
+                found=str(job.units),
+            )
