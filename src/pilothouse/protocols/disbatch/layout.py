@@ -26,6 +26,8 @@ class NodePlan(msgspec.Struct, frozen=True):
     name: str
     cylinders: int
     cores_per_task: int
+    cores: int = 0
+    """All that the context has on this node."""
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -84,7 +86,7 @@ def _ssh(text: str, options: ContextOptions, rank: int, host: str) -> Layout:
     nodes = []
     for name, count_here in cores.items():
         cylinders = options.tasks_per_node or _divide(count_here, per_task)
-        nodes.append(NodePlan(name, cylinders, count_here // cylinders if cylinders else count_here))
+        nodes.append(NodePlan(name, cylinders, count_here // cylinders if cylinders else count_here, count_here))
     return Layout("SSH", tuple(nodes), options.label or f"SSH{rank}", warnings=tuple(warnings))
 
 
@@ -128,7 +130,7 @@ def _slurm(
             cores = int(options.cpus_per_task)
         else:
             cores = cpus_here // cylinders if cylinders else cpus_here
-        nodes.append(NodePlan(name, cylinders, cores))
+        nodes.append(NodePlan(name, cylinders, cores, cpus_here))
     job = env.get("SLURM_JOB_ID") or env["SLURM_JOBID"]
     return Layout(
         "Slurm", tuple(nodes), options.label or f"J{job}", SLURM_RETIRE, _launch_env(env, read), tuple(warnings)

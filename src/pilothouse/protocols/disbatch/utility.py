@@ -1,0 +1,100 @@
+"""The utility script of a run, `<prefix>_dbUtil.sh`, and what it starts.
+
+    ./X_dbUtil.sh -s localhost:4,other:8        add a context over ssh
+    sbatch -n 40 [-a 1-5] X_dbUtil.sh           add one in a Slurm job, or one per job of an array
+    ./X_dbUtil.sh --mon                         watch the run
+
+The script holds no secret: it names the run's folder, which only its owner can read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pilothouse.model.errors import PilothouseError
+from pilothouse.protocols.disbatch.context import ContextRunner, JoinInfo, claim_rank, find_layout
+from pilothouse.protocols.disbatch.layout import NoContext
+from pilothouse.protocols.disbatch.options import parse_context
+
+LOG_FORMAT = "%(asctime)s %(levelname)-8s %(name)-15s: %(message)s"
+_POLL_S = 0.2
+
+_SCRIPT = """#!/bin/bash
+# Adds an execution context to the run {name}, or watches it (--mon).
+export DISBATCH_KVSSTCP_HOST={kvs}
+if [[ $1 == '--mon' ]]; then
+    exec {python} -m pilothouse.cli.main watch {folder}
+fi
+exec {python} -m pilothouse.protocols.disbatch.utility {folder} "$@" \\
+    < /dev/null 1> {unique_id}_${{BASHPID-$$}}_context_launch.log
+"""
+
+
+def write_script(unique_id: str, folder: Path, kvs_address: str) -> Path:
+    """Writes the script (mode 0700) and returns its path."""
+    path = Path(f"{unique_id}_dbUtil.sh")
+    text = _SCRIPT.format(
+        name=os.path.basename(unique_id),
+        kvs=shlex.quote(kvs_address),
+        python=shlex.quote(sys.executable),
+        folder=shlex.quote(str(folder)),
+        unique_id=shlex.quote(unique_id),
+    )
+    path.unlink(missing_ok=True)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def main(arguments: Sequence[str]) -> int:
+    """What the script runs: a context from the environment and options, until all its engines have gone."""
+    folder = Path(arguments[0])
+    try:
+        join = JoinInfo.load(folder)
+        options = parse_context(arguments[1:]).or_else(join.options)
+        rank = claim_rank(folder)
+        os.chdir(join.cwd)
+        host = socket.gethostname()
+        try:
+            layout = find_layout(options, os.environ, rank, host)
+        except NoContext:
+            print("Cannot determine batch execution environment.", file=sys.stderr)
+            return 1
+        open_context_log(join, layout.label)
+        if options.gpu:
+            print("-g/--gpu is deprecated. It is no longer needed and will be ignored.", file=sys.stderr)
+        runner = ContextRunner(layout, options, join, host)
+        runner.log.info("%s context started on %s (%d): %r", layout.kind, host, os.getpid(), layout)
+        runner.launch()
+    except (PilothouseError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    try:
+        while not runner.over:
+            runner.poll()
+            time.sleep(_POLL_S)
+    finally:
+        runner.stop()
+    return 0
+
+
+def open_context_log(join: JoinInfo, label: str) -> None:
+    """`<prefix>_<label>.context.log`, to which the context's logger writes."""
+    handler = logging.FileHandler(f"{join.unique_id}_{label}.context.log")
+    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    log = logging.getLogger("disBatch.context")
+    log.setLevel(join.log_level)
+    log.propagate = False
+    log.addHandler(handler)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
