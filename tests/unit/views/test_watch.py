@@ -1,0 +1,91 @@
+"""The screen of `pilothouse watch`: it fits, and shows what matters."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from pilothouse.views.run_state import EngineRow, Failure, RateMeter, RunState, clock, time_left_s
+from pilothouse.views.watch import Screen
+
+rich_console = pytest.importorskip("rich.console")
+
+
+def engine(rank: int, state: str = "running", context: str = "SSH0") -> EngineRow:
+    return EngineRow(rank, f"e{rank}", context, f"node{rank}.cluster.example.org", 8, 3, 100 * rank, rank, state)
+
+
+def a_run(engines: int = 3, failures: int = 2, **changes: object) -> RunState:
+    rows = tuple(engine(rank) for rank in range(engines))
+    bad = tuple(Failure(i, i + 1, 2, "node1", 10.0, f"do something [b]{'long ' * 50} {i}") for i in range(failures))
+    fields: dict[str, object] = {
+        "name": "tasks.txt", "started_at": 0.0, "now": 100.0, "finished": 400, "failed": failures, "running": 9,
+        "total": 1000, "engines": rows, "failures": bad,
+    }  # fmt: skip
+    return RunState(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def text(screen: Screen, state: RunState, width: int = 80, height: int = 24, *, interactive: bool = True) -> list[str]:
+    console = rich_console.Console(file=io.StringIO(), width=width, height=height)
+    console.print(screen.draw(state, 4.0, width, height, interactive=interactive))
+    return str(console.file.getvalue()).splitlines()
+
+
+@pytest.mark.parametrize(("engines", "failures"), [(0, 0), (1, 0), (3, 2), (200, 0), (200, 50), (2, 50)])
+def test_it_fits_on_80_by_24(engines: int, failures: int) -> None:
+    lines = text(Screen(), a_run(engines, failures))
+    assert len(lines) <= 24
+    assert all(len(line) <= 80 for line in lines)
+    assert "q quit" in lines[-1]
+
+
+def test_it_says_how_far_it_is() -> None:
+    shown = "\n".join(text(Screen(), a_run()))
+    for word in ("tasks.txt", "running", "0:01:40", "about 0:02:30 left", "tasks 400/1000", "failed 2", "4/s", "40.0%"):
+        assert word in shown
+    assert "[b]" in shown, "commands are shown as they are, not as markup"
+
+
+def test_the_cursor_stays_in_sight_and_on_an_engine() -> None:
+    screen, state = Screen(), a_run(200, 5)
+    for _ in range(300):
+        screen.move(1, state)
+    chosen = screen.chosen(state)
+    assert chosen is not None and chosen.rank == 199
+    assert any(line.startswith("> 199") for line in text(screen, state))
+    screen.move(-500, state)
+    assert any(line.startswith("> 0") or line.startswith(">   0") for line in text(screen, state))
+    assert screen.chosen(a_run(0)) is None
+
+
+def test_lost_engines_stay_and_gone_ones_go() -> None:
+    rows = (engine(0, "gone"), engine(1, "lost"), engine(2))
+    shown = "\n".join(text(Screen(), a_run(0, 0, engines=rows)))
+    assert "lost" in shown and "gone" not in shown
+    over = "\n".join(text(Screen(), a_run(0, 0, engines=rows, ended_at=50.0)))
+    assert "gone" in over and "ended" in over
+
+
+def test_a_question_takes_the_last_line() -> None:
+    screen = Screen()
+    screen.question = "Stop engine 3? (y/n)"
+    assert text(screen, a_run())[-1].startswith("Stop engine 3?")
+
+
+def test_without_keys_nothing_is_offered() -> None:
+    assert not any("quit" in line for line in text(Screen(), a_run(), interactive=False))
+
+
+def test_the_rate_is_that_of_the_last_minute() -> None:
+    meter = RateMeter()
+    for second in range(0, 200, 10):
+        meter.note(second, 0 if second < 100 else (second - 100) * 2)
+    state = a_run(now=190.0, finished=180)
+    assert meter.per_second(state) == pytest.approx(2.0)
+    assert time_left_s(state, 2.0) == pytest.approx(410)
+    assert RateMeter().per_second(a_run(now=100.0, finished=400)) == pytest.approx(4.0)
+
+
+def test_clock() -> None:
+    assert [clock(s) for s in (0, 61, 3723, 90061)] == ["0:00:00", "0:01:01", "1:02:03", "1d 01:01"]
