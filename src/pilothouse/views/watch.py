@@ -45,7 +45,7 @@ class Screen:
         if failures_room:
             parts.append(_failure_table(state, failures_room - 1, width))
         if interactive:
-            used = min(len(engines), engines_room - 1) + 1 + failures_room
+            used = min(max(1, len(engines)), engines_room - 1) + 1 + failures_room
             parts += [Text()] * max(0, room - used)
             line = self.question or self.message or KEYS
             parts.append(Text(line[:width], style="reverse" if self.question else "dim", no_wrap=True))
