@@ -93,12 +93,14 @@ class Work:
     # ---- coming and going
 
     def enter(self, jobs: list[Planned], now: float) -> list[Entry]:
-        """Accepted jobs. All are registered before any is judged: they may wait for each other in any order."""
+        """Accepted jobs. All are registered before any is judged: they may wait for each other in any order.
+
+        Those that wait in vain are omitted with the next `feed`, so that the answer comes first.
+        """
         entries = [self._register(planned, now) for planned in jobs]
         for entry in entries:
             for place, verdict in self._dependencies.enter(entry):
                 self._judged(place, verdict)
-        self._settle(now)
         return entries
 
     def _register(self, planned: Planned, now: float) -> Entry:
@@ -163,6 +165,7 @@ class Work:
     def feed(self, room: int, now: float) -> list[Job]:
         """The next jobs for the world, in order of arrival, at most `room`; loops are expanded here."""
         jobs: list[Job] = []
+        self._omit_hopeless(now)
         while self._ready and len(jobs) < room:
             number, index, entry, whole_loop = heapq.heappop(self._ready)
             loop = entry.parts.iteration if entry.parts is not None else None
