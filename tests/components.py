@@ -121,6 +121,27 @@ def wait_started(process: subprocess.Popen[bytes], ready: Callable[[], bool], wh
         raise RuntimeError(f"{what} ended with code {process.returncode} instead of starting:\n{tail}")
 
 
+def end_leftovers(mark: str, grace_s: float = 5.0) -> list[str]:
+    """Processes that have `NAME=value` in their environment and outlive the grace: ended, and named."""
+    end = time.monotonic() + grace_s
+    while (left := _marked(mark)) and time.monotonic() < end:
+        time.sleep(POLL_S)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    return [f"{pid} {command}" for pid, command in left.items()]
+
+
+def _marked(mark: str) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
+                    found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ").strip()[:200]
+    return found
+
+
 # --- Redis -----------------------------------------------------------------------------------------------------------
 
 

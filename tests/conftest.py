@@ -15,12 +15,20 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 import components
 
 OWNER = "PILOTHOUSE_TEST_OWNER"
 SLURM_DIR = "PILOTHOUSE_TEST_SLURM_DIR"
+LEFTOVERS = pytest.StashKey[list[str]]()
+
+# How long an example takes says more about the neighbours on the machine than about the code.
+hypothesis.settings.register_profile(
+    "house", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("house")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,12 +40,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """The owner ends what was shared; after a failure the logs stay for whoever wants to look."""
+    """The owner ends what was shared, and finds what a test left running: that is a failure.
+
+    After a failure the logs stay for whoever wants to look.
+    """
     if not hasattr(session.config, "workerinput"):
         directory = Path(os.environ[SLURM_DIR])
         components.stop_slurm(directory)
+        left = components.end_leftovers(f"{OWNER}={os.getpid()}")
+        session.config.stash[LEFTOVERS] = left
+        if left and exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) or not any(directory.iterdir()):
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in config.stash.get(LEFTOVERS, []):
+        terminalreporter.write_line(f"ERROR left running by a test, ended now: {line}", red=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
