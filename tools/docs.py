@@ -35,6 +35,12 @@ COMMAND_LIMIT_S = 120
 DIRECTIVE = re.compile(r"^<!-- (file|exit|table): (.+) -->$|^<!-- (any output|shown only) -->$")
 
 
+# What differs from run to run, and what a page shows instead.
+MASKS = [
+    (re.compile(r"simulated in [\d.]+ CPU s \([\d,]+ jobs/s\)"), "simulated in … CPU s (… jobs/s)"),
+]
+
+
 class BrokenPage(Exception):
     """A block did not do what the page says."""
 
@@ -121,7 +127,9 @@ def _run_console(block: Block, place: Path) -> list[str]:
         code, printed = _run(["bash", "-c", "\n".join(command).removeprefix("$ ")], place)
         if code != int(block.notes.get("exit", "0")):
             raise BrokenPage(f"line {block.line}: {command[0]!r} ended with {code}:\n{printed}")
-        now = printed.rstrip("\n").splitlines()
+        for pattern, shown_instead in MASKS:
+            printed = pattern.sub(shown_instead, printed)
+        now = [line.rstrip() for line in printed.rstrip("\n").splitlines()]
         result += command
         result += shown if "any output" in block.notes or _matches(shown, now) else now
     return result
@@ -142,7 +150,7 @@ def _commands(block: Block) -> list[tuple[list[str], list[str]]]:
 
 
 def _matches(shown: list[str], printed: list[str]) -> bool:
-    pattern = "".join(r"(?:.*\n)*" if line.strip() == "..." else re.escape(line.rstrip()) + r"[ ]*\n" for line in shown)
+    pattern = "".join(r"(?:.*\n)*" if line.strip() == "..." else re.escape(line.rstrip()) + r"\n" for line in shown)
     return re.fullmatch(pattern, "".join(line + "\n" for line in printed)) is not None
 
 

@@ -1,7 +1,7 @@
 """Pilothouse: write a scheduler once, and steer with it a simulated cluster, your allocation, or a resource manager.
 
-What a user imports: `Policy` (the base of your own scheduler), `Cluster` (what it sees and orders by), `Job`, `IdSet`, and
-`Pool` (real tasks from Python).
+What a user imports: `Policy` (the base of your own scheduler), `Cluster` (what it sees and orders by), `Job`, `IdSet`,
+and `Pool` (real tasks from Python).
 """
 
 from __future__ import annotations
