@@ -22,7 +22,7 @@ from pilothouse.policies.base import Policy
 from pilothouse.policies.catalog import CATALOG, make, parse_options
 
 if TYPE_CHECKING:
-    from pilothouse.core.contract import Decider
+    from pilothouse.core.contract import Decider, World
 
 
 def policy(text: str) -> Policy:
@@ -56,6 +56,25 @@ def decider(text: str, *, timeout: float | None = None) -> Decider | Policy:
         address, options = _query(rest)
         return Rfc27Decider(address, options, timeout=timeout)
     return policy(text)
+
+
+def world(text: str) -> World:
+    """A foreign world by its name: batsim:ENDPOINT, batprotocol:ENDPOINT, flux[:URI]."""
+    kind, _, rest = text.partition(":")
+    address, options = _query(rest)
+    if kind == "batsim":
+        from pilothouse.protocols.batsim.world import BatsimWorld
+
+        return BatsimWorld(address)
+    if kind == "batprotocol":
+        from pilothouse.protocols.batprotocol.world import BatprotocolWorld
+
+        return BatprotocolWorld(address)
+    if kind == "flux":
+        from pilothouse.protocols.rfc27.world import FluxWorld
+
+        return FluxWorld(address, options)
+    raise InputError(text, "no such world", expected="sim, batsim:ENDPOINT, batprotocol:ENDPOINT or flux[:URI]")
 
 
 def _query(text: str) -> tuple[str, dict[str, str]]:

@@ -115,8 +115,13 @@ class Cluster:
             found = place.choose(self, job)
             if type(found) is not int:
                 return found  # type: ignore[return-value]
+            # What we chose ourselves keeps the rules by construction.
             units = IdSet(found)
-        self.order(d.StartJob(self.now, job.id, units, placement))
+            order = d.StartJob(self.now, job.id, units, placement)
+            self._book_start(order)
+            self.orders.append(order)
+        else:
+            self.order(d.StartJob(self.now, job.id, units, placement))
         return Placed(units)
 
     def reject(self, job: Job, reason: str = "") -> None:
@@ -207,7 +212,7 @@ class Cluster:
         self.busy_mask |= mask
         self.free_mask &= ~mask
         self.free = self.free_mask.bit_count()
-        if job.shape is not None and (job.shape.gpus_per_node or job.shape.memory_mb_per_node):
+        if job.shape is not None and job.shape.has_extras:
             self._count_extras(job, mask, 1)
 
     def _give_back(self, job: Job, mask: int) -> None:
@@ -217,7 +222,7 @@ class Cluster:
         self.busy_mask &= ~mask
         self.free_mask |= mask & ~self.off_mask & self.all_mask
         self.free = self.free_mask.bit_count()
-        if job.shape is not None and (job.shape.gpus_per_node or job.shape.memory_mb_per_node):
+        if job.shape is not None and job.shape.has_extras:
             self._count_extras(job, mask, -1)
 
     def _count_extras(self, job: Job, mask: int, sign: int) -> None:
@@ -226,6 +231,9 @@ class Cluster:
             if mask & node.mask:
                 gpus, memory_mb = self.used_extras.get(node.name, (0, 0))
                 gpus += sign * job.shape.gpus_per_node
+                if job.shape.gpus_per_chunk:
+                    chunks = (mask & node.mask).bit_count() // max(1, job.shape.chunk)
+                    gpus += sign * chunks * job.shape.gpus_per_chunk
                 memory_mb += sign * job.shape.memory_mb_per_node
                 self.used_extras[node.name] = (gpus, memory_mb)
 
@@ -245,13 +253,15 @@ class Cluster:
     def _note_submitted(self, event: e.JobSubmitted) -> None:
         self.waiting[event.job.id] = event.job
 
-    def _note_ended(self, event: e.JobEnded) -> None:
-        run = self.running.pop(event.job_id, None)
-        if run is not None:
-            self._give_back(run.job, run.units.mask)
-        else:
-            self.waiting.pop(event.job_id, None)
+    def note_ended(self, event: e.JobEnded) -> Job | None:
+        """Takes note of an end; returns the job if it held units."""
         self.final[event.job_id] = event.state
+        run = self.running.pop(event.job_id, None)
+        if run is None:
+            self.waiting.pop(event.job_id, None)
+            return None
+        self._give_back(run.job, run.units.mask)
+        return run.job
 
     def _note_requeued(self, event: e.JobRequeued) -> None:
         run = self.running.pop(event.job_id, None)
@@ -349,9 +359,9 @@ _BOOKS: dict[type, Callable[[Cluster, Any], None]] = {
     d.SetJobState: Cluster._book_state,
 }
 
-_NOTES: dict[type, Callable[[Cluster, Any], None]] = {
+_NOTES: dict[type, Callable[[Cluster, Any], object]] = {
     e.JobSubmitted: Cluster._note_submitted,
-    e.JobEnded: Cluster._note_ended,
+    e.JobEnded: Cluster.note_ended,
     e.JobRequeued: Cluster._note_requeued,
     e.JobWithdrawn: Cluster._note_withdrawn,
     e.PrioritiesChanged: Cluster._note_priorities,

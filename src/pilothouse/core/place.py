@@ -40,7 +40,7 @@ def never(cluster: Cluster, job: Job) -> Never | None:
         if len(suitable) >= job.shape.nodes:
             return None
         return Never(f"it needs {job.shape.nodes} nodes that {_wish(job, job.shape)}, and there are {len(suitable)}")
-    have = sum(node.count for node in suitable)
+    have = sum(_in_chunks(node.count, node.gpus, job.shape) for node in suitable)
     if have >= job.units:
         return None
     return Never(f"it needs {job.units} units on nodes that {_wish(job, job.shape)}, and there are {have}")
@@ -75,11 +75,26 @@ def _choose_anywhere(cluster: Cluster, job: Job, shape: Shape) -> int | NotNow:
     mask = 0
     for node in cluster.nodes.values():
         if _could_hold(node, job, shape) and _has_free(cluster, node, shape):
-            mask |= cluster.free_mask & node.mask
+            free_here = cluster.free_mask & node.mask
+            if shape.chunk:
+                gpus = node.gpus - cluster.used_extras.get(node.name, (0, 0))[0]
+                wanted = min(_in_chunks(free_here.bit_count(), gpus, shape), job.units - mask.bit_count())
+                free_here = lowest_bits(free_here, wanted)
+            mask |= free_here
     free = mask.bit_count()
     if free < job.units:
         return NotNow(f"it needs {job.units} units, and {free} that suit it are free")
     return lowest_bits(mask, min(most, free))
+
+
+def _in_chunks(units: int, gpus: int, shape: Shape) -> int:
+    """How many of these units of a node a job of this shape can use: whole chunks, each with its GPUs."""
+    if not shape.chunk:
+        return units
+    chunks = units // shape.chunk
+    if shape.gpus_per_chunk:
+        chunks = min(chunks, gpus // shape.gpus_per_chunk)
+    return chunks * shape.chunk
 
 
 def _on_node(cluster: Cluster, node: Node, job: Job, shape: Shape) -> int:

@@ -67,16 +67,17 @@ class Session:
         begins = self.world.begin(wants)
         turn = self._join(begins, wants)
         world, turns = self.world, 0
-        now, last = begins.started_at, Ended(begins.started_at)
+        batch = last = None
         while (batch := world.advance()) is not None:
             turns += 1
-            now = batch.now
             world.apply(turn(batch))
             if each_turn is not None:
                 each_turn(batch)
-            if batch.events and type(batch.events[-1]) is Ended:
-                last = batch.events[-1]
-        return Outcome(now, turns, last.waiting, last.reason)
+            last = batch
+        if last is None or not last.events or type(last.events[-1]) is not Ended:
+            return Outcome(begins.started_at if last is None else last.now, turns)
+        end = last.events[-1]
+        return Outcome(last.now, turns, end.waiting, end.reason)
 
     def _join(self, begins: Begins, wants: Wants) -> Turn:
         self.cluster = Cluster(begins, self.name, wants)
@@ -137,11 +138,10 @@ class PolicyTurn:
         ended: dict[str, Job] = {}
         for event in batch.events:
             if type(event) is JobEnded:
-                run = cluster.running.get(event.job_id)
-                cluster.observe(event)
-                if run is not None:
-                    ended[event.job_id] = run.job
-        if each_event and ended:
+                job = cluster.note_ended(event)
+                if job is not None:
+                    ended[event.job_id] = job
+        if each_event and ended and len(batch.events) > 1:
             policy.on_batch(list(ended.values()), cluster)
         for event in batch.events:
             kind = type(event)
@@ -150,9 +150,10 @@ class PolicyTurn:
                 if job is not None:
                     policy.on_ended(job, cluster)
             elif kind is JobSubmitted:
-                cluster.observe(event)
-                if policy.admit(event.job, cluster):  # type: ignore[union-attr]
-                    policy.on_submitted(event.job, cluster)  # type: ignore[union-attr]
+                job = event.job  # type: ignore[union-attr]
+                cluster.waiting[job.id] = job
+                if policy.admit(job, cluster):
+                    policy.on_submitted(job, cluster)
             elif kind is JobRequeued or kind is JobWithdrawn:
                 self._note_return(event)  # type: ignore[arg-type]
             else:

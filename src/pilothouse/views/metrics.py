@@ -110,7 +110,7 @@ def _spread(values: list[float]) -> Spread:
     """Mean, median, 95th percentile (nearest rank) and maximum."""
     if not values:
         return Spread(nan, nan, nan, nan)
-    values.sort()
+    values = sorted(values)
     count = len(values)
     middle = count // 2
     median = values[middle] if count % 2 else (values[middle - 1] + values[middle]) / 2

@@ -1,0 +1,197 @@
+"""The files that Batsim 4 leaves behind: PREFIX_jobs.csv, _schedule.csv, _machine_states.csv and, with energy, two more.
+
+In: what a message server lets a Watcher see. Out: the files, byte for byte in Batsim's format. They are written as the run
+goes, and kept whatever happens.
+"""
+
+from __future__ import annotations
+
+from math import nan
+from typing import TextIO
+
+from pilothouse.cli.outputs import opened
+from pilothouse.formats.jobs_csv import JobsCsv
+from pilothouse.model.idset import IdSet
+from pilothouse.model.lifecycle import JobState
+from pilothouse.model.record import JobRecord
+from pilothouse.worlds.simulated.control import Known, Server, Watcher
+from pilothouse.worlds.simulated.machines import MachineState
+
+VERSION = "v4.2.1"
+"""The Batsim whose place is taken; scripts read it from the summary."""
+
+SHORTEST_RUN_S = 1e-5
+"""A job that took no time is written as if it took this long."""
+
+_STATES = (
+    MachineState.SLEEPING,
+    MachineState.SWITCHING_ON,
+    MachineState.SWITCHING_OFF,
+    MachineState.IDLE,
+    MachineState.COMPUTING,
+)
+
+
+class Batsim4Outputs(Watcher):
+    """`finish` writes the summary."""
+
+    def __init__(self, prefix: str, *, energy: bool = False, machine_states: bool = True) -> None:
+        self._prefix = prefix
+        self._jobs = JobsCsv(opened(f"{prefix}_jobs.csv"), profile_prefix=False, quoted_metadata=True)
+        self._states = self._table("machine_states", "time," + ",".join(f"nb_{state.name.lower()}" for state in _STATES))
+        self._traces_states = machine_states
+        self._energy = self._table("consumed_energy", "time,energy,event_type,wattmin,epower") if energy else None
+        self._pstates = self._table("pstate_changes", "time,machine_id,new_pstate") if energy else None
+        self._last_energy = (0.0, 0.0)
+        self._energy_at_first_submission = -1.0
+        self._energy_at_last_end = -1.0
+        self._summary = Summary()
+
+    def _table(self, name: str, columns: str) -> TextIO:
+        stream = opened(f"{self._prefix}_{name}.csv")
+        stream.write(columns + "\n")
+        return stream
+
+    # ---- what happens
+
+    def began(self, server: Server) -> None:
+        if self._pstates is not None:
+            for power_state, units in server.machines.by_power_state():
+                self._pstates.write(f"0,{units},{power_state}\n")
+
+    def jobs_submitted(self, server: Server) -> None:
+        """The first submission is where the summary's energy starts."""
+        if self._energy is not None and self._energy_at_first_submission < 0:
+            self._energy_at_first_submission = server.energy_j()
+
+    def job_started(self, server: Server, known: Known) -> None:
+        if self._energy is not None:
+            assert known.run is not None
+            known.energy_j = -server.energy_j(known.run.units)
+            self._trace_energy(server, "s")
+        self.machines_changed(server)
+
+    def job_left(self, server: Server, known: Known) -> None:
+        if self._energy is not None:
+            assert known.run is not None and known.energy_j is not None
+            known.energy_j += server.energy_j(known.run.units)
+            self._energy_at_last_end = self._trace_energy(server, "e")
+        self.machines_changed(server)
+
+    def job_over(self, record: JobRecord) -> None:
+        if record.started_at is not None and record.ended_at - record.started_at <= 0:
+            record.ended_at = record.started_at + SHORTEST_RUN_S
+        self._jobs.write(record)
+        self._summary.add(record)
+
+    def before_switch(self, server: Server) -> None:
+        if self._energy is not None:
+            self._trace_energy(server, "p")
+
+    def switch_asked(self, server: Server, units: IdSet, mark: int) -> None:
+        self._trace_power(server, units, mark)
+
+    def switch_done(self, server: Server, units: IdSet, power_state: int) -> None:
+        self._trace_power(server, units, power_state)
+        if self._energy is not None:
+            self._trace_energy(server, "p")
+
+    def machines_changed(self, server: Server) -> None:
+        if self._traces_states:
+            counts = server.machines.counts
+            numbers = ",".join(str(counts[state]) for state in _STATES)
+            self._states.write(f"{server.agenda.now:g},{numbers}\n")
+
+    def _trace_power(self, server: Server, units: IdSet, power_state: int) -> None:
+        if self._pstates is not None:
+            self._pstates.write(f"{server.agenda.now:g},{units},{power_state}\n")
+
+    def _trace_energy(self, server: Server, kind: str) -> float:
+        assert self._energy is not None
+        assert server.physics.machines is not None
+        watts = server.physics.machines.least_power_w()
+        now, joules = server.agenda.now, server.energy_j()
+        before, joules_before = self._last_energy
+        power = f"{(joules - joules_before) / (now - before):f}" if now > before else "NA"
+        self._energy.write(f"{now:f},{joules:f},{kind},{watts:f},{power}\n")
+        self._last_energy = (now, joules)
+        return joules
+
+    # ---- the end
+
+    def flush(self) -> None:
+        """Everything that was written so far reaches the disk."""
+        self._jobs.flush()
+        for stream in (self._states, self._energy, self._pstates):
+            if stream is not None:
+                stream.flush()
+
+    def finish(self, server: Server, *, scheduling_s: float, simulation_s: float) -> None:
+        """Writes the summary and closes all files."""
+        self._jobs.close()
+        for stream in (self._states, self._energy, self._pstates):
+            if stream is not None:
+                stream.close()
+        columns = self._summary.columns() | {
+            "batsim_version": VERSION,
+            "consumed_joules": self._joules(),
+            "nb_computing_machines": len(server.machines),
+            "nb_grouped_switches": server.machines.grouped_switches,
+            "nb_machine_switches": server.machines.switched_machines,
+            "scheduling_time": scheduling_s,
+            "simulation_time": simulation_s,
+        }
+        columns |= {f"time_{state.name.lower()}": server.machines.seconds[state] for state in MachineState}
+        names = sorted(columns)
+        row = ",".join(_written(columns[name]) for name in names)
+        with opened(f"{self._prefix}_schedule.csv") as stream:
+            stream.write(f"{','.join(names)}\n{row}\n")
+
+    def _joules(self) -> float:
+        return self._energy_at_last_end - self._energy_at_first_submission if self._energy is not None else 0.0
+
+
+class Summary:
+    """The figures of _schedule.csv. Means divide by all jobs, the rejected ones included."""
+
+    def __init__(self) -> None:
+        self.jobs = self.finished = self.succeeded = 0
+        self.makespan = 0.0
+        self._sums = [0.0, 0.0, 0.0]
+        self._most = [0.0, 0.0, 0.0]
+
+    def add(self, record: JobRecord) -> None:
+        self.jobs += 1
+        start = record.started_at
+        if start is None:
+            return
+        self.finished += 1
+        self.succeeded += record.state is JobState.SUCCEEDED
+        self.makespan = max(self.makespan, record.ended_at)
+        submitted = record.job.submitted_at
+        turnaround = record.ended_at - submitted
+        figures = (start - submitted, turnaround, turnaround / (record.ended_at - start))
+        for index, figure in enumerate(figures):
+            self._sums[index] += figure
+            self._most[index] = max(self._most[index], figure)
+
+    def columns(self) -> dict[str, float | int | str]:
+        columns: dict[str, float | int | str] = {
+            "makespan": self.makespan,
+            "nb_jobs": self.jobs,
+            "nb_jobs_finished": self.finished,
+            "nb_jobs_killed": self.finished - self.succeeded,
+            "nb_jobs_rejected": self.jobs - self.finished,
+            "nb_jobs_success": self.succeeded,
+            "success_rate": self.succeeded / self.jobs if self.jobs else nan,
+        }
+        for index, name in enumerate(("waiting_time", "turnaround_time", "slowdown")):
+            columns[f"mean_{name}"] = self._sums[index] / self.jobs if self.jobs else nan
+            columns[f"max_{name}"] = self._most[index]
+        return columns
+
+
+def _written(value: float | int | str) -> str:
+    if isinstance(value, float):
+        return "-nan" if value != value else f"{value:f}"
+    return str(value)

@@ -1,0 +1,60 @@
+"""`pilothouse steer`: any world, any decider."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+
+@click.command()
+@click.option("--world", "world_name", required=True, help="sim, batsim:ENDPOINT, batprotocol:ENDPOINT, flux[:URI].")
+@click.option("--by", "by", default="easy", show_default=True, metavar="DECIDER", help="Who decides.")
+@click.option("--policy", "by", metavar="POLICY", help="The same, for policies.")
+@click.option("-p", "--platform", help="With --world sim: as in simulate.")
+@click.option("-w", "--workload", "workloads", multiple=True, metavar="FILE", help="With --world sim: as in simulate.")
+@click.option("-e", "--export", "prefix", default="out/", show_default=True, help="With --world sim: where its files go.")
+@click.option("--decider-timeout", "timeout", type=float, metavar="SECONDS", help="How long a foreign scheduler may think.")
+@click.option("--decider-command", metavar="COMMAND", help="Start this scheduler, wait for it, and end it.")
+def command(
+    world_name: str,
+    by: str,
+    platform: str | None,
+    workloads: tuple[str, ...],
+    prefix: str,
+    timeout: float | None,
+    decider_command: str | None,
+) -> None:
+    """Join a WORLD (where jobs run) to a DECIDER (what schedules).
+
+    Worlds: sim (with -p and -w), batsim:ENDPOINT (we are the scheduler of a real Batsim 2 to 4),
+    batprotocol:ENDPOINT (of a real Batsim 5), flux[:URI] (of a Flux instance). Real tasks: see `pilothouse run`.
+
+    \b
+    Examples:
+      pilothouse steer --world sim -p 100 -w trace.swf --by easy
+      pilothouse steer --world batsim:tcp://*:28000 --by conservative
+      pilothouse steer --world flux --by easy
+      pilothouse steer --world flux --by edc:./libfcfs.so
+    """
+    from pilothouse.cli import naming
+    from pilothouse.cli.running import supervised
+    from pilothouse.core.session import Session
+
+    if world_name == "sim":
+        from pilothouse.cli.simulate import command as simulate
+
+        if platform is None or not workloads:
+            raise click.UsageError("--world sim needs -p and -w")
+        context = click.get_current_context()
+        context.invoke(
+            simulate, platform=platform, workloads=workloads, events=(), duration="", by=by, timeout=timeout,
+            decider_command=decider_command, prefix=prefix, exports=(), plot=False, tau=10.0, quiet=False,
+        )  # fmt: skip
+        return
+    decider = naming.decider(by, timeout=timeout)
+    with supervised(decider_command):
+        outcome = Session(naming.world(world_name), decider, name=by).run()
+    click.echo(f"{world_name} by {by}: ended at {outcome.ended_at:g} s after {outcome.turns:,} turns")
+    if outcome.deadlocked:
+        sys.exit(1)

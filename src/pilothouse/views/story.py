@@ -1,0 +1,115 @@
+"""The story of one job of a finished run, told from jobs.csv: why did it start when it did?
+
+At any date the records say what was running and what was waiting. A job that started at its submission found room; one
+that waited did so until units came free, while others were ahead of it or overtook it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from pilothouse.formats.jobs_csv import Row
+
+
+class Story(msgspec.Struct, frozen=True):
+    """What happened around one job. Times are None if it never started."""
+
+    job_id: str
+    state: str
+    submitted_at: float
+    started_at: float | None
+    waited: float | None
+    units: int
+    total: int
+    free_at_submission: int
+    waiting_before: tuple[str, ...]
+    """Jobs that had arrived earlier and still waited at its submission."""
+    overtaken_by: tuple[str, ...]
+    """Jobs that arrived later and started earlier."""
+    overtook: tuple[str, ...]
+    """Jobs that had arrived earlier and started later."""
+    freed_by: tuple[str, ...]
+    """Jobs that ended at the date of its start."""
+    sentence: str
+
+
+def story(rows: Sequence[Row], job_id: str, total: int) -> Story | None:
+    """The story of the job of that id (with or without its workload's name); None if there is none."""
+    own = next((row for row in rows if job_id in (row.id, row.id.partition("!")[2])), None)
+    if own is None:
+        return None
+    submitted, start = own.submitted_at, own.started_at
+    ran = [row for row in rows if row.started_at is not None and row is not own]
+    busy = sum(len(r.allocated) for r in ran if _started(r) < submitted < _ended(r))
+    before = [r.id for r in ran if (r.submitted_at, r.id) < (submitted, own.id) and _started(r) > submitted]
+    overtaken: list[str] = []
+    overtook: list[str] = []
+    freed: list[str] = []
+    if start is not None:
+        overtaken = [r.id for r in ran if r.submitted_at > submitted and _started(r) < start]
+        overtook = [r.id for r in ran if r.submitted_at < submitted and _started(r) > start]
+        freed = [r.id for r in ran if _ended(r) == start]
+    return Story(
+        own.id,
+        own.state,
+        submitted,
+        start,
+        None if start is None else start - submitted,
+        own.units,
+        total,
+        total - busy,
+        tuple(before),
+        tuple(overtaken),
+        tuple(overtook),
+        tuple(freed),
+        _sentence(own, total - busy, before, overtaken, overtook, freed),
+    )
+
+
+def _started(row: Row) -> float:
+    assert row.started_at is not None
+    return row.started_at
+
+
+def _ended(row: Row) -> float:
+    assert row.ended_at is not None
+    return row.ended_at
+
+
+def _sentence(
+    own: Row, free: int, before: list[str], overtaken: list[str], overtook: list[str], freed: list[str]
+) -> str:
+    if own.started_at is None:
+        return f"job {own.id} never started: it was rejected" + (f" ({own.metadata})" if own.metadata else "")
+    start, waited = own.started_at, own.started_at - own.submitted_at
+    needs = f"{own.units} unit{'s' if own.units != 1 else ''}"
+    if waited == 0:
+        text = f"job {own.id} started at once at {start:.10g} s: it needed {needs} and {free} were free"
+        return text + (f"; it was backfilled past {_some(overtook)}" if overtook else "")
+    text = f"job {own.id} waited {waited:.10g} s: it needed {needs}"
+    if free < own.units:
+        text += f" and {free} were free when it came"
+    elif before:
+        text += f" and {free} were free when it came, but {_some(before)} came before it"
+    else:
+        text += f" and {free} were free when it came, but the policy held it back"
+    if before and free < own.units:
+        text += f", with {_some(before)} ahead of it"
+    text += f"; it started at {start:.10g} s"
+    text += f" when {_some(freed)} ended" if freed else ""
+    if overtook:
+        text += f", backfilled past {_some(overtook)}"
+    if overtaken:
+        text += f"; {_some(overtaken)} came later and started earlier"
+    return text
+
+
+def _some(names: list[str]) -> str:
+    """Up to three names, and how many more."""
+    if len(names) == 1:
+        return f"job {names[0]}"
+    shown = ", ".join(names[:3])
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"jobs {shown}{more}"
