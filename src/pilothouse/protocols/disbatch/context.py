@@ -1,7 +1,7 @@
 """An execution context as disBatch's users know it: engines on the nodes of an ssh list or of a Slurm job.
 
-In: a Layout, and a `JoinInfo` that says how engines find and prove themselves to the driver. Out: engines that run,
-are watched, and whose nodes are given back (`retire`) when they are no longer needed. The keys of the run reach an
+In: a Layout, and the run's `Launch` (how engines find the driver and prove themselves). Out: a context in the sense of
+worlds/live/contexts, whose nodes are moreover given back when they are no longer needed. The keys of the run reach an
 engine by standard input, never on a command line.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from math import inf
@@ -21,8 +21,9 @@ import msgspec
 from pilothouse.model.errors import InputError
 from pilothouse.protocols.disbatch.layout import Layout, NodePlan, plan
 from pilothouse.protocols.disbatch.options import ContextOptions
+from pilothouse.worlds.live.contexts import Departure, Launch
+from pilothouse.worlds.live.contexts.local import engine_command
 from pilothouse.worlds.live.engine_process import EngineConfig
-from pilothouse.worlds.live.wire import Credentials
 
 JOIN_FILE = "join.json"
 RETIRE_AFTER_S = 10.0
@@ -30,15 +31,12 @@ RETIRE_AFTER_S = 10.0
 TERMINATE_S = 15.0
 MOST_CONTEXTS = 100_000
 
-ENGINE = ("-m", "pilothouse.worlds.live.engine_process")
-
 
 class JoinInfo(msgspec.Struct, frozen=True):
     """What a context must know of its run. Secret (it holds the engines' key): the file has mode 0600."""
 
-    credentials: Credentials
+    launch: Launch
     unique_id: str
-    cwd: str
     log_level: str
     options: ContextOptions
     """Those of the run: what a later context does not say itself."""
@@ -82,71 +80,84 @@ def same_host(one: str, other: str) -> bool:
     return one.split(".", 1)[0] == other.split(".", 1)[0]
 
 
-class ContextRunner:
-    """Starts a context's engines and looks after them; `poll` it about once a second until it is `over`."""
+class DisbatchContext:
+    """A context by disBatch's rules. Ask `ended` about once a second until it is `over`."""
 
-    def __init__(self, layout: Layout, options: ContextOptions, join: JoinInfo, host: str) -> None:
+    def __init__(self, layout: Layout, options: ContextOptions, unique_id: str, host: str) -> None:
         self.layout = layout
+        self.name = layout.label
+        self.remote = any(not same_host(node.name, host) for node in layout.usable) or layout.kind == "Slurm"
+        self.engines = len(layout.usable)
         self.failed = False
         self.log = logging.getLogger("disBatch.context")
         self._options = options
-        self._join = join
+        self._unique_id = unique_id
         self._host = host
-        self._engines: dict[str, subprocess.Popen[bytes]] = {}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._keys: dict[str, str] = {}
         self._retiring: list[tuple[str, int]] = []
         self._retire_at = inf
         self._driver_node = ""
 
     @property
     def over(self) -> bool:
-        return not self._engines
+        return not self._running
 
-    def launch(self) -> None:
+    def start(self, launch: Launch) -> None:
         """Starts an engine on every node that has cylinders. Raises InputError if none has."""
         for warning in self.layout.warnings:
             self.log.warning("%s", warning)
         idle = [node.name for node in self.layout.nodes if not node.cylinders]
         if idle:
-            self.log.warning("At least one engine lacks enough cylinders to run tasks (%r).", idle)
+            self.log.warning("no engine on %s: not enough cores there for one task", ", ".join(idle))
         if not self.layout.usable:
-            raise InputError("", "No viable engines.")
+            raise InputError("", "no node of this context has enough cores for a task")
+        ends_at = allocation_end(os.environ) if self.layout.kind == "Slurm" else inf
         for node in self.layout.usable:
-            self._engines[node.name] = self._start(node)
+            self._keys[node.name] = f"{self.name}-{node.name}-{os.urandom(4).hex()}"
+            self._running[node.name] = self._start(node, launch, ends_at)
 
-    def poll(self) -> None:
-        """Notices engines that ended, and gives their nodes back."""
+    def ended(self) -> list[Departure]:
+        """Notices engines that ended, and gives their nodes back while others still work."""
         now = time.monotonic()
-        for name, engine in list(self._engines.items()):
+        departures: list[Departure] = []
+        for name, engine in list(self._running.items()):
             code = engine.poll()
             if code is not None:
-                self.log.info("Engine %s exited: %d", name, code)
-                del self._engines[name]
+                self.log.info("the engine on %s ended with code %d", name, code)
+                del self._running[name]
                 self.failed |= bool(code)
+                departures.append(Departure(self.name, self._keys[name], code))
                 self._retiring.append((name, code))
                 self._retire_at = now + RETIRE_AFTER_S
                 if same_host(name, self._host):
                     self._driver_node = name
-        if now >= self._retire_at and self._engines:
+        if now >= self._retire_at and self._running:
             self._retire()
+        return departures
+
+    def close(self) -> None:
+        """Lets go; engines end by themselves when the driver tells them or does not come back."""
+        self._running.clear()
 
     def stop(self) -> None:
         """Ends engines that do not go by themselves."""
-        for engine in self._engines.values():
+        for engine in self._running.values():
             if engine.poll() is None:
                 engine.terminate()
         deadline = time.monotonic() + TERMINATE_S
-        for engine in self._engines.values():
+        for engine in self._running.values():
             try:
                 engine.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 engine.kill()
                 engine.wait()
-        self._engines.clear()
+        self._running.clear()
 
-    def _start(self, node: NodePlan) -> subprocess.Popen[bytes]:
-        command = self._command(node)
+    def _start(self, node: NodePlan, launch: Launch, ends_at: float) -> subprocess.Popen[bytes]:
+        command = self._command(node, launch.python)
         self.log.info("launch command: %r", command)
-        log = f"{self._join.unique_id}_{self.layout.label}_{node.name}_engine_wrap.log"
+        log = f"{self._unique_id}_{self.layout.label}_{node.name}_engine_wrap.log"
         env = {**os.environ, **dict(self.layout.launch_env)}
         with open(log, "ab") as out:
             engine = subprocess.Popen(
@@ -154,21 +165,20 @@ class ContextRunner:
             )
         assert engine.stdin is not None
         try:
-            engine.stdin.write(msgspec.json.encode(self._config(node)))
+            engine.stdin.write(msgspec.msgpack.encode(self._config(node, launch, ends_at)))
             engine.stdin.close()
         except BrokenPipeError:
             self.log.error("the engine of %s ended before it was told what to do; see %s", node.name, log)
         return engine
 
-    def _command(self, node: NodePlan) -> list[str]:
-        here = [sys.executable, *ENGINE]
+    def _command(self, node: NodePlan, python: str) -> list[str]:
+        here = engine_command(python)
         if self.layout.kind == "Slurm":
             cores = min(node.cores, max(1, node.cylinders * max(1, node.cores_per_task))) or 1
             return ["srun", "-N", "1", "-n", "1", "-c", str(cores), "-w", node.name, *here]
-        return here if same_host(node.name, self._host) else ["ssh", node.name, *here]
+        return here if same_host(node.name, self._host) else ["ssh", node.name, shlex.join(here)]
 
-    def _config(self, node: NodePlan) -> EngineConfig:
-        credentials = self._join.credentials
+    def _config(self, node: NodePlan, launch: Launch, ends_at: float) -> EngineConfig:
         ranks = tuple(str(rank) for rank in range(node.cylinders))
         slot_env: dict[str, tuple[str, ...]] = {"DISBATCH_CORES_PER_TASK": (str(node.cores_per_task),)}
         if self.layout.kind == "Slurm":
@@ -180,19 +190,10 @@ class ContextRunner:
         properties = {"kind": self.layout.kind}
         if self._options.task_limit:
             properties["task_limit"] = str(self._options.task_limit)
-        return EngineConfig(
-            addresses=credentials.addresses,
-            server_public=credentials.server_public,
-            client_public=credentials.client_public,
-            client_secret=credentials.client_secret,
-            context=self.layout.label,
-            slots=node.cylinders,
-            node=node.name,
-            cwd=self._join.cwd,
-            slot_env=slot_env,
-            ends_at=allocation_end(os.environ) if self.layout.kind == "Slurm" else inf,
-            properties=properties,
-        )
+        return launch.config(
+            self.layout.label, node.cylinders, node=node.name, slot_env=slot_env, ends_at=ends_at,
+            properties=properties, key=self._keys[node.name],
+        )  # fmt: skip
 
     def _retire(self) -> None:
         """Runs the retirement command for the nodes whose engines are gone, while others still work."""
@@ -201,24 +202,24 @@ class ContextRunner:
         self._retiring.clear()
         self._retire_at = inf
         if not self.layout.retire_command:
-            self.log.info('Retiring "%s" (no-op)', names)
+            self.log.info("%s no longer needed; no command gives nodes back", ", ".join(names))
             return
-        retired = [node.name for node in self.layout.nodes if node.name not in self._engines]
+        retired = [node.name for node in self.layout.nodes if node.name not in self._running]
         env = {
             **os.environ,
             "NODES": ",".join(names),
             "NODE": names[-1],
             "RETCODES": ",".join(codes),
-            "ACTIVE": ",".join(self._engines),
+            "ACTIVE": ",".join(self._running),
             "RETIRED": ",".join(retired),
         }
         if self._driver_node:
             env["DRIVER_NODE"] = self._driver_node
-        self.log.info('Retiring "%s" with command %s', names, self.layout.retire_command)
+        self.log.info("giving back %s: %s", ", ".join(names), self.layout.retire_command)
         command = ["/bin/sh", "-c", self.layout.retire_command]
         ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
         level = logging.WARNING if ran.returncode else logging.INFO
-        self.log.log(level, "Retirement ended with %d: %s%s", ran.returncode, ran.stdout, ran.stderr)
+        self.log.log(level, "giving back ended with code %d: %s%s", ran.returncode, ran.stdout, ran.stderr)
 
 
 def allocation_end(env: Mapping[str, str]) -> float:

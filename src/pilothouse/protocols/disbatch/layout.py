@@ -80,7 +80,7 @@ def _ssh(text: str, options: ContextOptions, rank: int, host: str) -> Layout:
             raise InputError("ssh nodes", "not a node", expected="HOST:CORECOUNT", found=quoted(item))
         name = host if name == "localhost" else name
         if name in cores:
-            warnings.append(f"Repeated {name} so summing cores {cores[name]} + {count}")
+            warnings.append(f"{name} is named more than once: its cores are added up")
         cores[name] = cores.get(name, 0) + int(count)
     per_task = 1 if options.cpus_per_task is None else options.cpus_per_task
     nodes = []
@@ -101,23 +101,17 @@ def _slurm(
     per_task: float = int(allotted) if allotted else 1
     if options.cpus_per_task is not None:
         if allotted and options.cpus_per_task != int(allotted):
-            warnings.append(
-                f"disBatch argument cpusPerTask ({options.cpus_per_task}) conflicts with "
-                f"SLURM_CPUS_PER_TASK ({allotted}). Using disBatch value."
-            )
+            warnings.append(f"-c {options.cpus_per_task:g} is used although SLURM_CPUS_PER_TASK says {allotted}")
         per_task = options.cpus_per_task
     per_node = options.tasks_per_node
     told = env.get("SLURM_NTASKS_PER_NODE")
     if per_node is None and told:
         per_node = int(told)
     elif per_node is not None and told and per_node != int(told):
-        warnings.append(
-            f"disBatch argument tasksPerNode ({per_node}) conflicts with "
-            f"SLURM_NTASKS_PER_NODE ({told}). Using disBatch value."
-        )
+        warnings.append(f"-t {per_node} is used although SLURM_NTASKS_PER_NODE says {told}")
     gpus = "CUDA_VISIBLE_DEVICES" in env or "GPU_DEVICE_ORDINAL" in env
     if options.fill and gpus:
-        warnings.append("Fill requested, but GPUs detected. Ignoring request.")
+        warnings.append("--fill does nothing where there are GPUs")
     nodes = []
     for name, cpus_here, tasks_here in zip(names, cpus, tasks, strict=True):
         if per_node:

@@ -84,7 +84,7 @@ def parse_run(arguments: Sequence[str], program: str = "disBatch") -> RunOptions
         # QUIRK: disBatch takes this for two different servers and refuses; the wish is clear.
         kvs_server = task_server
     elif isinstance(task_server, str) and isinstance(kvs_server, str) and kvs_server != task_server:
-        raise UsageError("Cannot use different --kvsserver and --taskservers.\n")
+        raise UsageError("--kvsserver and --taskserver name different servers\n")
     return RunOptions(
         _context_options(said),
         task_file=said.taskfile or "",

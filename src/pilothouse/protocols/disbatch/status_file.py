@@ -16,7 +16,6 @@ from ast import literal_eval
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import TextIO
 
 import msgspec
 
@@ -95,29 +94,40 @@ def parse_line(text: str) -> StatusLine:
 
 
 class StatusWriter:
-    """Appends lines, each flushed: who reads the file while the run goes on sees whole lines."""
+    """Appends lines, whole ones: who reads the file while the run goes on sees no torn line.
+
+    What a full disk did not take is kept and written with the next lines.
+    """
 
     def __init__(self, path: Path, *, header: bool = False) -> None:
         self.path = path
+        self._unwritten = bytearray()
         try:
-            self._file: TextIO = path.open("w", encoding="utf-8", newline="\n")
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666)
         except OSError as error:
             raise InputError(str(path), f"cannot write the status file: {error.strerror}") from error
         if header:
-            self.write_texts([HEADER])
+            self._unwritten += HEADER.encode() + b"\n"
+            self.write([])
 
-    def write(self, lines: Iterable[StatusLine]) -> None:
-        self.write_texts(str(line) for line in lines)
-
-    def write_texts(self, texts: Iterable[str]) -> None:
+    def write(self, lines: Iterable[StatusLine]) -> bool:
+        """Whether everything is in the file now."""
+        for line in lines:
+            self._unwritten += str(line).encode("utf-8") + b"\n"
         try:
-            self._file.write("".join(text + "\n" for text in texts))
-            self._file.flush()
-        except OSError as error:
-            raise RunError(f"{self.path}: cannot write the status file: {error.strerror}") from error
+            while self._unwritten:
+                written = os.write(self._fd, self._unwritten)
+                del self._unwritten[:written]
+        except OSError:
+            return False
+        return True
 
     def close(self) -> None:
-        self._file.close()
+        """Raises RunError if lines would be lost."""
+        complete = self.write([])
+        os.close(self._fd)
+        if not complete:
+            raise RunError(f"{self.path}: the disk took no more; the last lines are missing")
 
 
 class EarlierRuns:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import signal
 import socket
 import sys
 import time
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pilothouse.model.errors import PilothouseError
-from pilothouse.protocols.disbatch.context import ContextRunner, JoinInfo, claim_rank, find_layout
+from pilothouse.protocols.disbatch.context import DisbatchContext, JoinInfo, claim_rank, find_layout
 from pilothouse.protocols.disbatch.layout import NoContext
 from pilothouse.protocols.disbatch.options import parse_context
 
@@ -61,37 +62,39 @@ def main(arguments: Sequence[str]) -> int:
         join = JoinInfo.load(folder)
         options = parse_context(arguments[1:]).or_else(join.options)
         rank = claim_rank(folder)
-        os.chdir(join.cwd)
+        os.chdir(join.launch.cwd)
         host = socket.gethostname()
         try:
             layout = find_layout(options, os.environ, rank, host)
         except NoContext:
             print("Cannot determine batch execution environment.", file=sys.stderr)
             return 1
-        open_context_log(join, layout.label)
+        open_context_log(join.unique_id, layout.label, join.log_level)
         if options.gpu:
-            print("-g/--gpu is deprecated. It is no longer needed and will be ignored.", file=sys.stderr)
-        runner = ContextRunner(layout, options, join, host)
-        runner.log.info("%s context started on %s (%d): %r", layout.kind, host, os.getpid(), layout)
-        runner.launch()
+            print("-g/--gpu does nothing: GPUs are found without it", file=sys.stderr)
+        context = DisbatchContext(layout, options, join.unique_id, host)
+        context.log.info("%s context started on %s (%d): %r", layout.kind, host, os.getpid(), layout)
+        context.start(join.launch)
     except (PilothouseError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
+    # Whoever ends this program wants the engines gone as well.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
-        while not runner.over:
-            runner.poll()
+        while not context.over:
+            context.ended()
             time.sleep(_POLL_S)
     finally:
-        runner.stop()
+        context.stop()
     return 0
 
 
-def open_context_log(join: JoinInfo, label: str) -> None:
+def open_context_log(unique_id: str, label: str, level: str) -> None:
     """`<prefix>_<label>.context.log`, to which the context's logger writes."""
-    handler = logging.FileHandler(f"{join.unique_id}_{label}.context.log")
+    handler = logging.FileHandler(f"{unique_id}_{label}.context.log")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     log = logging.getLogger("disBatch.context")
-    log.setLevel(join.log_level)
+    log.setLevel(level)
     log.propagate = False
     log.addHandler(handler)
 
