@@ -42,7 +42,9 @@ PARAMETERS: list[click.Parameter] = [
     click.Option(["-p", "--platform"], metavar="FILE", help="The platform to simulate (required)."),
     _files("workload", 2, "A workload; may be given several times (w0, w1, ...).", short="w"),
     _files("workflow", 4, "A workflow in DAX; may be given several times (wf0, wf1, ...).", short="W"),
-    click.Option(["--WS", "workflow_start"], nargs=2, multiple=True, metavar="FILE START", help="A workflow, from START on."),
+    click.Option(
+        ["--WS", "workflow_start"], nargs=2, multiple=True, metavar="FILE START", help="A workflow, from START on."
+    ),
     _files("events", 8, "External events, one JSON object a line."),
     _text("master-host", "master_host", "The host that is not used for computation.", short="m"),
     click.Option(["-r", "--add-role-to-hosts"], multiple=True, metavar="HOSTS:ROLE", help="Gives hosts a role."),
@@ -68,7 +70,7 @@ PARAMETERS: list[click.Parameter] = [
         help="How much is told on stderr.",
     ),
     _flag("quiet", "Like -v quiet.", short="q"),
-    click.Option(["--workflow-jobs-limit"], type=int, default=0, help="At most so many jobs of a workflow at once; 0: all."),
+    click.Option(["--workflow-jobs-limit"], type=int, default=0, help="At most so many tasks of a workflow at once."),
     _flag("ignore-beyond-last-workflow", "Jobs after the end of the last workflow are left out."),
     _flag("dump-execution-context", "Prints the context as JSON, and exits."),
     _flag("enable-compute-sharing", "Several jobs may run on one machine."),
@@ -82,10 +84,17 @@ PARAMETERS: list[click.Parameter] = [
     _flag("version", "Prints the version of Batsim that is stood in for, and exits."),
     _flag("simgrid-version", "Prints the version of SimGrid that is reproduced, and exits."),
     _text("config-file", "", "A configuration file (Batsim 2): redis, job_submission, and what else you like."),
-    click.Option(["--decider-timeout"], type=float, default=0.0, metavar="S", help="How long an answer may take; 0: for ever."),
+    click.Option(
+        ["--decider-timeout"], type=float, default=0.0, metavar="S", help="How long an answer may take; 0: for ever."
+    ),
     _text("decider-command", "", "Starts the scheduler with this command, and ends it with the run."),
     _flag("fail-on-deadlock", "Exit code 1, not Batsim's 0, when the scheduler leaves jobs waiting for ever."),
-    click.Option(["--decider-dialect"], type=click.Choice(["2", "3", "4", "any"]), default="4", help="Generation of the protocol."),
+    click.Option(
+        ["--decider-dialect"],
+        type=click.Choice(["2", "3", "4", "any"]),
+        default="4",
+        help="The generation of the protocol that the scheduler speaks.",
+    ),
 ]
 
 

@@ -1,12 +1,12 @@
-"""The files that Batsim 4 leaves behind: PREFIX_jobs.csv, _schedule.csv, _machine_states.csv and, with energy, two more.
+"""The files that Batsim 4 leaves behind: PREFIX_jobs.csv, _schedule.csv, _machine_states.csv, with energy two more.
 
-In: what a message server lets a Watcher see. Out: the files, byte for byte in Batsim's format. They are written as the run
-goes, and kept whatever happens.
+In: what a message server lets a Watcher see. Out: the files, byte for byte in Batsim's format. They are written as
+the run goes, and kept whatever happens.
 """
 
 from __future__ import annotations
 
-from math import nan
+from math import isnan, nan
 from typing import TextIO
 
 from pilothouse.cli.outputs import opened
@@ -38,7 +38,7 @@ class Batsim4Outputs(Watcher):
     def __init__(self, prefix: str, *, energy: bool = False, machine_states: bool = True) -> None:
         self._prefix = prefix
         self._jobs = JobsCsv(opened(f"{prefix}_jobs.csv"), profile_prefix=False, quoted_metadata=True)
-        self._states = self._table("machine_states", "time," + ",".join(f"nb_{state.name.lower()}" for state in _STATES))
+        self._states = self._table("machine_states", ",".join(["time", *(f"nb_{s.name.lower()}" for s in _STATES)]))
         self._traces_states = machine_states
         self._energy = self._table("consumed_energy", "time,energy,event_type,wattmin,epower") if energy else None
         self._pstates = self._table("pstate_changes", "time,machine_id,new_pstate") if energy else None
@@ -193,5 +193,5 @@ class Summary:
 
 def _written(value: float | int | str) -> str:
     if isinstance(value, float):
-        return "-nan" if value != value else f"{value:f}"
+        return "-nan" if isnan(value) else f"{value:f}"
     return str(value)

@@ -1,4 +1,4 @@
-"""One run of the drop-in for Batsim 4: reads the input, joins the simulated world to the scheduler, writes the files."""
+"""One run of the drop-in for Batsim 4: reads the input, joins the simulated world to the scheduler, writes files."""
 
 from __future__ import annotations
 

@@ -27,24 +27,24 @@ DEFAULT_ENDPOINT = "tcp://localhost:28000"
 
 
 class BatsimDecider:
-    """A foreign scheduler behind a socket. `timeout_s` 0: wait for its answers for ever."""
+    """A foreign scheduler behind a socket. No `timeout` (seconds): wait for its answers for ever."""
 
     def __init__(
         self,
         endpoint: str = DEFAULT_ENDPOINT,
         *,
-        dialect: Dialect = Dialect.ANY,
+        dialect: str = "",
         settings: Settings | None = None,
-        timeout_s: float = 0.0,
+        timeout: float | None = None,
         command: str = "",
         name: str = "",
     ) -> None:
-        self.name = name or f"scheduler at {endpoint}"
-        self._endpoint = endpoint
-        self._timeout_s = timeout_s
+        self.name = name or f"scheduler at {endpoint or DEFAULT_ENDPOINT}"
+        self._endpoint = endpoint or DEFAULT_ENDPOINT
+        self._timeout_s = timeout or 0.0
         self._command = command
         self._settings = settings or Settings()
-        self._dialect = dialect
+        self._dialect = Dialect.named(dialect or "any")
         self._channel: SchedulerChannel | None = None
         self._process: PeerProcess | None = None
         self._store: RedisStore | None = None

@@ -23,7 +23,7 @@ import msgspec
 
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
-from pilothouse.model.errors import DecisionError
+from pilothouse.model.errors import DecisionError, InputError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
@@ -31,16 +31,31 @@ from pilothouse.model.profile import Profile
 from pilothouse.model.record import JobRecord
 from pilothouse.worlds.simulated import control_orders as orders
 from pilothouse.worlds.simulated.agenda import Agenda
-from pilothouse.worlds.simulated.execution import Run
-from pilothouse.worlds.simulated.rounds import Actor, Command, Mailbox, Rounds, exchange, receive, send, sleep, spawn
+from pilothouse.worlds.simulated.execution import Physics, Run
+from pilothouse.worlds.simulated.machine_book import MachineBook
+from pilothouse.worlds.simulated.platform import MASTER, Platform
+from pilothouse.worlds.simulated.rounds import (
+    Actor,
+    Command,
+    Mailbox,
+    Rounds,
+    exchange,
+    post,
+    receive,
+    send,
+    sleep,
+    spawn,
+)
 
-Handler = Callable[[Any], Iterable[Actor] | None]
-"""What the server does with a message; it may start actors."""
+Handler = Callable[[Any], Sequence[Actor] | Actor | None]
+"""What the server does with a message; it may start actors, or have to wait (then it is an actor itself)."""
 
 
 class Rules(msgspec.Struct, frozen=True):
     """In what the generations of Batsim differ. The defaults are Batsim 4's."""
 
+    generation: int = 4
+    """Of the physics."""
     first_message_waits: bool = False
     """The first batch goes out after one message (the decider's hello), not at 0."""
     stale_dates: frozenset[type] = frozenset()
@@ -59,6 +74,15 @@ class MessageCosts(msgspec.Struct, frozen=True):
     from_master: float
     from_unit: Callable[[int], float]
 
+    @classmethod
+    def of(cls, platform: Platform) -> MessageCosts:
+        """The costs on a platform with a master host."""
+
+        def from_unit(unit: int) -> float:
+            return platform.route(unit, MASTER).message_cost()
+
+        return cls(from_unit(MASTER), from_unit)
+
 
 class Source(Protocol):
     """Somebody who tells the server of jobs or of events, one after the other, and says hello and bye."""
@@ -67,14 +91,6 @@ class Source(Protocol):
     def tells_jobs(self) -> bool: ...
 
     def actor(self, server: Server) -> Actor: ...
-
-
-class RunsJobs(Protocol):
-    """The part of the physics that is needed here."""
-
-    def start(self, run: Run) -> None: ...
-
-    def kill(self, run: Run) -> e.Progress: ...
 
 
 class Known(msgspec.Struct, eq=False):
@@ -97,10 +113,20 @@ class Watcher:
 
     def began(self, server: Server) -> None: ...
 
-    def job_started(self, known: Known) -> None: ...
+    def jobs_submitted(self, server: Server) -> None: ...
 
-    def job_left(self, known: Known) -> None:
+    def job_started(self, server: Server, known: Known) -> None: ...
+
+    def job_left(self, server: Server, known: Known) -> None:
         """It gave its units back; the server will hear of it."""
+
+    def before_switch(self, server: Server) -> None: ...
+
+    def switch_asked(self, server: Server, units: IdSet, mark: int) -> None: ...
+
+    def switch_done(self, server: Server, units: IdSet, power_state: int) -> None: ...
+
+    def machines_changed(self, server: Server) -> None: ...
 
     def job_over(self, record: JobRecord) -> None:
         """The server heard of its end, or refused it."""
@@ -113,28 +139,34 @@ class Server:
         self,
         begins: e.Begins,
         sources: Sequence[Source],
-        costs: MessageCosts,
+        platform: Platform,
         *,
-        agenda: Agenda,
         rules: Rules | None = None,
         watcher: Watcher | None = None,
         decider: str = "scheduler",
     ) -> None:
         self.begins = begins
-        self.costs = costs
+        self.costs = MessageCosts.of(platform)
         self.rules = rules or Rules()
         self.watcher = watcher or Watcher()
         self.decider = decider
-        self.agenda = agenda
-        self.rounds = Rounds(agenda)
+        self.agenda = Agenda()
+        self.rounds = Rounds(self.agenda)
         self.mailbox = Mailbox()
-        self.physics: RunsJobs
         self.jobs: dict[str, Known] = {}
         self.met: set[str] = set()
         self.profiles: dict[str, Profile] = dict(begins.profiles)
+        self.physics = Physics(
+            self.agenda,
+            self._on_run_ended,
+            platform,
+            profiles=self.profiles,
+            generation=self.rules.generation,
+            energy=begins.energy,
+            tells=self._on_job_speaks,
+        )
         self.workloads: set[str] = set(begins.workloads)
-        self.users: dict[int, list[str]] = {}
-        self.unavailable = begins.unavailable
+        self.machines = MachineBook(begins.nodes, begins.storage)
         self.registering = begins.dynamic_registration
         self.sources = sources
         self.silent_job_sources = sum(source.tells_jobs for source in sources)
@@ -150,6 +182,16 @@ class Server:
         self._ready = False
         self._end_told = False
         self.ended = False
+
+    def energy_j(self, units: IdSet | None = None) -> float:
+        """Joules since 0 of these machines; None: of all."""
+        assert self.physics.machines is not None
+        return self.physics.machines.energy_j(units)
+
+    def speed(self, unit: int, power_state: int) -> float:
+        """Flop/s of one core of a machine in a power state."""
+        nodes = self.begins.nodes
+        return (nodes[unit] if unit < len(nodes) else self.begins.storage[unit - len(nodes)]).speeds[power_state]
 
     def new_known(self, job: Job, origin: Mailbox | None = None) -> Known:
         return Known(job, origin=origin)
@@ -182,7 +224,11 @@ class Server:
         while not self.ended:
             handler, argument = yield receive(mailbox)
             started = handler(argument)
-            if started is not None:
+            if started is None:
+                pass
+            elif isinstance(started, Generator):
+                yield from started
+            else:
                 for actor in started:
                     yield spawn(actor)
             if self._ready and not self._end_told and not mailbox.waiting:
@@ -256,12 +302,13 @@ class Server:
         if self._end_told:
             self.ended = True
 
-    def _on_order(self, indexed: tuple[int, d.Decision]) -> Iterable[Actor] | None:
+    def _on_order(self, indexed: tuple[int, d.Decision]) -> Sequence[Actor] | None:
         self.order_index, order = indexed
         return orders.HANDLERS[type(order)](self, order)
 
     def on_submitted(self, submitted: tuple[list[Job], Mailbox | None]) -> None:
         jobs, origin = submitted
+        self.watcher.jobs_submitted(self)
         for job in jobs:
             self.jobs[job.id] = Known(job, origin=origin)
             self.unfinished += 1
@@ -270,31 +317,47 @@ class Server:
     def on_external(self, facts: list[e.Event]) -> None:
         for fact in facts:
             if type(fact) is e.UnitsUnavailable:
-                self.unavailable |= fact.units
+                self._refuse_change("unavailable", self.machines.go_away(fact.units, self.agenda.now))
             elif type(fact) is e.UnitsAvailable:
-                self.unavailable -= fact.units
+                self._refuse_change("available", self.machines.come_back(fact.units, self.agenda.now))
             fact.at = self.agenda.now
             self.tell(fact)
 
+    def _refuse_change(self, state: str, already: IdSet) -> None:
+        if already:
+            raise InputError("external events", f"{already} become {state} at {self.agenda.now:f}, and are so already")
+
     # ---- runs
 
-    def start(self, known: Known, run: Run) -> Iterable[Actor]:
+    def start(self, known: Known, run: Run) -> Sequence[Actor]:
         """Starts a job: it runs from now on."""
         known.run = run
         known.state = JobState.RUNNING
         return [self._run(known, run)]
 
     def _run(self, known: Known, run: Run) -> Actor:
-        for unit in run.units:
-            self.users.setdefault(unit, []).append(run.job.id)
-        self.watcher.job_started(known)
+        self.machines.occupy(run.units, run.job.id, self.agenda.now)
+        self.watcher.job_started(self, known)
         self.physics.start(run)
         return
         yield
 
-    def on_run_ended(self, run: Run, state: JobState, return_code: int) -> None:
+    def _on_run_ended(self, run: Run, state: JobState, return_code: int) -> None:
         """The physics says that a job is over by itself."""
         self.rounds.start(self._leave(self.jobs[run.job.id], state, return_code))
+
+    def _on_job_speaks(self, run: Run, message: msgspec.Raw, heard: Callable[[], None]) -> None:
+        self.rounds.start(self._speaker(run, message, heard))
+
+    def _speaker(self, run: Run, message: msgspec.Raw, heard: Callable[[], None]) -> Actor:
+        """A job waits until the server has got its message."""
+        fact = e.JobMessage(self.agenda.now, run.job.id, message)
+        yield self.send(self._on_job_message, fact, unit=run.units.first())
+        heard()
+
+    def _on_job_message(self, fact: e.JobMessage) -> None:
+        fact.at = self.agenda.now
+        self.tell(fact)
 
     def _leave(self, known: Known, state: JobState, return_code: int) -> Actor:
         run = known.run
@@ -310,23 +373,32 @@ class Server:
         known.state = state
         known.return_code = return_code
         known.ended_at = self.agenda.now
-        for unit in run.units:
-            users = self.users[unit]
-            users.remove(run.job.id)
-            if not users:
-                del self.users[unit]
-        self.watcher.job_left(known)
+        self.machines.release(run.units, run.job.id, self.agenda.now)
+        self.watcher.job_left(self, known)
 
-    def _on_ended(self, known: Known) -> Iterable[Actor] | None:
-        return self.over(known)
+    def _on_ended(self, known: Known) -> Actor | None:
+        if known.origin is not None:
+            return self._call_back(known, known.origin)
+        self.over(known)
+        return None
 
-    def over(self, known: Known) -> Iterable[Actor] | None:
+    def _call_back(self, known: Known, origin: Mailbox) -> Actor:
+        """Whoever submitted the job is told first, and the server waits for it."""
+        cost = self.costs.from_master
+        if origin.receiver is not None:
+            yield send(origin, known.job.id, cost)
+        else:
+            yield sleep(cost)
+            yield post(origin, known.job.id, 0.0)
+        self.over(known)
+
+    def over(self, known: Known) -> None:
         """The server hears that a job is over: the decider will, and it is forgotten once the decider knows."""
         units = known.run.units if known.run is not None else IdSet()
         self.tell(e.JobEnded(self.agenda.now, known.job.id, known.state, known.return_code, units))
-        return self.forget(known)
+        self.forget(known)
 
-    def forget(self, known: Known) -> Iterable[Actor] | None:
+    def forget(self, known: Known) -> None:
         """Records a job that is over or refused."""
         run = known.run
         record = JobRecord(
@@ -342,12 +414,14 @@ class Server:
         self.unfinished -= 1
         self._over_and_told.append(known.job.id)
         self.watcher.job_over(record)
-        if known.origin is not None and run is not None:
-            return [self._call_back(known.origin, known.job.id)]
-        return None
 
-    def _call_back(self, origin: Mailbox, job_id: str) -> Actor:
-        yield send(origin, job_id, self.costs.from_master)
+    def run_all_at_once(self, jobs: Iterable[Job]) -> None:
+        """No decider and no messages: every job starts at 0 on the first machines, whoever else is there."""
+        for job in jobs:
+            known = self.jobs[job.id] = Known(job)
+            self.rounds.start(self._run(known, Run(job, IdSet.span(0, job.units), 0.0)))
+        for _ in self.rounds.run():
+            raise AssertionError("nobody asks a decider here")
 
 
 class ControlledWorld:

@@ -7,7 +7,7 @@ when they are applied, not in what they are for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pilothouse.model import decisions as d
@@ -16,7 +16,9 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import BATSIM, JobState
 from pilothouse.model.profile import parts_of
+from pilothouse.worlds.simulated.control_power import on_measure_energy, on_power_state
 from pilothouse.worlds.simulated.execution import Run
+from pilothouse.worlds.simulated.machines import MachineState
 from pilothouse.worlds.simulated.rounds import Actor, sleep, turn
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ def _known(server: Server, job_id: str) -> Known:
     return known
 
 
-def on_start(server: Server, order: d.StartJob) -> Iterable[Actor]:
+def on_start(server: Server, order: d.StartJob) -> Sequence[Actor]:
     known = _known(server, order.job_id)
     job, units = known.job, order.units
     if known.state is not JobState.WAITING:
@@ -77,9 +79,12 @@ def on_start(server: Server, order: d.StartJob) -> Iterable[Actor]:
     if server.rules.checks_allocations:
         _judge_count(server, job, units, order.placement)
         _judge_sharing(server, job, units)
-    away = units & server.unavailable
-    if away:
-        raise server.refuse("resource not available", f"job {job.id}: {away} cannot compute jobs now (unavailable)")
+    for unit in units:
+        machine = server.machines[unit]
+        if machine.state not in (MachineState.IDLE, MachineState.COMPUTING):
+            state = machine.state.name.lower()
+            detail = f"job {job.id}: {machine.name} ({unit}) cannot compute jobs now, it is {state}"
+            raise server.refuse("resource not available", detail)
     run = Run(job, units, server.agenda.now, order.placement, order.overrides, order.storage, order.io_job)
     return server.start(known, run)
 
@@ -97,8 +102,8 @@ def _judge_count(server: Server, job: Job, units: IdSet, placement: d.Placement 
 def _judge_sharing(server: Server, job: Job, units: IdSet) -> None:
     compute = server.begins.units
     for unit in units:
-        users = server.users.get(unit)
-        if users is None:
+        users = server.machines[unit].users
+        if not users:
             continue
         shared = server.begins.compute_sharing if unit < compute else server.begins.storage_sharing
         if not shared:
@@ -106,16 +111,16 @@ def _judge_sharing(server: Server, job: Job, units: IdSet) -> None:
             raise server.refuse("resource in use", f"job {job.id}: {unit} computes {others}, and sharing is off")
 
 
-def on_reject(server: Server, order: d.RejectJob) -> Iterable[Actor] | None:
+def on_reject(server: Server, order: d.RejectJob) -> None:
     known = _known(server, order.job_id)
     if known.state is not JobState.WAITING:
         detail = f"job {order.job_id} cannot be rejected: it is {BATSIM[known.state]}, not SUBMITTED"
         raise server.refuse("job in the wrong state", detail)
     known.state = JobState.REFUSED
-    return server.forget(known)
+    server.forget(known)
 
 
-def on_kill(server: Server, order: d.KillJobs) -> Iterable[Actor] | None:
+def on_kill(server: Server, order: d.KillJobs) -> Sequence[Actor] | None:
     if not order.job_ids:
         raise server.refuse("empty list", "no job to kill was named")
     asked: list[Known] = []
@@ -139,23 +144,21 @@ def _killer(server: Server, asked: list[Known]) -> Actor:
         if known.state is JobState.RUNNING and known.run is not None:
             yield turn()
             progress[known.job.id] = server.physics.kill(known.run)
-            server.release(known, JobState.KILLED, -1)
+            server.release(known, JobState.KILLED, known.run.kill_code)
             killed.append(known)
     yield server.send(lambda _: _on_killed(server, asked, killed, progress))
 
 
 def _on_killed(
     server: Server, asked: list[Known], killed: list[Known], progress: dict[str, e.Progress]
-) -> Iterable[Actor] | None:
+) -> None:
     server.pending -= 1
-    actors: list[Actor] = []
     for known in killed:
-        actors.extend(server.over(known) or ())
+        server.over(known)
     server.tell(e.JobsKilled(server.agenda.now, tuple(known.job.id for known in asked), progress))
-    return actors
 
 
-def on_call(server: Server, order: d.CallAt) -> Iterable[Actor]:
+def on_call(server: Server, order: d.CallAt) -> Sequence[Actor]:
     now = server.agenda.now
     if server.rules.late_call_is_wrong and not order.when > now:
         raise server.refuse("call in the past", f"a call was asked for at {order.when:f}, and it is {now:f}")
@@ -208,11 +211,18 @@ def on_job_state(server: Server, order: d.SetJobState) -> None:
     known.state = JobState.RUNNING
 
 
+def on_send_to_job(server: Server, order: d.SendToJob) -> None:
+    known = _known(server, order.job_id)
+    if known.run is None:
+        raise server.refuse("job in the wrong state", f"job {order.job_id} does not run and cannot be told anything")
+    known.run.messages.append(order.message)
+
+
 def on_estimate(server: Server, order: d.AnswerEstimate) -> None:
     """Nobody asked."""
 
 
-HANDLERS: dict[type, Callable[[Server, Any], Iterable[Actor] | None]] = {
+HANDLERS: dict[type, Callable[[Server, Any], Sequence[Actor] | None]] = {
     d.StartJob: on_start,
     d.RejectJob: on_reject,
     d.KillJobs: on_kill,
@@ -224,4 +234,8 @@ HANDLERS: dict[type, Callable[[Server, Any], Iterable[Actor] | None]] = {
     d.SetMetadata: on_metadata,
     d.SetJobState: on_job_state,
     d.AnswerEstimate: on_estimate,
+    d.SendToJob: on_send_to_job,
+    d.SetPowerState: on_power_state,
+    d.SwitchUnits: on_power_state,
+    d.MeasureEnergy: on_measure_energy,
 }
