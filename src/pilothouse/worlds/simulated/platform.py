@@ -250,24 +250,29 @@ class Platform:
             found = self._declared_links.get(name)
         return found
 
+    def storage_nodes(self) -> tuple[Node, ...]:
+        """The storages as deciders see them; their numbers follow those of the compute hosts."""
+        return tuple(_node(host) for host in self.storage)
+
     def nodes(self) -> tuple[Node, ...]:
-        """What deciders see: one node for each compute and storage host, or for each group of cores."""
+        """What deciders see: one node for each compute host, or for each group of cores."""
         if self.units_per_node > 1:
             per = self.units_per_node
             count = self.compute_count // per
             return tuple(Node(f"node{i}", i * per, per, cores=per, speeds=self.hosts[0].speeds) for i in range(count))
-        return tuple(
-            Node(
-                host.name,
-                host.number,
-                cores=host.cores,
-                properties=host.properties,
-                zone_properties=host.zone_properties if host.zone is not None else {},
-                speeds=host.speeds,
-                power_state=host.pstate,
-            )
-            for host in self.hosts
-        )
+        return tuple(_node(host) for host in self.hosts[: self.compute_count])
+
+
+def _node(host: Host) -> Node:
+    return Node(
+        host.name,
+        host.number,
+        cores=host.cores,
+        properties=host.properties,
+        zone_properties=host.zone_properties if host.zone is not None else {},
+        speeds=host.speeds,
+        power_state=host.pstate,
+    )
 
 
 def natural_key(name: str) -> tuple[tuple[object, ...], bytes]:

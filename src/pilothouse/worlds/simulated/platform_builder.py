@@ -125,6 +125,7 @@ class Builder:
                 backbone = (Link(line.name, line.bandwidth, line.latency, shared=line.policy != "FATPIPE"),)
                 self.links[line.name] = backbone[0]
             zone.ways = partial(_cluster_ways, spec, backbone)
+            zone.backbone = backbone
         prefix, suffix, speeds, cores, properties = spec.prefix, spec.suffix, spec.speeds, spec.cores, spec.properties
         points, hosts, members = self._points, self.hosts, zone.members
         for first, last in spec.radical:
@@ -166,6 +167,7 @@ class Builder:
             return (up, *backbone), (*backbone, down), None
 
         zone.ways = ways
+        zone.backbone = backbone
 
     def _routes_of(self, spec: ZoneSpec, zone: Zone) -> None:
         for route in spec.routes:

@@ -15,18 +15,15 @@ from pilothouse.model.errors import InputError
 
 
 class Link:
-    """A link; `shared` is False for a fat pipe, whose users do not disturb each other. Index: its number among
-    constraints.
-    """
+    """A link; `shared` is False for a fat pipe, whose users do not disturb each other."""
 
-    __slots__ = ("bandwidth", "index", "latency", "name", "shared")
+    __slots__ = ("bandwidth", "latency", "name", "shared")
 
     def __init__(self, name: str, bandwidth: float, latency: float, *, shared: bool = True) -> None:
         self.name = name
         self.bandwidth = bandwidth
         self.latency = latency
         self.shared = shared
-        self.index = -1
 
     def __repr__(self) -> str:
         return f"Link({self.name})"
@@ -207,13 +204,13 @@ class StarZone(Zone):
     at load.
     """
 
-    __slots__ = ("_made", "gateway", "ways")
+    __slots__ = ("_made", "backbone", "ways")
 
     def __init__(self, name: str, zone: Zone | None, loopback: Link) -> None:
         super().__init__(name, zone, loopback)
         self.ways: Callable[[str], tuple[tuple[Link, ...], tuple[Link, ...], Link | None] | None] = lambda name: None
         self._made: dict[str, tuple[tuple[Link, ...], tuple[Link, ...], Link | None] | None] = {}
-        self.gateway: Point | None = None
+        self.backbone: tuple[Link, ...] = ()
 
     def ways_of(self, name: str) -> tuple[tuple[Link, ...], tuple[Link, ...], Link | None] | None:
         if name not in self._made:

@@ -25,9 +25,11 @@ from math import inf
 from pilothouse.worlds.simulated.agenda import Agenda
 
 try:
-    from pilothouse.worlds.simulated._sharing import solve_rounds as _compiled_rounds
+    from pilothouse.worlds.simulated import _sharing
 except ImportError:
     _compiled_rounds = None
+else:
+    _compiled_rounds = _sharing.solve_rounds
 
 PRECISION = 1e-5
 """What remains of a constraint below this is nothing (SimGrid's precision of work amounts)."""
@@ -69,7 +71,10 @@ apart).
 class Flow:
     """A parallel task in progress. `bound` caps its rate (a single core's speed; TCP's window over a long route)."""
 
-    __slots__ = ("bound", "common", "done", "entry", "latency", "owner", "private", "rate", "since", "uses", "work")
+    __slots__ = (
+        "bound", "common", "done", "entry", "latency", "network_bound", "private", "rate", "since", "uses",
+        "work",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -78,13 +83,12 @@ class Flow:
         *,
         bound: float = inf,
         latency: float = 0.0,
-        owner: object = None,
     ) -> None:
         self.uses = uses
         self.done = done
         self.bound = bound
+        self.network_bound = inf
         self.latency = latency
-        self.owner = owner
         self.work = 1.0
         self.rate = 0.0
         self.since = 0.0
@@ -112,17 +116,19 @@ Solver = Callable[[list[Flow]], None]
 
 
 class Fluid:
-    """All flows in progress. `changing(flows)` is called before the rates of these flows change (meters read then)."""
+    """All flows in progress. `changing(flows)` is called before their rates change, `ending(flow)` before one ends."""
 
     def __init__(
         self,
         agenda: Agenda,
         solver: Solver | None = None,
         changing: Callable[[Iterable[Flow]], None] | None = None,
+        ending: Callable[[Flow], None] | None = None,
     ) -> None:
         self._agenda = agenda
         self._solver = fair_bottleneck if solver is None else solver
         self._changing = changing
+        self._ending = ending
         self._dirty: dict[Flow, None] = {}
         self._flush_due = False
         self.solves = 0
@@ -144,6 +150,8 @@ class Fluid:
             self._agenda.cancel(flow.entry)
             flow.entry = 0
         left = self.left(flow)
+        if self._ending is not None:
+            self._ending(flow)
         self._leave(flow)
         return left
 
@@ -251,8 +259,8 @@ class Fluid:
 
     def _finish(self, flow: Flow) -> None:
         flow.entry = 0
-        if self._changing is not None:
-            self._changing((flow,))
+        if self._ending is not None:
+            self._ending(flow)
         self._leave(flow)
         flow.work = 0.0
         flow.done(flow)
@@ -341,12 +349,9 @@ def solve_rounds(
         for flow in running:
             step = left[flow] / private[flow][1]
             for number, largest in of_flow[flow]:
-                one = share[number] / largest
-                if one < step:
-                    step = one
+                step = min(step, share[number] / largest)
             rate = rates[flow]
-            if bounds[flow] - rate < step:
-                step = bounds[flow] - rate
+            step = min(step, bounds[flow] - rate)
             growth[flow] = step
             rates[flow] = rate + step
             if rates[flow] >= bounds[flow]:
