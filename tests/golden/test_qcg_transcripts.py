@@ -1,8 +1,8 @@
 """What QCG PilotJob 0.14.2 said on the wire, request by request, against our manager; dates and ids are masked.
 
-Timing is not part of a transcript: a job that has not ended may be told as queued, scheduled or executing, and events of
-different jobs may be told in another order. Where the recording shows a mistake of the peer, ours does it right, and the
-difference is spelled out here.
+Timing is not part of a transcript: a job that has not ended may be told as queued, scheduled or executing, and events
+of different jobs may be told in another order. Where the recording shows a mistake of the peer, ours does it right, and
+the difference is spelled out here.
 """
 
 from __future__ import annotations

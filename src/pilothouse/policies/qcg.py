@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster
 
 
-def _arrival(job: Job) -> float:
-    return job.submitted_at
+def _arrival(job: Job) -> tuple[float, float]:
+    # Jobs of one request arrive at one date; the manager numbers them by their priority.
+    return job.submitted_at, -job.priority
 
 
 class Qcg(Policy):

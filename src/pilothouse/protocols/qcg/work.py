@@ -208,6 +208,7 @@ class Work:
             shape=asked.shape,
             walltime=walltime if walltime is not None else inf,
             submitted_at=entry.arrived_at,
+            priority=-float(entry.number),
         )
 
     def _world_id(self, entry: Entry, index: int | None) -> str:

@@ -1,0 +1,303 @@
+"""QCG requests in both dialects: what is accepted, what it becomes, and which field of which job a refusal names."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pilothouse.formats.qcg_description import DescriptionError, Dialect, Size, iteration_sizes
+from pilothouse.formats.qcg_requests import (
+    NamedJobs,
+    Planned,
+    RequestError,
+    RequestVariables,
+    Submit,
+    parse_request,
+    preferred_dialect,
+    split_requests,
+)
+
+VARIABLES = RequestVariables("7", "uniq", "eagle", "2018-01-12", "14:58:49", "2018-01-12 14:58:49")
+
+
+def submit(*jobs: object, preferred: Dialect = Dialect.EITHER) -> list[Planned]:
+    text = msgspec.json.encode({"request": "submit", "jobs": list(jobs)})
+    request = parse_request(text, lambda: VARIABLES, preferred)
+    assert isinstance(request, Submit)
+    return request.jobs
+
+
+def refusal(*jobs: object) -> str:
+    with pytest.raises(RequestError) as caught:
+        submit(*jobs)
+    return str(caught.value)
+
+
+def job(**changes: object) -> dict[str, object]:
+    return {
+        "name": "a",
+        "execution": {"exec": "/bin/true"},
+        "resources": {"numCores": {"exact": 1}},
+        **changes,
+    }
+
+
+def loop(**changes: object) -> dict[str, object]:
+    return job(**{"name": "a_${it}", "iterate": [1, 4], **changes})
+
+
+# ---- the specification, "Job description format"
+
+
+def test_sample_of_the_specification() -> None:
+    (planned,) = submit(
+        {
+            "name": "msleep2",
+            "execution": {
+                "exec": "/bin/sleep",
+                "args": ["5s"],
+                "env": {},
+                "wd": "sleep.sandbox",
+                "stdout": "sleep2.${ncores}.${nnodes}.stdout",
+                "stderr": "sleep2.${ncores}.${nnodes}.stderr",
+            },
+            "resources": {"numCores": {"exact": 2}},
+        }
+    )
+    description = planned.description
+    assert description.execution.args == ("5s",)
+    assert description.execution.stdout == "sleep2.${ncores}.${nnodes}.stdout"
+    assert description.resources.cores == Size(exact=2)
+    assert description.resources.nodes is None
+
+
+def test_a_loop_makes_stop_minus_start_jobs_and_the_last_index_is_stop_minus_one() -> None:
+    planned = submit(loop())
+    assert [item.name for item in planned] == ["a_1", "a_2", "a_3"]
+    assert all(item.dialect is Dialect.SPECIFICATION for item in planned)
+
+
+def test_loop_variables_of_the_request() -> None:
+    words = "${it} ${its} ${it_start} ${it_stop} ${jname} ${rcnt} ${sname} ${date} ${time} ${uniq}"
+    planned = submit(loop(execution={"exec": "echo", "args": [words, "${dateTime}", "${ it }"]}))
+    second = planned[1].description.execution.args
+    assert second[0] == "2 3 1 4 a_2 7 eagle 2018-01-12 14:58:49 uniq-2"
+    assert second[1:] == ("2018-01-12 14:58:49", "2")
+    uniques = {item.description.execution.args[0].split()[-1] for item in planned}
+    assert len(uniques) == 3, "each sub-job has its own unique identifier"
+
+
+def test_variables_of_the_start_are_left_for_the_start() -> None:
+    (planned,) = submit(job(execution={"exec": "echo", "args": ["${root_wd} ${ncores} ${nnodes} ${nlist}"]}))
+    assert planned.description.execution.args == ("${root_wd} ${ncores} ${nnodes} ${nlist}",)
+
+
+def test_jname_is_the_name_after_all_other_variables() -> None:
+    (planned,) = submit(job(name="job_${rcnt}", execution={"exec": "true", "stdout": "logs/${jname}.out"}))
+    assert planned.name == "job_7"
+    assert planned.description.execution.stdout == "logs/job_7.out"
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"execution": {"exec": "echo", "args": ["x", "${bogus}"]}}, "execution/args[1]: unknown variable ${bogus}"),
+        ({"execution": {"exec": "echo", "wd": "${home}"}}, "execution/wd: unknown variable ${home}"),
+        ({"name": "a_${what}"}, "name: unknown variable ${what}"),
+    ],
+)
+def test_unknown_variables_are_refused_with_their_place(changes: dict[str, object], field: str) -> None:
+    assert field in refusal(loop(**changes))
+    assert field in refusal(job(**changes))
+
+
+def test_loop_variables_outside_a_loop_are_unknown() -> None:
+    assert "unknown variable ${it}" in refusal(job(execution={"exec": "echo", "args": ["${it}"]}))
+
+
+def test_shell_variables_pass_in_the_later_dialect() -> None:
+    later = job(iteration={"stop": 2}, execution={"exec": "sh", "args": ["-c", "echo ${HOME} $$ ${it}"]})
+    (planned,) = submit(later)
+    assert planned.description.execution.args[1] == "echo ${HOME} $$ ${it}"
+    (script,) = submit(job(execution={"script": "echo ${HOME}"}))
+    assert script.description.execution.script == "echo ${HOME}"
+
+
+def test_exact_excludes_min_and_max() -> None:
+    for other in ("min", "max"):
+        assert "Exact number" in refusal(job(resources={"numCores": {"exact": 1, other: 2}}))
+    assert "Exact number" in refusal(job(resources={"numNodes": {"exact": 1, "split-into": 2}}))
+
+
+def test_split_into_inside_a_size_is_the_upper_end_of_a_range() -> None:
+    (planned,) = submit(job(resources={"numCores": {"min": 2, "split-into": 4}}))
+    size = planned.description.resources.cores
+    assert size == Size(least=2, scheduler="split-into", parts=4, inside=True)
+    assert planned.dialect is Dialect.SPECIFICATION
+    assert "needs min" in refusal(job(resources={"numCores": {"split-into": 4}}))
+    assert "at least 1" in refusal(job(resources={"numCores": {"min": 1, "split-into": 0}}))
+
+
+def test_resources_are_required_in_the_specification() -> None:
+    bare = {"name": "b", "execution": {"exec": "true"}}
+    # A job without resources is one of the later dialect, even among others.
+    named = {item.name: item.dialect for item in submit(loop(), bare)}
+    assert named["b"] is Dialect.LATER
+
+
+def test_iterations_need_different_names() -> None:
+    assert "name: must hold ${it}" in refusal(loop(name="same"))
+
+
+@pytest.mark.parametrize("bounds", [[1], [4, 1], [1, 1], "1-4", [1, 2, 3], ["a", "b"], [0, 10**9]])
+def test_wrong_loops(bounds: object) -> None:
+    assert "job a_${it}: iterate" in refusal(loop(iterate=bounds))
+
+
+# ---- fields, in both dialects
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"execution": {"exec": "true", "colour": 1}}, "job a: execution/colour: an unknown field"),
+        ({"execution": {"exec": "true", "wd": 3}}, "job a: execution/wd: must be a text, found 3"),
+        ({"execution": {"exec": "true", "modules": [1]}}, "job a: execution/modules: must be a list of names"),
+        ({"execution": {"exec": "true", "model": "pvm"}}, "job a: execution/model: must be one of"),
+        ({"resources": {"numCores": {"exact": "1"}}}, "job a: resources/numCores/exact: must be a whole number"),
+        ({"resources": {"numCores": {"exact": 0}}}, "job a: resources/numCores: must be at least 1"),
+        ({"resources": {"numCores": {"many": 1}}}, "job a: resources/numCores/many: an unknown field"),
+        ({"resources": {"numCores": "two"}}, "job a: resources/numCores: must be a number or a dictionary"),
+        ({"resources": {"numThreads": 1}}, "job a: resources/numThreads: an unknown field"),
+        ({"resources": {"numNodes": {"exact": -1}}}, "Negative number of resources"),
+        ({"resources": {"numNodes": 1, "nodeCrs": {"tpu": 1}}}, "Unknown consumable resource tpu"),
+        ({"resources": {"numNodes": 1, "nodeCrs": {"gpu": 0}}}, "must be greater than 0"),
+        ({"dependencies": {"after": "b"}}, "must be an array of job names"),
+        ({"dependencies": {"before": ["b"]}}, "job a: dependencies/before: an unknown field"),
+        ({"name": 3}, "name: must be a text"),
+        ({"name": "a b"}, "contains invalid characters"),
+        ({"iteration": {"stop": "4"}}, "job a: iteration/stop: must be a whole number"),
+        ({"iteration": {"values": []}}, "job a: iteration/values: must be a list of at least one value"),
+        ({"iteration": {"start": 3, "stop": 3}}, "Job iteration stop greater or equal than start"),
+        ({"iteration": {"stop": 10**9}}, "job a: iteration: must not be longer"),
+        ({"attributes": 3}, "Job attributes must be dictionary"),
+    ],
+)
+def test_refusals_name_job_and_field(changes: dict[str, object], text: str) -> None:
+    assert text in refusal(job(**changes))
+
+
+def test_sizes_may_be_numbers_and_schedulers_objects() -> None:
+    (planned,) = submit(
+        job(resources={"numNodes": 2, "numCores": {"min": 1, "scheduler": {"name": "maximum-iters"}}, "wt": "1h2m3s"})
+    )
+    resources = planned.description.resources
+    assert resources.nodes == Size(exact=2)
+    assert resources.cores == Size(least=1, scheduler="maximum-iters")
+    assert resources.walltime_s == 3723
+    scheduler = {"name": "split-into", "params": {"parts": 3}}
+    (split,) = submit(job(resources={"numCores": {"min": 1, "scheduler": scheduler}}))
+    assert split.description.resources.cores == Size(least=1, scheduler="split-into", parts=3)
+
+
+def test_model_options_and_environment_are_kept() -> None:
+    (planned,) = submit(
+        job(
+            execution={
+                "exec": "x", "args": [1, "b"], "env": {"A": 1}, "modules": "gcc", "venv": "v", "model": "OpenMPI",
+                "model_opts": {"mpirun": "/opt/mpirun"}, "stdin": "i",
+            }
+        )
+    )  # fmt: skip
+    execution = planned.description.execution
+    assert execution.args == ("1", "b") and execution.env == {"A": "1"} and execution.modules == ("gcc",)
+    assert execution.model == "openmpi" and execution.model_opts == {"mpirun": "/opt/mpirun"}
+    assert planned.description.written()["execution"] == execution.written()
+
+
+# ---- dialects
+
+
+@pytest.mark.parametrize(
+    ("description", "dialect"),
+    [
+        (job(), Dialect.EITHER),
+        (loop(), Dialect.SPECIFICATION),
+        (job(iteration={"stop": 2}), Dialect.LATER),
+        (job(resources={"numCores": 1}), Dialect.LATER),
+        (job(resources={"numCores": {"exact": 1}, "wt": "1s"}), Dialect.LATER),
+        (job(execution={"script": "true"}), Dialect.LATER),
+        ({"name": "a", "execution": {"exec": "true"}}, Dialect.LATER),
+    ],
+)
+def test_dialect_is_told_by_what_a_job_is_written_in(description: dict[str, object], dialect: Dialect) -> None:
+    assert {item.dialect for item in submit(description)} == {dialect}
+
+
+def test_jobname_and_jobnames() -> None:
+    for text, dialect in ((b'"jobName":"x"', Dialect.SPECIFICATION), (b'"jobNames":["x"]', Dialect.LATER)):
+        request = parse_request(b'{"request":"jobStatus",' + text + b"}", lambda: VARIABLES, Dialect.EITHER)
+        assert isinstance(request, NamedJobs) and request.dialect is dialect and request.names == ["x"]
+
+
+def test_a_file_has_the_dialect_of_its_unmistakable_requests() -> None:
+    common = {"request": "submit", "jobs": [job()]}
+    assert preferred_dialect([msgspec.json.encode(common)]) is Dialect.EITHER
+    named = {"request": "jobStatus", "jobName": "a"}
+    assert preferred_dialect([msgspec.json.encode(common), msgspec.json.encode(named)]) is Dialect.SPECIFICATION
+    assert preferred_dialect([b'{"request": "status"}']) is Dialect.LATER
+
+
+def test_request_files_that_are_no_list_are_refused() -> None:
+    assert split_requests(b'[{"request":"finish"}]', "f") == [b'{"request":"finish"}']
+    with pytest.raises(RequestError, match="Not an array"):
+        split_requests(b"{}", "f")
+    with pytest.raises(RequestError, match="f: Wrong job description"):
+        split_requests(b"[", "f")
+
+
+KEYS = ["request", "jobs", "name", "execution", "exec", "resources", "numCores", "exact", "iterate", "iteration", "stop", "jobNames", "command", "x"]
+LEAVES = st.none() | st.integers() | st.text() | st.booleans()
+ANYTHING = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=5),
+    max_leaves=12,
+)
+
+
+@given(ANYTHING)
+def test_whatever_is_sent_is_answered_or_refused_in_words(data: object) -> None:
+    for value in (data, {"request": "submit", "jobs": [data]}, {"request": "submit", "jobs": data}):
+        try:
+            parse_request(msgspec.json.encode(value), lambda: VARIABLES, Dialect.EITHER)
+        except RequestError as refused:
+            assert str(refused)
+
+
+# ---- iteration schedulers
+
+
+def test_split_into_gives_every_iteration_one_part() -> None:
+    size = Size(least=1, scheduler="split-into", parts=4)
+    assert list(iteration_sizes(size, 3, 10)) == [2, 2, 2]
+    assert list(iteration_sizes(Size(least=1, scheduler="split-into"), 3, 10)) == [3, 3, 3]
+    with pytest.raises(DescriptionError, match="zero"):
+        list(iteration_sizes(Size(least=1, scheduler="split-into", parts=11), 3, 10))
+
+
+@given(st.integers(1, 60), st.integers(1, 40), st.integers(1, 12))
+def test_maximum_iters_uses_whole_rounds_and_never_less_than_the_minimum(
+    iterations: int, total: int, least: int
+) -> None:
+    size = Size(least=least, scheduler="maximum-iters")
+    if total < least:
+        with pytest.raises(DescriptionError):
+            list(iteration_sizes(size, iterations, total))
+        return
+    sizes = list(iteration_sizes(size, iterations, total))
+    assert len(sizes) == iterations
+    assert min(sizes) >= least
+    rounds = -(-iterations // (total // least))
+    assert sum(sizes) == rounds * total, "every round uses all there is"
