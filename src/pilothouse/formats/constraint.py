@@ -20,8 +20,14 @@ _FORBIDDEN = frozenset("!&'\"^`|()")
 """RFC 20: characters that no property name may hold."""
 
 
-def normalised(constraint: Mapping[str, Any], *, where: str = "constraints", depth: int = 0) -> dict[str, list[Any]]:
-    """The checked expression. Raises InputError where it is none."""
+def normalised(
+    constraint: Mapping[str, Any],
+    ranks_of: Mapping[str, list[str]] | None = None,
+    *,
+    where: str = "constraints",
+    depth: int = 0,
+) -> dict[str, list[Any]]:
+    """The checked expression, with hosts as ranks where `ranks_of` tells them. Raises InputError where it is none."""
     if depth > MOST_DEPTH:
         raise InputError(where, f"constraints nested deeper than {MOST_DEPTH}")
     if not isinstance(constraint, Mapping):
@@ -32,14 +38,20 @@ def normalised(constraint: Mapping[str, Any], *, where: str = "constraints", dep
         if not isinstance(values, list):
             raise InputError(path, "expected an array", found=quoted(values))
         if operator in ("and", "or", "not"):
-            parts = [normalised(v, where=f"{path}[{i}]", depth=depth + 1) for i, v in enumerate(values)]
+            parts = [normalised(v, ranks_of, where=f"{path}[{i}]", depth=depth + 1) for i, v in enumerate(values)]
             # an empty `or` holds, as an empty `and` does
-            if parts or operator == "not":
+            if operator == "and":
+                plain.setdefault("and", []).extend(parts)
+            elif parts or operator == "not":
                 plain[operator] = parts
         elif operator == "properties":
             plain[operator] = [_property(name, path) for name in _texts(values, path)]
         elif operator == "hostlist":
-            plain[operator] = hostlist.parse_all(_texts(values, path), where=path)
+            names = hostlist.parse_all(_texts(values, path), where=path)
+            if ranks_of is None:
+                plain[operator] = names
+            else:
+                plain.setdefault("and", []).append({"ranks": [r for name in names for r in ranks_of.get(name, [])]})
         elif operator == "ranks":
             ranks = IdSet()
             for text in _texts(values, path):

@@ -22,9 +22,17 @@ class Shape(msgspec.Struct, frozen=True):
     gpus_per_node: int = 0
     memory_mb_per_node: int = 0
     parts: int = 0
+    chunk: int = 0
+    """Units come in groups of so many on one node (a Flux slot of several cores); 0: each for itself."""
+    gpus_per_chunk: int = 0
     constraint: msgspec.Raw | None = None
     """RFC 31 expression over node properties."""
     queue: str = ""
+
+    @property
+    def has_extras(self) -> bool:
+        """It needs GPUs or memory, which nodes count apart from units."""
+        return bool(self.gpus_per_node or self.memory_mb_per_node or self.gpus_per_chunk)
 
 
 class Command(msgspec.Struct, frozen=True):

@@ -37,6 +37,8 @@ from pilothouse.protocols.rfc27.manager_facts import (
 
 MOST_INACTIVE = 10_000
 """So many jobs are remembered after their end."""
+MOST_SPECS = 10_000
+"""So many jobspecs are shared by the jobs that have the same."""
 
 
 class Manager:
@@ -85,17 +87,36 @@ class Manager:
     def submit(self, now: float, job_id: int, spec: bytes, *, userid: int = 0, urgency: int = p.DEFAULT_URGENCY,
                priority: int | None = None) -> ManagedJob:  # fmt: skip
         """A new job; it waits in SCHED when this returns. Its jobspec has been validated by whoever submits it."""
-        if job_id in self.jobs:
-            raise ValueError(f"job {job_id} exists")
         wanted = priority_of(urgency) if priority is None else priority
-        job = ManagedJob(job_id, userid, urgency, wanted, now, self._specs.setdefault(spec, spec))
-        job.post(now, JobEvent.SUBMIT, {"userid": userid, "urgency": urgency, "flags": 0, "version": 1})
+        job = ManagedJob(job_id, userid, urgency, wanted, now, self._shared(spec))
+        self._admit(now, job)
+        self._enqueue(job)
+        return job
+
+    def adopt(self, now: float, job_id: int, spec: bytes, resources: bytes, *, userid: int = 0) -> ManagedJob:
+        """A job that runs already: the scheduler learns of it by its hello."""
+        job = ManagedJob(job_id, userid, p.DEFAULT_URGENCY, p.DEFAULT_URGENCY, now, self._shared(spec))
+        self._admit(now, job)
+        job.resources = job.committed = resources
+        self.holding[job_id] = job
+        job.post(now, JobEvent.ALLOC)
+        job.started = True
+        job.post(now, JobEvent.START)
+        return job
+
+    def _shared(self, spec: bytes) -> bytes:
+        if len(self._specs) > MOST_SPECS:
+            self._specs.clear()
+        return self._specs.setdefault(spec, spec)
+
+    def _admit(self, now: float, job: ManagedJob) -> None:
+        if job.id in self.jobs:
+            raise ValueError(f"job {job.id} exists")
+        job.post(now, JobEvent.SUBMIT, {"userid": job.userid, "urgency": job.urgency, "flags": 0, "version": 1})
         job.post(now, JobEvent.VALIDATE)
         job.post(now, JobEvent.DEPEND)
         job.post(now, JobEvent.PRIORITY, {"priority": job.priority})
-        self.jobs[job_id] = job
-        self._enqueue(job)
-        return job
+        self.jobs[job.id] = job
 
     def set_urgency(self, now: float, job_id: int, urgency: int) -> None:
         """Held (0), expedited (31) or anything between."""

@@ -125,6 +125,10 @@ class SchedulerEngine:
         self._answer(job_id, p.encode(p.AllocAnswer(job_id, p.AllocType.DENY, note=note)))
         self.pending.pop(job_id, None)
 
+    def raise_exception(self, job_id: int, kind: str, note: str) -> None:
+        """Asks the manager to end a job."""
+        self._call("job-manager.raise", p.encode(p.RaiseRequest(job_id, 0, kind, note)), _ignored)
+
     def answer_feasibility(self, question: int, refusal: str = "") -> None:
         message = self._questions.pop(question, None)
         if message is not None:
@@ -290,8 +294,7 @@ class SchedulerEngine:
             note = f"its resources could not be read after a scheduler restart: {problem}"
             self.troubles.append(f"job {fluid.to_f58(job.id)}: {note}")
             self.held.pop(job.id, None)
-            raised = {"id": job.id, "severity": 0, "type": "scheduler-restart", "note": note}
-            self._call("job-manager.raise", p.encode(raised), _ignored)
+            self.raise_exception(job.id, "scheduler-restart", note)
         if self._lookups == 0:
             self._say_ready()
 

@@ -1,4 +1,7 @@
-"""The shell around the little broker: accepts schedulers on a UNIX socket and carries messages both ways."""
+"""The shell around the little broker: accepts schedulers on a UNIX socket and carries messages both ways.
+
+`open_server` chooses it for a path, and its twin on ZeroMQ for `tcp://host:port`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ import selectors
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
+from pilothouse.model.errors import InputError
 from pilothouse.protocols.rfc27.broker import Broker
 from pilothouse.protocols.rfc27.frames import BadFrame, Message
 from pilothouse.protocols.rfc27.unix_socket import Connection, Listener
@@ -17,6 +22,26 @@ _log = logging.getLogger("pilothouse.rfc27")
 HIGH_WATER_BYTES = 1 << 20
 """No more jobs are asked for while so much waits to be read by the scheduler."""
 DISPATCH_SIZE = 512
+
+
+class Server(Protocol):
+    """What a decider needs of the shell, however messages are carried."""
+
+    def fileno(self) -> int: ...
+    def step(self, limit_s: float | None = 0.0) -> int: ...
+    def deliver(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def open_server(broker: Broker, address: str, key: str, *, clock: Callable[[], float]) -> Server:
+    """Listens at a path, or at tcp://host:port with the key file that both sides have."""
+    if not address.startswith("tcp://"):
+        return BrokerServer(broker, Path(address.removeprefix("local://")), clock=clock)
+    if not key:
+        raise InputError(address, "a scheduler on another host needs a key", hint=f"rfc27:{address}?key=FILE")
+    from pilothouse.protocols.rfc27.zmq_link import ZmqServer
+
+    return ZmqServer(broker, address, Path(key), clock=clock)
 
 
 class BrokerServer:

@@ -43,6 +43,11 @@ class Connection:
     def wants_write(self) -> bool:
         return bool(self._unsent)
 
+    @property
+    def has_more(self) -> bool:
+        """The kernel tells of unread bytes as long as there are any."""
+        return False
+
     def send(self, messages: list[Message]) -> None:
         """Queues and tries to send. A peer that is gone is noticed by the next `receive`."""
         if not messages or self.closed:

@@ -1,0 +1,378 @@
+"""A Flux instance as our facts, and our orders as Flux's: the pure half of the World.
+
+In: facts of the scheduler engine, orders of a decider. Out: events, and calls of the engine. It remembers which job is
+which, what each holds, and, over a lost connection, what the decider has been told.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+import msgspec
+
+from pilothouse.core.cluster import Cluster
+from pilothouse.formats.jobspec import Jobspec
+from pilothouse.model import decisions as d
+from pilothouse.model import events as e
+from pilothouse.model.errors import InputError
+from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Job, Shape
+from pilothouse.model.lifecycle import JobState
+from pilothouse.protocols.rfc27 import requests
+from pilothouse.protocols.rfc27 import scheduler_facts as f
+from pilothouse.protocols.rfc27.calls import Calls
+from pilothouse.protocols.rfc27.machine import Machine
+from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
+
+MOST_SPECS = 1024
+"""So many different jobspecs are remembered: jobs of one script look alike."""
+
+
+class _Known(msgspec.Struct, frozen=True):
+    spec: Jobspec
+    shape: Shape | None
+    source: msgspec.Raw
+
+
+class _Held(msgspec.Struct):
+    """A job that has resources."""
+
+    id: int
+    units: IdSet
+    gpus: tuple[tuple[int, int], ...]
+    started_at: float
+
+
+class Instance:
+    """One Flux instance, over all its connections. `events` collects what the decider has to hear."""
+
+    def __init__(self) -> None:
+        self.machine: Machine
+        self.engine: SchedulerEngine
+        self.calls = Calls()
+        self.events: list[e.Event] = []
+        self.troubles: list[str] = []
+        self.stopped = False
+        self.asked_quiet: list[int] = []
+        self._waiting: dict[str, tuple[int, Job, int]] = {}
+        """Our id -> Flux's id, the job, its slots."""
+        self._held: dict[str, _Held] = {}
+        self._strangers: dict[str, _Held] = {}
+        """Jobs that held resources when a connection came back, and that the decider never heard of."""
+        self._annotated: set[str] = set()
+        self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._up = IdSet()
+        self._fits: Cluster | None = None
+        self._greeted: list[f.JobHolds] = []
+        self._began = False
+        self._unsupported: set[type] = set()
+
+    # ---- facts
+
+    def hear(self, now: float, facts: list[f.Fact]) -> None:
+        for fact in facts:
+            _HEARD[type(fact)](self, now, fact)
+
+    def begins(self, now: float) -> e.Begins:
+        """After the first handshake: what there is, and which jobs hold what."""
+        running = []
+        for known in self._greeted:
+            job_id, held = self._taken(known)
+            self._held[job_id] = held
+            walltime = known.resources.expiration_s - held.started_at if known.resources.expiration_s else inf
+            job = Job(job_id, len(held.units), walltime, known.job.t_submit, priority=known.job.priority)
+            job.user = str(known.job.userid)
+            running.append(e.Running(job, held.units, held.started_at))
+        self._greeted = []
+        self._began = True
+        down = self.machine.units_on(self.machine.inventory.rank_ids() - self._up)
+        return e.Begins(
+            nodes=self.machine.nodes(),
+            time_waits=False,
+            started_at=now,
+            unavailable=down,
+            running=tuple(running),
+        )
+
+    def lost(self, now: float, reason: str) -> None:
+        """The connection is gone: what waited will be asked for again, what runs goes on."""
+        for job_id in self._waiting:
+            self.events.append(e.JobWithdrawn(now, job_id))
+        self._waiting.clear()
+        self._annotated.clear()
+        self.asked_quiet.clear()
+        for job_id, held in list(self._held.items()):
+            if held.id not in self.engine.held:
+                # granted, but the answer never left
+                self._end(now, job_id, JobState.KILLED, reason)
+        self._greeted = []
+
+    def _hear_inventory(self, now: float, fact: f.Inventory) -> None:
+        if self._began:
+            known = [(r.rank, r.cores, r.gpus) for r in self.machine.inventory.ranks]
+            if [(r.rank, r.cores, r.gpus) for r in fact.resources.ranks] != known:
+                raise InputError("resource.acquire", "the instance came back with another inventory", hint="start anew")
+            self._change_ranks(now, fact.up, self.machine.inventory.rank_ids() - fact.up)
+        else:
+            self.machine = Machine(fact.resources)
+            self._up = fact.up
+
+    def _hear_ranks(self, now: float, fact: f.RanksChanged) -> None:
+        self._change_ranks(now, fact.up, fact.down)
+        if fact.gone:
+            units = self.machine.units_on(fact.gone)
+            names = tuple(node.name for node in self.machine.nodes_of(fact.gone))
+            self.events.append(e.NodesLeft(now, names, units))
+            self._up -= fact.gone
+            self._fits = None
+
+    def _change_ranks(self, now: float, up: IdSet, down: IdSet) -> None:
+        """Only what is new is told."""
+        came, went = up - self._up, down & self._up
+        self._up = (self._up | up) - down
+        if came:
+            self.events.append(e.UnitsAvailable(now, self.machine.units_on(came)))
+        if went:
+            self.events.append(e.UnitsUnavailable(now, self.machine.units_on(went)))
+
+    def _hear_properties(self, now: float, fact: f.PropertiesChanged) -> None:
+        properties = self.machine.properties
+        touched = IdSet()
+        for name, ranks in fact.added.items():
+            properties[name] = properties.get(name, IdSet()) | ranks
+            touched |= ranks
+        for name, ranks in fact.removed.items():
+            properties[name] = properties.get(name, IdSet()) - ranks
+            touched |= ranks
+        self._fits = None
+        self.events.append(e.NodesJoined(now, self.machine.nodes_of(touched)))
+
+    def _hear_holds(self, now: float, fact: f.JobHolds) -> None:
+        self._greeted.append(fact)
+
+    def _hear_ready(self, now: float, fact: f.Ready) -> None:
+        """After a later handshake: compare what is held now with what the decider believes."""
+        if not self._began:
+            return
+        greeted = {requests.our_id(known.job.id): known for known in self._greeted}
+        self._greeted = []
+        for job_id in [job_id for job_id in self._held if job_id not in greeted]:
+            self._end(now, job_id, JobState.SUCCEEDED, "it ended while nobody listened")
+        for job_id in [job_id for job_id in self._strangers if job_id not in greeted]:
+            self._end_stranger(now, job_id)
+        for job_id, known in greeted.items():
+            if job_id not in self._held and job_id not in self._strangers:
+                _, held = self._taken(known)
+                self._strangers[job_id] = held
+                self.events.append(e.UnitsUnavailable(now, held.units))
+
+    def _taken(self, known: f.JobHolds) -> tuple[str, _Held]:
+        units = self.machine.units_in(known.resources)
+        gpus = self.machine.gpus_in(known.resources)
+        self.machine.take(gpus)
+        return requests.our_id(known.job.id), _Held(known.job.id, units, gpus, known.resources.start_s)
+
+    def _hear_alloc(self, now: float, fact: f.AllocAsked) -> None:
+        try:
+            known = self._recall(fact.spec, fact.source)
+        except InputError as problem:
+            self.engine.deny(fact.id, str(problem))
+            return
+        job_id = requests.our_id(fact.id)
+        job = requests.to_job(job_id, known.spec, known.shape, known.source)
+        job.submitted_at = fact.submitted_s or now
+        job.priority = fact.priority
+        job.user = str(fact.userid)
+        self._waiting[job_id] = (fact.id, job, known.spec.total_slots)
+        self.events.append(e.JobSubmitted(now, job))
+
+    def _recall(self, spec: Jobspec, source: bytes) -> _Known:
+        known = self._known.get(source)
+        if known is None:
+            shape = requests.shape_of(spec, self.machine.ranks_of_hosts() if spec.constraints else None)
+            known = self._known[source] = _Known(spec, shape, msgspec.Raw(source))
+            if len(self._known) > MOST_SPECS:
+                self._known.popitem(last=False)
+        return known
+
+    def _hear_cancel(self, now: float, fact: f.AllocCanceled) -> None:
+        job_id = requests.our_id(fact.id)
+        if self._waiting.pop(job_id, None) is not None:
+            self._annotated.discard(job_id)
+            self.events.append(e.JobWithdrawn(now, job_id))
+
+    def _hear_priorities(self, now: float, fact: f.Prioritized) -> None:
+        changed = {requests.our_id(job_id): float(priority) for job_id, priority in fact.jobs}
+        self.events.append(e.PrioritiesChanged(now, changed))
+
+    def _hear_freed(self, now: float, fact: f.Freed) -> None:
+        job_id = requests.our_id(fact.id)
+        held = self._held.get(job_id)
+        stranger = self._strangers.get(job_id)
+        if stranger is not None and fact.final:
+            self._end_stranger(now, job_id)
+        elif held is None:
+            return
+        elif fact.final:
+            self._end(now, job_id, JobState.SUCCEEDED, "")
+        elif fact.resources is not None:
+            units = self.machine.units_in(fact.resources) & held.units
+            ranks = fact.resources.rank_ids()
+            self.machine.give_back(tuple(part for part in held.gpus if part[0] in ranks))
+            held.gpus = tuple(part for part in held.gpus if part[0] not in ranks)
+            held.units -= units
+            self.events.append(e.UnitsFreed(now, job_id, units))
+
+    def _hear_expiration(self, now: float, fact: f.ExpirationChanged) -> None:
+        job_id = requests.our_id(fact.id)
+        held = self._held.get(job_id)
+        if held is not None:
+            walltime = fact.expiration_s - held.started_at if fact.expiration_s else inf
+            self.events.append(e.WalltimeChanged(now, job_id, walltime))
+
+    def _hear_feasibility(self, now: float, fact: f.FeasibilityAsked) -> None:
+        """Answered here, at once: no decider must be asked whether a job fits an empty machine."""
+        try:
+            known = self._recall(fact.spec, fact.source)
+        except InputError as problem:
+            self.engine.answer_feasibility(fact.question, str(problem))
+            return
+        if self._fits is None:
+            self._fits = Cluster(e.Begins(nodes=self.machine.nodes()), "feasibility")
+        refusal = self._fits.could_ever_run(requests.to_job("?", known.spec, known.shape, known.source))
+        self.engine.answer_feasibility(fact.question, refusal.reason if refusal is not None else "")
+
+    def _hear_status(self, now: float, fact: f.StatusAsked) -> None:
+        allocated = IdSet()
+        for held in (*self._held.values(), *self._strangers.values()):
+            allocated |= held.units
+        everything = self.machine.inventory.rank_ids()
+        self.engine.answer_status(
+            fact.question,
+            self.machine.part_of(self.machine.units_on(everything)),
+            self.machine.part_of(allocated),
+            self.machine.part_of(self.machine.units_on(everything - self._up)),
+        )
+
+    def _hear_quiesce(self, now: float, fact: f.QuiesceAsked) -> None:
+        self.asked_quiet.append(fact.question)
+
+    def _hear_grant_failed(self, now: float, fact: f.GrantFailed) -> None:
+        job_id = requests.our_id(fact.id)
+        held = self._held.pop(job_id, None)
+        if held is not None:
+            self.machine.give_back(held.gpus)
+            self.events.append(e.JobRequeued(now, job_id, fact.problem))
+
+    def _hear_failed(self, now: float, fact: f.Failed) -> None:
+        """The shell sees to it: the connection is over."""
+
+    def _end(self, now: float, job_id: str, state: JobState, reason: str) -> None:
+        held = self._held.pop(job_id)
+        self.machine.give_back(held.gpus)
+        self.events.append(e.JobEnded(now, job_id, state, 0, held.units, reason))
+
+    def _end_stranger(self, now: float, job_id: str) -> None:
+        held = self._strangers.pop(job_id)
+        self.machine.give_back(held.gpus)
+        self.events.append(e.UnitsAvailable(now, held.units))
+
+    # ---- orders
+
+    def apply(self, now: float, orders: list[d.Decision]) -> None:
+        for order in orders:
+            kind = type(order)
+            carry_out = _ORDERS.get(kind)
+            if carry_out is not None:
+                carry_out(self, now, order)
+            elif kind not in self._unsupported:
+                self._unsupported.add(kind)
+                self.troubles.append(f"Flux has no word for {kind.__name__}; such orders are dropped")
+
+    def _start(self, now: float, order: d.StartJob) -> None:
+        found = self._waiting.pop(order.job_id, None)
+        if found is None:
+            # it was withdrawn while the decider thought
+            return
+        flux_id, job, slots = found
+        grant = self.machine.grant(job, order.units, slots, now)
+        self._held[order.job_id] = _Held(flux_id, order.units, grant.gpus, now)
+        notes: dict[str, Any] = {"resource_summary": grant.summary}
+        if order.job_id in self._annotated:
+            self._annotated.discard(order.job_id)
+            # RFC 27, Alloc Success: what is not relevant any more may be deleted
+            notes |= {"reason_pending": None, "t_estimate": None}
+        if job.shape is not None and job.shape.queue:
+            notes["queue"] = job.shape.queue
+        self.engine.grant(flux_id, grant.resources, {"sched": notes})
+
+    def _reject(self, now: float, order: d.RejectJob) -> None:
+        found = self._waiting.pop(order.job_id, None)
+        if found is not None:
+            self._annotated.discard(order.job_id)
+            self.engine.deny(found[0], order.reason or "the scheduler will never start it")
+
+    def _annotate(self, now: float, order: d.Annotate) -> None:
+        found = self._waiting.get(order.job_id)
+        if found is not None:
+            self._annotated.add(order.job_id)
+            self.engine.annotate(found[0], order.notes)
+
+    def _set_metadata(self, now: float, order: d.SetMetadata) -> None:
+        self._annotate(now, d.Annotate(order.at, order.job_id, {"user": {"metadata": order.text}}))
+
+    def _kill(self, now: float, order: d.KillJobs) -> None:
+        for job_id in order.job_ids:
+            held = self._held.get(job_id)
+            if held is not None:
+                self.engine.raise_exception(held.id, "cancel", "killed by the scheduler")
+
+    def _call_at(self, now: float, order: d.CallAt) -> None:
+        self.calls.once(order)
+
+    def _call_every(self, now: float, order: d.CallEvery) -> None:
+        self.calls.every(order, now)
+
+    def _stop_calls(self, now: float, order: d.StopCalls) -> None:
+        self.calls.stop(order)
+
+    def _stop_world(self, now: float, order: d.StopWorld) -> None:
+        self.stopped = True
+
+    def _nothing(self, now: float, order: d.ConfirmWithdrawal) -> None:
+        """The engine confirmed the cancel when it came."""
+
+
+_HEARD: dict[type, Callable[[Instance, float, Any], None]] = {
+    f.Inventory: Instance._hear_inventory,
+    f.RanksChanged: Instance._hear_ranks,
+    f.PropertiesChanged: Instance._hear_properties,
+    f.JobHolds: Instance._hear_holds,
+    f.Ready: Instance._hear_ready,
+    f.AllocAsked: Instance._hear_alloc,
+    f.AllocCanceled: Instance._hear_cancel,
+    f.Prioritized: Instance._hear_priorities,
+    f.Freed: Instance._hear_freed,
+    f.ExpirationChanged: Instance._hear_expiration,
+    f.FeasibilityAsked: Instance._hear_feasibility,
+    f.StatusAsked: Instance._hear_status,
+    f.QuiesceAsked: Instance._hear_quiesce,
+    f.GrantFailed: Instance._hear_grant_failed,
+    f.Failed: Instance._hear_failed,
+}
+
+_ORDERS: dict[type, Callable[[Instance, float, Any], None]] = {
+    d.StartJob: Instance._start,
+    d.RejectJob: Instance._reject,
+    d.Annotate: Instance._annotate,
+    d.SetMetadata: Instance._set_metadata,
+    d.KillJobs: Instance._kill,
+    d.CallAt: Instance._call_at,
+    d.CallEvery: Instance._call_every,
+    d.StopCalls: Instance._stop_calls,
+    d.StopWorld: Instance._stop_world,
+    d.ConfirmWithdrawal: Instance._nothing,
+}

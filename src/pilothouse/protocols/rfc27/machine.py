@@ -1,0 +1,211 @@
+"""The machine of a Flux instance as our units: rank and core to unit number and back, GPUs, Rs of allocations. Pure.
+
+A unit is a core; rank r owns consecutive units in the order of its core ids. Deciders place cores; which GPUs of a node
+a job gets is chosen here, the lowest free ones.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+import msgspec
+
+from pilothouse.formats import hostlist, resource_set
+from pilothouse.formats.resource_set import RankResources, ResourceSet
+from pilothouse.model.idset import IdSet, lowest_bits
+from pilothouse.model.job import Job, Node
+
+_encode = msgspec.json.encode
+
+
+class _Rank:
+    """One rank of the inventory."""
+
+    __slots__ = (
+        "base", "core_ids", "core_mask", "count", "first", "free_gpus", "gpus", "host", "mask", "rank", "shifted",
+    )  # fmt: skip
+
+    def __init__(self, entry: RankResources, host: str, first: int) -> None:
+        self.rank = entry.rank
+        self.host = host
+        self.first = first
+        self.core_ids = tuple(entry.cores)
+        self.count = len(self.core_ids)
+        self.core_mask = entry.cores.mask
+        self.mask = ((1 << self.count) - 1) << first
+        self.gpus = entry.gpus.mask
+        self.free_gpus = entry.gpus.mask
+        self.base = self.core_ids[0] if self.core_ids else 0
+        self.shifted = self.count == 0 or self.core_ids[-1] - self.base + 1 == self.count
+
+    def cores_of(self, units: int) -> int:
+        """Mask of core ids for a mask of units of this rank."""
+        local = units >> self.first
+        if self.shifted:
+            return local << self.base
+        mask = 0
+        for index in IdSet(local):
+            mask |= 1 << self.core_ids[index]
+        return mask
+
+    def units_of(self, cores: int) -> int:
+        cores &= self.core_mask
+        if self.shifted:
+            return cores >> self.base << self.first
+        mask = 0
+        for index, core in enumerate(self.core_ids):
+            if cores >> core & 1:
+                mask |= 1 << self.first + index
+        return mask
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """What a job got: R as bytes, its human form, and the GPUs per rank."""
+
+    resources: bytes
+    summary: str
+    gpus: tuple[tuple[int, int], ...]
+
+
+class Machine:
+    """The inventory. Its unit numbers never change while it lives."""
+
+    def __init__(self, inventory: ResourceSet) -> None:
+        self.inventory = inventory
+        hosts = inventory.hosts or tuple(f"rank{entry.rank}" for entry in inventory.ranks)
+        self._ranks: dict[int, _Rank] = {}
+        self._firsts: list[int] = []
+        self._order: list[_Rank] = []
+        first = 0
+        for entry, host in zip(inventory.ranks, hosts, strict=True):
+            rank = _Rank(entry, host, first)
+            self._ranks[entry.rank] = rank
+            self._firsts.append(first)
+            self._order.append(rank)
+            first += rank.count
+        self.properties: dict[str, IdSet] = dict(inventory.properties)
+        names = [rank.host for rank in self._order]
+        # several brokers may run on one host (test instances do): then the rank tells them apart
+        self._names = names if len(set(names)) == len(names) else [f"{r.host}@{r.rank}" for r in self._order]
+        self._cached: dict[tuple[int, int], tuple[str, str]] = {}
+
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(self._node(i) for i in range(len(self._order)))
+
+    def nodes_of(self, ranks: IdSet) -> tuple[Node, ...]:
+        return tuple(self._node(i) for i, rank in enumerate(self._order) if rank.rank in ranks)
+
+    def _node(self, index: int) -> Node:
+        rank = self._order[index]
+        held = {name: "" for name, ranks in self.properties.items() if rank.rank in ranks}
+        properties = {**held, "rank": str(rank.rank), "host": rank.host}
+        gpus = rank.gpus.bit_count()
+        return Node(self._names[index], rank.first, rank.count, gpus, cores=rank.count, properties=properties)
+
+    def ranks_of_hosts(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for rank in self._order:
+            found.setdefault(rank.host, []).append(str(rank.rank))
+        return found
+
+    def units_on(self, ranks: IdSet) -> IdSet:
+        mask = 0
+        for rank in ranks:
+            if rank in self._ranks:
+                mask |= self._ranks[rank].mask
+        return IdSet(mask)
+
+    def units_in(self, resources: ResourceSet) -> IdSet:
+        """The units that an R names; ranks and cores that we do not have are left out."""
+        mask = 0
+        for entry in resources.ranks:
+            if entry.rank in self._ranks:
+                mask |= self._ranks[entry.rank].units_of(entry.cores.mask)
+        return IdSet(mask)
+
+    def gpus_in(self, resources: ResourceSet) -> tuple[tuple[int, int], ...]:
+        return tuple((entry.rank, entry.gpus.mask) for entry in resources.ranks if entry.gpus)
+
+    def ranks_in(self, units: IdSet) -> Iterator[tuple[int, int]]:
+        """(rank, mask of units there), ascending; costs as many steps as ranks are touched."""
+        mask = units.mask
+        while mask:
+            low = (mask & -mask).bit_length() - 1
+            rank = self._order[bisect_right(self._firsts, low) - 1]
+            yield rank.rank, mask & rank.mask
+            mask &= ~rank.mask
+
+    def grant(self, job: Job, units: IdSet, slots: int, start_s: float) -> Grant:
+        """R for a job on these units; takes its GPUs."""
+        groups: dict[tuple[int, int], int] = {}
+        taken: list[tuple[int, int]] = []
+        hosts: list[str] = []
+        for number, part in self.ranks_in(units):
+            rank = self._ranks[number]
+            gpus = self._choose_gpus(job, rank, part)
+            if gpus:
+                rank.free_gpus &= ~gpus
+                taken.append((number, gpus))
+            key = (rank.cores_of(part), gpus)
+            groups[key] = groups.get(key, 0) | 1 << number
+            hosts.append(rank.host)
+        lite, summary = [], []
+        for key, ranks in groups.items():
+            children, human = self._children(*key)
+            ids = IdSet(ranks).to_text(",")
+            lite.append(f'{{"rank":"{ids}","children":{children}}}')
+            summary.append(f"rank{ids if ids.isdigit() else f'[{ids}]'}/{human}")
+        expiration = 0.0 if job.walltime == float("inf") else start_s + job.walltime
+        if self.inventory.expiration_s:
+            # the instance itself ends: no job may outlive it
+            expiration = min(expiration or self.inventory.expiration_s, self.inventory.expiration_s)
+        text = (
+            f'{{"version":1,"execution":{{"R_lite":[{",".join(lite)}],"nslots":{slots},"starttime":{start_s!r},'
+            f'"expiration":{expiration!r},"nodelist":["{hostlist.encode(hosts)}"]}}}}'
+        )
+        return Grant(text.encode(), " ".join(summary), tuple(taken))
+
+    def give_back(self, gpus: tuple[tuple[int, int], ...]) -> None:
+        for rank, mask in gpus:
+            if rank in self._ranks:
+                self._ranks[rank].free_gpus |= mask
+
+    def take(self, gpus: tuple[tuple[int, int], ...]) -> None:
+        """GPUs of a job that held them before we came."""
+        for rank, mask in gpus:
+            if rank in self._ranks:
+                self._ranks[rank].free_gpus &= ~mask
+
+    def part_of(self, units: IdSet) -> bytes:
+        """R of any units, without GPUs and times: for a status."""
+        ranks = tuple(
+            RankResources(rank, IdSet(self._ranks[rank].cores_of(part))) for rank, part in self.ranks_in(units)
+        )
+        hosts = tuple(self._ranks[entry.rank].host for entry in ranks)
+        return resource_set.encode(ResourceSet(ranks=ranks, hosts=hosts))
+
+    def _choose_gpus(self, job: Job, rank: _Rank, part: int) -> int:
+        shape = job.shape
+        if shape is None or not rank.gpus:
+            return 0
+        if shape.exclusive:
+            return rank.free_gpus
+        wanted = shape.gpus_per_node
+        if shape.gpus_per_chunk:
+            wanted = part.bit_count() // max(1, shape.chunk) * shape.gpus_per_chunk
+        return lowest_bits(rank.free_gpus, wanted) if wanted else 0
+
+    def _children(self, cores: int, gpus: int) -> tuple[str, str]:
+        """R_lite children and their human form; most jobs of a run look alike, so they are remembered."""
+        found = self._cached.get((cores, gpus))
+        if found is None:
+            if len(self._cached) > 10_000:
+                self._cached.clear()
+            core_text, gpu_text = IdSet(cores).to_text(","), IdSet(gpus).to_text(",")
+            json = f'{{"core":"{core_text}","gpu":"{gpu_text}"}}' if gpus else f'{{"core":"{core_text}"}}'
+            human = f"core{core_text if core_text.isdigit() else f'[{core_text}]'}"
+            if gpus:
+                human += f",gpu{gpu_text if gpu_text.isdigit() else f'[{gpu_text}]'}"
+            found = self._cached[cores, gpus] = (json, human)
+        return found

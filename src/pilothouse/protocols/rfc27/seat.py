@@ -1,0 +1,338 @@
+"""The job manager's seat over one of our worlds: events in, orders out; the broker and manager in between. Pure.
+
+A node is a rank, a unit is a core of it; a world's job becomes a jobspec and an id of Flux's, the scheduler's R becomes
+units. An R that would break a rule of the house ends its job with an exception and never reaches the world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from pilothouse.core.check import refuse_start
+from pilothouse.formats import resource_set
+from pilothouse.formats.fluid import FluidSource
+from pilothouse.formats.resource_set import RankResources, ResourceSet
+from pilothouse.model import decisions as d
+from pilothouse.model import events as e
+from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Job, Node
+from pilothouse.model.lifecycle import JobState
+from pilothouse.protocols.rfc27 import manager_facts as f
+from pilothouse.protocols.rfc27 import requests
+from pilothouse.protocols.rfc27.broker import Broker
+from pilothouse.protocols.rfc27.joblife import State
+from pilothouse.protocols.rfc27.manager import Manager
+
+if TYPE_CHECKING:
+    from pilothouse.core.cluster import Cluster
+
+MOST_SPECS = 4096
+
+
+class ManagerSeat:
+    """What the decider's shell drives."""
+
+    def __init__(self, begins: e.Begins, cluster: Cluster, *, strict: bool = False, userid: int = 0) -> None:
+        self.now = begins.started_at
+        self.manager = Manager(strict=strict)
+        self.quiet_until = 0
+        """The last quiesce question that was answered."""
+        self.says_quiet = False
+        """The scheduler knows sched.quiesce."""
+        self.heard = 0
+        """How many answers have changed anything so far."""
+        self._cluster = cluster
+        self._began = begins.started_at
+        self._userid = userid
+        self._nodes: tuple[Node, ...] = begins.nodes
+        self._up = IdSet.of(rank for rank, node in enumerate(begins.nodes) if not node.mask & begins.unavailable.mask)
+        self.broker = Broker(self.manager, _inventory(begins.nodes), self._up, userid=userid)
+        self._fluids = FluidSource()
+        self._flux_ids: dict[str, int] = {}
+        self._our_ids: dict[int, str] = {}
+        self._orders: list[d.Decision] = []
+        self._taken = 0
+        """Units of this turn's starts: the cluster books them only when the turn is over."""
+        self._specs: dict[tuple[int, float, int], bytes] = {}
+        self._withdrawn: set[int] = set()
+        self._questions: dict[int, str] = {}
+        for run in begins.running:
+            self._note_running(run)
+
+    def hear(self, batch: e.Batch) -> None:
+        """The world's facts, as the manager's."""
+        self.now = batch.now
+        for event in batch.events:
+            heard = _HEARD.get(type(event))
+            if heard is not None:
+                heard(self, event)
+        self.broker.flush(self.now)
+        self.digest()
+
+    def take_orders(self) -> list[d.Decision]:
+        self.digest()
+        orders, self._orders = self._orders, []
+        self._taken = 0
+        return orders
+
+    @property
+    def more_to_ask(self) -> bool:
+        """A job waits that the scheduler could be asked for at once."""
+        manager = self.manager
+        room = not manager.limit or len(manager.pending) < manager.limit
+        return manager.online and room and not manager.stopped and len(manager.queue) > 0
+
+    # ---- the scheduler's facts
+
+    def digest(self) -> None:
+        for fact in self.manager.take_facts():
+            digested = _DIGESTED.get(type(fact))
+            if digested is not None:
+                self.heard += 1
+                digested(self, fact)
+            elif isinstance(fact, f.Quiet):
+                self.quiet_until = fact.question
+                self.says_quiet = fact.done
+        self.broker.flush(self.now)
+
+    def _digest_allocated(self, fact: f.Allocated) -> None:
+        job_id = self._our_ids.get(fact.id, "")
+        order = d.StartJob(self.now, job_id, self._units(resource_set.parse(fact.resources)))
+        refusal = self._refusal(order)
+        if refusal:
+            self.manager.troubles.append(f"job {job_id}: {refusal}; the allocation is taken back")
+            self.manager.cancel(self.now, fact.id, refusal, kind="alloc")
+            self._forget(fact.id)
+            if job_id in self._cluster.waiting:
+                self._orders.append(d.RejectJob(self.now, job_id, refusal))
+            return
+        self.manager.start(self.now, fact.id)
+        self._orders.append(order)
+        self._taken |= order.units.mask
+
+    def _refusal(self, order: d.StartJob) -> str:
+        refused = refuse_start(self._cluster, order)
+        if refused is not None:
+            return f"{refused.rule}: {refused.detail}"
+        if order.units.mask & self._taken and not self._cluster.sharing:
+            return f"unit already in use: {IdSet(order.units.mask & self._taken)} was given away in this same turn"
+        return ""
+
+    def _digest_denied(self, fact: f.Denied) -> None:
+        job_id = self._our_ids.get(fact.id)
+        if job_id is not None:
+            self._forget(fact.id)
+            if job_id in self._cluster.waiting:
+                self._orders.append(d.RejectJob(self.now, job_id, fact.note))
+            elif job_id in self._cluster.running:
+                self._orders.append(d.KillJobs(self.now, (job_id,)))
+
+    def _digest_annotated(self, fact: f.Annotated) -> None:
+        job_id = self._our_ids.get(fact.id)
+        if job_id is not None:
+            self._orders.append(d.Annotate(self.now, job_id, fact.notes))
+
+    def _digest_canceled(self, fact: f.CancelConfirmed) -> None:
+        if fact.id in self._withdrawn:
+            self._confirm(fact.id)
+
+    def _digest_feasibility(self, fact: f.FeasibilityAnswered) -> None:
+        question = self._questions.pop(fact.question, None)
+        if question is not None:
+            self._orders.append(d.AnswerFeasibility(self.now, question, fact.refusal))
+
+    # ---- the world's facts
+
+    def _hear_submitted(self, event: e.JobSubmitted) -> None:
+        job = event.job
+        flux_id = self._new_id(event.at, job.id)
+        self.manager.submit(
+            event.at, flux_id, self._spec(job), userid=self._userid, priority=requests.priority_of(job.priority)
+        )
+
+    def _hear_ended(self, event: e.JobEnded) -> None:
+        flux_id = self._flux_ids.get(event.job_id)
+        if flux_id is None:
+            return
+        job = self.manager.jobs.get(flux_id)
+        if job is not None:
+            if event.state in (JobState.KILLED, JobState.TIMED_OUT, JobState.LOST):
+                kind = {JobState.KILLED: "cancel", JobState.TIMED_OUT: "timeout"}.get(event.state, "node-failure")
+                self.manager.cancel(event.at, flux_id, event.reason, kind=kind)
+            if job.state in (State.RUN, State.CLEANUP) and job.holds:
+                self.manager.finish(event.at, flux_id, event.return_code << 8 if event.return_code > 0 else 0)
+        self._forget(flux_id)
+
+    def _hear_requeued(self, event: e.JobRequeued) -> None:
+        """Flux has no such thing: the allocation ends, and the job is a new one."""
+        flux_id = self._flux_ids[event.job_id]
+        job = self._cluster.waiting[event.job_id]
+        self.manager.finish(event.at, flux_id, 1)
+        self._forget(flux_id)
+        self._hear_submitted(e.JobSubmitted(event.at, job))
+
+    def _hear_withdrawn(self, event: e.JobWithdrawn) -> None:
+        flux_id = self._flux_ids.get(event.job_id)
+        if flux_id is None:
+            return
+        self._withdrawn.add(flux_id)
+        if flux_id in self.manager.jobs:
+            self.manager.cancel(event.at, flux_id)
+        if flux_id not in self.manager.jobs:
+            # today's dialect does not wait for the scheduler's word
+            self._confirm(flux_id)
+
+    def _confirm(self, flux_id: int) -> None:
+        self._withdrawn.discard(flux_id)
+        job_id = self._our_ids[flux_id]
+        self._forget(flux_id)
+        if job_id in self._cluster.withdrawn:
+            self._orders.append(d.ConfirmWithdrawal(self.now, job_id))
+
+    def _hear_priorities(self, event: e.PrioritiesChanged) -> None:
+        known = ((self._flux_ids.get(job_id), priority) for job_id, priority in event.priorities.items())
+        changed = [(flux_id, requests.priority_of(priority)) for flux_id, priority in known if flux_id is not None]
+        self.manager.prioritize(event.at, changed)
+
+    def _hear_walltime(self, event: e.WalltimeChanged) -> None:
+        flux_id = self._flux_ids.get(event.job_id)
+        run = self._cluster.running.get(event.job_id)
+        if flux_id is not None and run is not None:
+            expiration = 0.0 if event.walltime == inf else run.started_at + event.walltime
+            self.manager.expire(event.at, flux_id, expiration)
+
+    def _hear_freed(self, event: e.UnitsFreed) -> None:
+        flux_id = self._flux_ids.get(event.job_id)
+        run = self._cluster.running.get(event.job_id)
+        if flux_id is not None and run is not None:
+            # a rank comes back when nothing of it is held any more
+            touched = self._ranks_touched(event.units)
+            self.manager.release(event.at, flux_id, touched - self._ranks_touched(run.units))
+
+    def _hear_available(self, event: e.UnitsAvailable) -> None:
+        off = IdSet(self._cluster.off_mask)
+        up = self._ranks_touched(event.units) - self._ranks_touched(off)
+        self.broker.change_ranks(up=up - self._up)
+        self._up |= up
+
+    def _hear_unavailable(self, event: e.UnitsUnavailable | e.UnitsSwitched) -> None:
+        """A rank of which any unit is off gets no new jobs: Flux knows no half ranks."""
+        off = self._ranks_touched(IdSet(self._cluster.off_mask))
+        self.broker.change_ranks(up=self._all_ranks() - off - self._up, down=off & self._up)
+        self._up = self._all_ranks() - off
+
+    def _hear_left(self, event: e.NodesLeft) -> None:
+        gone = IdSet.of(rank for rank, node in enumerate(self._nodes) if node.name in event.names)
+        self.broker.change_ranks(gone=gone)
+        self._up -= gone
+
+    def _hear_joined(self, event: e.NodesJoined) -> None:
+        names = {node.name for node in self._nodes}
+        if any(node.name not in names for node in event.nodes):
+            self.manager.troubles.append("RFC 28 cannot announce new nodes: the scheduler will not use them")
+
+    def _hear_feasibility(self, event: e.FeasibilityAsked) -> None:
+        question = len(self._questions) + 1
+        self._questions[question] = event.question_id
+        self.manager.ask_feasibility(question, self._spec(event.job))
+
+    # ---- parts
+
+    def _new_id(self, at: float, job_id: str) -> int:
+        flux_id = self._fluids.make(1 + int((at - self._began) * 1000))
+        self._flux_ids[job_id] = flux_id
+        self._our_ids[flux_id] = job_id
+        return flux_id
+
+    def _forget(self, flux_id: int) -> None:
+        job_id = self._our_ids.pop(flux_id, None)
+        if job_id is not None and self._flux_ids.get(job_id) == flux_id:
+            del self._flux_ids[job_id]
+
+    def _spec(self, job: Job) -> bytes:
+        """Jobs that ask for the same share their jobspec."""
+        if job.shape is not None or job.command is not None or job.source is not None:
+            return requests.jobspec_of(job)
+        key = (job.units, job.walltime, 0)
+        spec = self._specs.get(key)
+        if spec is None:
+            if len(self._specs) > MOST_SPECS:
+                self._specs.clear()
+            spec = self._specs[key] = requests.jobspec_of(job)
+        return spec
+
+    def _note_running(self, run: e.Running) -> None:
+        """A job that held units before the scheduler came: it is in the first hello."""
+        flux_id = self._new_id(self._began, run.job.id)
+        held = self._resources(run)
+        spec = self._spec(run.job)
+        self.manager.adopt(run.started_at, flux_id, spec, resource_set.encode(held), userid=self._userid)
+
+    def _resources(self, run: e.Running) -> ResourceSet:
+        found = []
+        for rank, node in enumerate(self._nodes):
+            part = run.units.mask & node.mask
+            if part:
+                found.append(RankResources(rank, IdSet(part >> node.first)))
+        expiration = 0.0 if run.job.walltime == inf else run.started_at + run.job.walltime
+        hosts = tuple(self._nodes[entry.rank].name for entry in found) if _plain(self._nodes) else ()
+        return ResourceSet(ranks=tuple(found), hosts=hosts, start_s=run.started_at, expiration_s=expiration)
+
+    def _units(self, resources: ResourceSet) -> IdSet:
+        mask = 0
+        for entry in resources.ranks:
+            if entry.rank < len(self._nodes):
+                node = self._nodes[entry.rank]
+                mask |= entry.cores.mask << node.first & node.mask
+        return IdSet(mask)
+
+    def _ranks_touched(self, units: IdSet) -> IdSet:
+        return IdSet.of(rank for rank, node in enumerate(self._nodes) if node.mask & units.mask)
+
+    def _all_ranks(self) -> IdSet:
+        return IdSet.span(0, len(self._nodes))
+
+
+def _plain(nodes: tuple[Node, ...]) -> bool:
+    """Whether all names can stand in a hostlist."""
+    return not any(set(node.name) & set("[], \t\n") or not node.name for node in nodes)
+
+
+def _inventory(nodes: tuple[Node, ...]) -> bytes:
+    ranks = tuple(
+        RankResources(rank, IdSet.span(0, node.count), IdSet.span(0, node.gpus)) for rank, node in enumerate(nodes)
+    )
+    hosts = tuple(node.name for node in nodes) if _plain(nodes) else tuple(f"node{i}" for i in range(len(nodes)))
+    properties: dict[str, IdSet] = {}
+    for rank, node in enumerate(nodes):
+        for name, value in node.properties.items():
+            if value == "" and name:
+                properties[name] = properties.get(name, IdSet()) | IdSet.span(rank, 1)
+    return resource_set.encode(ResourceSet(ranks=ranks, hosts=hosts, properties=properties))
+
+
+_HEARD: dict[type, Callable[[ManagerSeat, Any], None]] = {
+    e.JobSubmitted: ManagerSeat._hear_submitted,
+    e.JobEnded: ManagerSeat._hear_ended,
+    e.JobRequeued: ManagerSeat._hear_requeued,
+    e.JobWithdrawn: ManagerSeat._hear_withdrawn,
+    e.PrioritiesChanged: ManagerSeat._hear_priorities,
+    e.WalltimeChanged: ManagerSeat._hear_walltime,
+    e.UnitsFreed: ManagerSeat._hear_freed,
+    e.UnitsAvailable: ManagerSeat._hear_available,
+    e.UnitsUnavailable: ManagerSeat._hear_unavailable,
+    e.UnitsSwitched: ManagerSeat._hear_unavailable,
+    e.NodesLeft: ManagerSeat._hear_left,
+    e.NodesJoined: ManagerSeat._hear_joined,
+    e.FeasibilityAsked: ManagerSeat._hear_feasibility,
+}
+
+_DIGESTED: dict[type, Callable[[ManagerSeat, Any], None]] = {
+    f.Allocated: ManagerSeat._digest_allocated,
+    f.Denied: ManagerSeat._digest_denied,
+    f.Annotated: ManagerSeat._digest_annotated,
+    f.CancelConfirmed: ManagerSeat._digest_canceled,
+    f.FeasibilityAnswered: ManagerSeat._digest_feasibility,
+}
