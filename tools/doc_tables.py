@@ -5,11 +5,14 @@ In: the name of a table as a page writes it, `policies` or `options simulate`. O
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import get_args
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
@@ -52,19 +55,39 @@ def commands() -> str:
 
 def options(name: str) -> str:
     """The options of one command, as its own --help has them."""
-    from pilothouse.cli.main import COMMANDS
-
-    command = importlib.import_module(COMMANDS[name][0]).command
+    command = _command(name)
     context = click.Context(command, info_name=f"pilothouse {name}")
     rows = []
     for parameter in command.get_params(context):
-        if isinstance(parameter, click.Argument):
-            rows.append((code(parameter.make_metavar(context)), ""))
-        else:
-            record = parameter.get_help_record(context)
-            if record:
-                rows.append((code(record[0]), re.sub(r"\s+", " ", record[1])))
+        record = parameter.get_help_record(context)
+        if record and record[0] != "-h, --help":
+            rows.append((code(record[0]), re.sub(r"\s+", " ", record[1])))
     return table(("option", "meaning"), rows)
+
+
+def manual() -> str:
+    """Every command: how it is called, what it does, its options."""
+    from pilothouse.cli.main import COMMANDS
+
+    sections = []
+    for name in COMMANDS:
+        command = _command(name)
+        context = click.Context(command, info_name=f"pilothouse {name}")
+        usage = " ".join(["pilothouse", name, *command.collect_usage_pieces(context)])
+        about, _, examples = inspect.cleandoc(command.help or "").partition("\b\n")
+        shown = [line.strip() for line in examples.partition("\n\n")[0].splitlines()[1:] if line.strip()]
+        paragraphs = [re.sub(r"\s+", " ", part) for part in about.strip().split("\n\n")]
+        body = [f"## {name}", code(usage), *paragraphs, "\n".join(["```text", *shown, "```"]) if shown else ""]
+        sections.append("\n\n".join(part for part in [*body, options(name)] if part))
+    return "\n\n".join(sections)
+
+
+def _command(name: str) -> click.Command:
+    from pilothouse.cli.main import COMMANDS
+
+    command = importlib.import_module(COMMANDS[name][0]).command
+    assert isinstance(command, click.Command)
+    return command
 
 
 def states() -> str:
@@ -77,9 +100,51 @@ def states() -> str:
     return table(("a job is", "Batsim 2-4", "batprotocol", "Flux: state, event", "QCG PilotJob"), rows)
 
 
+def vocabulary(kind: str) -> str:
+    """Which events or decisions each adapter and world deals with: those that its code names."""
+    source = PACKAGE / "model" / f"{kind}.py"
+    words = [node.name for node in ast.parse(source.read_text()).body if isinstance(node, ast.ClassDef)]
+    module = importlib.import_module(f"pilothouse.model.{kind}")
+    union = get_args(module.Event if kind == "events" else module.Decision)
+    words = [word for word in words if getattr(module, word) in union]
+    known = {room: _names_used(PACKAGE / room, f"pilothouse.model.{kind}") for room in ADAPTERS}
+    rows = [(code(word), *("yes" if word in known[room] else "" for room in ADAPTERS)) for word in words]
+    return table((kind[:-1], *ADAPTERS.values()), rows)
+
+
+def _names_used(folder: Path, module: str) -> set[str]:
+    """Names of a module that the code in a folder refers to, by any way of importing them."""
+    used: set[str] = set()
+    for path in folder.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        aliases = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module == module:
+                used |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and f"{node.module}." == module[: module.rfind(".") + 1]:
+                aliases |= {
+                    alias.asname or alias.name for alias in node.names if f"{node.module}.{alias.name}" == module
+                }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
+                used.add(node.attr)
+    return used
+
+
+ADAPTERS = {
+    "worlds/simulated": "simulated world",
+    "worlds/live": "live world",
+    "protocols/batsim": "Batsim 2-4",
+    "protocols/batprotocol": "Batsim 5",
+    "protocols/rfc27": "Flux",
+}
+PACKAGE = Path(__file__).resolve().parent.parent / "src" / "pilothouse"
+
 TABLES: dict[str, Callable[..., str]] = {
     "policies": policies,
     "commands": commands,
     "options": options,
+    "manual": manual,
     "states": states,
+    "vocabulary": vocabulary,
 }
