@@ -117,6 +117,12 @@ def parse_context(arguments: Sequence[str], program: str = "dbUtil.sh") -> Conte
 
 
 _STARTED_HERE = object()
+_EXAMPLES = """examples:
+  pilothouse disbatch -s localhost:4 tasks.txt               four tasks at a time, here
+  pilothouse disbatch -s h1:8,h2:8 -e tasks.txt              on two hosts, by ssh; exit code 1 if a task fails
+  sbatch -n 40 libexec/disbatch/disBatch tasks.txt           on the nodes of a Slurm job
+  pilothouse disbatch -s localhost:4 -r tasks_disBatch_261115_042_status.txt -R tasks.txt    what failed, again
+"""
 
 
 def _context_options(said: argparse.Namespace) -> ContextOptions:
@@ -136,7 +142,10 @@ def _context_options(said: argparse.Namespace) -> ContextOptions:
 
 def _run_parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=program, description="Run the tasks of a file, one per line, on the nodes of a batch job or over ssh."
+        prog=program,
+        description="Run the tasks of a file, one per line, on the nodes of a batch job or over ssh.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("-e", "--exit-code", action="store_true", help="end with a code other than 0 if a task failed")

@@ -1,0 +1,392 @@
+"""One run of the drop-in: a live world fed by a task file, with disBatch's files, messages and exit codes around it.
+
+In: RunOptions, and how to open the journal. Out: the exit code; status file, logs, utility script, key-value service.
+Mistakes in directives are logged and passed over, as disBatch does; `pilothouse run` is the strict way.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from pilothouse.core.session import Session
+from pilothouse.formats.task_file import TaskLine, TaskReader
+from pilothouse.model.errors import InputError, PilothouseError
+from pilothouse.policies.catalog import make as make_policy
+from pilothouse.protocols.disbatch.bridge import Bridge, Kvs, KvsTasks, RemoteKvs, status_line
+from pilothouse.protocols.disbatch.context import JOIN_FILE, DisbatchContext, JoinInfo, claim_rank, find_layout
+from pilothouse.protocols.disbatch.kvs_server import KvsServer
+from pilothouse.protocols.disbatch.layout import NoContext
+from pilothouse.protocols.disbatch.mail import Mailer
+from pilothouse.protocols.disbatch.names import run_folder, source_name, unique_id
+from pilothouse.protocols.disbatch.options import RunOptions
+from pilothouse.protocols.disbatch.status_file import EarlierRuns, StatusLine, StatusWriter
+from pilothouse.protocols.disbatch.utility import LOG_FORMAT, open_context_log, write_script
+from pilothouse.worlds.live.feeder import Feeder
+from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.records import EngineJoined, Record, Recorder, TaskEnded
+from pilothouse.worlds.live.stream_lines import StreamLines
+from pilothouse.worlds.live.wire import write_secret
+from pilothouse.worlds.live.world import LiveWorld
+
+UPDATE_S = 1.0
+
+log = logging.getLogger("disBatch.driver")
+
+
+class DisbatchRun:
+    """Everything of one run. `run` returns the exit code."""
+
+    def __init__(self, options: RunOptions, open_journal: Callable[[Path], Recorder]) -> None:
+        self.options = options
+        self.failed = 0
+        self._open_journal = open_journal
+        self._source = source_name(options.task_file)
+        self._id = unique_id(options.prefix, self._source, time.time(), random.randrange(1000))
+        self._folder = run_folder(self._id)
+        self._host = socket.gethostname()
+        self._world: LiveWorld | None = None
+        self._skipped: deque[StatusLine] = deque()
+        self._fail_fast = False
+        self._interrupted = 0
+        self._kvs_tasks: KvsTasks | None = None
+        self._task_program: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> int:
+        self._open_log()
+        earlier = self._earlier_runs()
+        kvs, kvs_info = self._open_kvs()
+        status = StatusWriter(Path(f"{self._id}_status.txt"), header=self.options.status_header)
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            feeder = self._feeder(kvs, earlier)
+            bridge = Bridge(kvs, self._kvs_tasks)
+            script = write_script(self._id, self._folder, kvs.address)
+            if feeder.over and not (feeder.engine_start or feeder.engine_stop):
+                if not self._skipped:
+                    print("No tasks to run.", file=sys.stderr)
+                status.write(self._take_skipped(bridge))
+                return self._exit_code()
+            return self._run_world(feeder, bridge, kvs, status, script)
+        finally:
+            status.close()
+            kvs.close()
+            if kvs_info is not None:
+                kvs_info.unlink(missing_ok=True)
+
+    # ---- before anything runs
+
+    def _open_log(self) -> None:
+        options = self.options
+        handler = logging.FileHandler(options.log_file or f"{self._id}_driver.log", mode="w")
+        handler.setFormatter(logging.Formatter(LOG_FORMAT))
+        for name in ("disBatch", "pilothouse"):
+            logger = logging.getLogger(name)
+            logger.setLevel(options.log_level)
+            logger.addHandler(handler)
+            logger.propagate = False
+        log.info("%s (%d) on %s in %s: %r", self._source, os.getpid(), self._host, os.getcwd(), sys.argv)
+
+    def _earlier_runs(self) -> EarlierRuns | None:
+        if not self.options.resume_from:
+            return None
+        earlier = EarlierRuns(retry=self.options.retry, force=self.options.force_resume)
+        for name in self.options.resume_from:
+            earlier.read(Path(name))
+        if earlier.unreadable:
+            log.warning("%d lines of status files could not be read and were passed over", earlier.unreadable)
+        return earlier
+
+    def _open_kvs(self) -> tuple[Kvs, Path | None]:
+        options = self.options
+        if options.kvs_server is not None:
+            return RemoteKvs(options.kvs_server or os.environ.get("DISBATCH_KVSSTCP_HOST", "")), None
+        host, port, shown = "127.0.0.1", 0, ""
+        if options.use_address:
+            shown, _, number = options.use_address.rpartition(":")
+            if not shown or not number.isdigit():
+                raise InputError("--use-address", "not an address", expected="HOST:PORT", found=options.use_address)
+            host, port = shown, int(number)
+        elif self._may_be_remote():
+            host, shown = "", self._host
+        server = KvsServer(host, port, advertised_host=shown)
+        info = Path(f"{self._id}_kvsinfo.txt")
+        info.write_text(server.address)
+        log.info("KVS Server: %s", server.address)
+        return server, info
+
+    def _may_be_remote(self) -> bool:
+        """Whether engines may be on other hosts; where they cannot, the service listens on loopback only."""
+        options = self.options
+        nodes = ",".join(options.context.ssh_nodes) or os.environ.get("DISBATCH_SSH_NODELIST", "")
+        if options.startup_only or not nodes:
+            return True
+        names = {node.strip().rpartition(":")[0] for node in nodes.split(",") if node.strip()}
+        return not names <= {"localhost", self._host}
+
+    def _feeder(self, kvs: Kvs, earlier: EarlierRuns | None) -> Feeder:
+        def problem(number: int, text: str) -> None:
+            log.error("line %d: %s", number, text)
+
+        reader = TaskReader(self.options.task_file, lenient=True, on_problem=problem)
+        lines: Iterator[TaskLine | None]
+        if self.options.task_file:
+            stream = self._open_tasks()
+            if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                if earlier is not None:
+                    self._check_resume(earlier)
+                lines = reader.read(stream)
+            else:
+                lines = iter(StreamLines(stream, reader, self._ring))
+        else:
+            self._kvs_tasks = KvsTasks(kvs, self._ring, reader)
+            lines = iter(self._kvs_tasks)
+            self._start_task_program(kvs)
+
+        def known(line: TaskLine) -> bool | None:
+            assert earlier is not None
+            found = earlier.result_of(line)
+            if found is None:
+                return None
+            self._skipped.append(found.skipped())
+            return found.return_code != 0
+
+        return Feeder(lines, known if earlier is not None else None)
+
+    def _open_tasks(self) -> BinaryIO:
+        if self.options.task_file == "-":
+            return sys.stdin.buffer
+        return open(self.options.task_file, "rb")
+
+    def _check_resume(self, earlier: EarlierRuns) -> None:
+        """All of the file is compared with the earlier results before anything runs."""
+        with self._open_tasks() as stream:
+            for line in TaskReader(self.options.task_file, lenient=True).read(stream):
+                if line.kind == "N":
+                    earlier.result_of(line)
+
+    def _start_task_program(self, kvs: Kvs) -> None:
+        if self.options.task_command:
+            host, _, port = kvs.address.rpartition(":")
+            env = {**os.environ, "KVSSTCP_HOST": host, "KVSSTCP_PORT": port, "DISBATCH_KVSSTCP_HOST": kvs.address}
+            command = ["/bin/sh", "-c", self.options.task_command]
+            self._task_program = subprocess.Popen(command, env=env, start_new_session=True)
+
+    # ---- while it runs
+
+    def _run_world(self, feeder: Feeder, bridge: Bridge, kvs: Kvs, status: StatusWriter, script: Path) -> int:
+        options = self.options
+        contexts: list[DisbatchContext] = []
+        limits: dict[str, int] = {}
+        if not options.startup_only:
+            try:
+                context = self._first_context()
+            except NoContext:
+                print("Cannot determine batch execution environment.", file=sys.stderr)
+                return 1
+            contexts.append(context)
+            if options.context.task_limit:
+                limits[context.name] = options.context.task_limit
+        recorder = _Tee(self._open_journal(self._folder), self._on_records(bridge, status))
+        live = LiveOptions(
+            env={
+                "DISBATCH_JOBID": os.path.basename(self._id),
+                "DISBATCH_NAMETASKS": self._source,
+                "DISBATCH_KVSSTCP_HOST": kvs.address,
+            },
+            fail_fast=options.fail_fast,
+            service=options.startup_only,
+            context_limits=limits,
+            bundle=1 if options.startup_only else LiveOptions().bundle,
+            grace_s=2.0,
+        )
+        world = LiveWorld(
+            live, folder=self._folder, recorder=recorder, contexts=contexts, feeder=feeder,
+            warn=lambda text: log.warning("%s", text),
+        )  # fmt: skip
+        self._world = world
+        if options.startup_only:
+            world.no_more()
+            print(f"Run this script to add compute contexts:\n   {script}", flush=True)
+        join = JoinInfo(world.launch(), self._id, options.log_level, options.context)
+        write_secret(self._folder / JOIN_FILE, msgspec.json.encode(join))
+        world.on_departure.append(lambda _departure: self._look_at_engines(contexts))
+        heart = _Heart(world, lambda: self._beat(bridge, feeder, status))
+        handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            Session(world, make_policy("fcfs", {})).run()
+        finally:
+            heart.stop()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            (self._folder / JOIN_FILE).unlink(missing_ok=True)
+            for context in contexts:
+                context.stop()
+            if self._task_program is not None and self._task_program.poll() is None:
+                self._task_program.terminate()
+            status.write(self._take_skipped(bridge))
+        return self._exit_code()
+
+    def _first_context(self) -> DisbatchContext:
+        options = self.options.context
+        layout = find_layout(options, os.environ, claim_rank(self._folder), self._host)
+        open_context_log(self._id, layout.label, self.options.log_level)
+        for warning in layout.warnings:
+            print(f"disBatch: {warning}", file=sys.stderr)
+        if not layout.usable:
+            raise InputError("", "no node of this context has enough cores for a task")
+        return DisbatchContext(layout, options, self._id, self._host)
+
+    def _on_records(self, bridge: Bridge, status: StatusWriter) -> Callable[[list[Record]], None]:
+        mailer = Mailer(self.options.mail_to, self.options.mail_every, os.path.basename(self._id))
+
+        def note(records: list[Record]) -> None:
+            lines = self._take_skipped(bridge)
+            for record in records:
+                if type(record) is TaskEnded and record.final and record.kind != "S":
+                    line = status_line(record)
+                    lines.append(line)
+                    if record.kind not in "BC":
+                        self.failed += line.return_code != 0
+                elif type(record) is EngineJoined:
+                    self._note_engine(record)
+            if not status.write(lines):
+                log.error("%s: the disk takes no more; trying again later", status.path)
+            bridge.write(records)
+            mailer.note(lines)
+
+        return note
+
+    def _note_engine(self, record: EngineJoined) -> None:
+        host = record.node.partition("#")[0]
+        text = f"engine {record.rank} on {record.node}, pid {record.pid}, {record.context}, {record.slots} slots"
+        log.info("%s joined", text)
+        with open(f"{self._id}_{record.context}_{host}_engine_{record.rank}.log", "a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%F %T')} {text}\n")
+
+    def _take_skipped(self, bridge: Bridge) -> list[StatusLine]:
+        lines = []
+        while self._skipped:
+            line = self._skipped.popleft()
+            lines.append(line)
+            self.failed += line.return_code != 0
+            bridge.board.finished += 1
+            bridge.board.failed += line.return_code != 0
+        return lines
+
+    def _beat(self, bridge: Bridge, feeder: Feeder, status: StatusWriter) -> None:
+        """Once a second, in the world's thread."""
+        world = self._world
+        assert world is not None
+        status.write(self._take_skipped(bridge))
+        for request in bridge.requests():
+            if request.what == "engine":
+                engine = bridge.board.engine_id(request.rank)
+                if engine is not None and world.stop_engine(engine):
+                    bridge.board.stopping(request.rank)
+            else:
+                label = bridge.board.context_label(request.rank)
+                if label is not None:
+                    world.stop_context(label)
+        bridge.board.no_more_tasks = feeder.state.name in ("EXHAUSTED", "STOPPED")
+        bridge.update()
+        if self.options.fail_fast and self.failed:
+            world.stop("a task failed")
+        program = self._task_program
+        if program is not None and program.poll() is not None and self._kvs_tasks is not None:
+            log.info("the command that gives tasks ended with code %d", program.returncode)
+            self._kvs_tasks.finish()
+            self._task_program = None
+            if program.returncode:
+                self._interrupted = program.returncode
+                world.stop("the command that gives tasks failed")
+
+    def _look_at_engines(self, contexts: list[DisbatchContext]) -> None:
+        """All engines have gone and work is left: nobody will do it."""
+        world = self._world
+        if world is None or self.options.startup_only or world.driver.over:
+            return
+        if all(context.over for context in contexts) and any(context.failed for context in contexts):
+            if world.driver.roster.engines:
+                return
+            print("all engines have gone before the work was done; see the logs", file=sys.stderr)
+            self._interrupted = 1
+            world.stop("no engine is left")
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        self._interrupted = 128 + number
+        world = self._world
+        if world is not None:
+            # A thread, because the handler may have interrupted the holder of the world's lock.
+            threading.Thread(target=lambda: world.call(lambda: world.stop(f"signal {number}"))).start()
+
+    def _ring(self) -> None:
+        if self._world is not None:
+            self._world.ring()
+
+    def _exit_code(self) -> int:
+        if self._interrupted:
+            return self._interrupted
+        if self.options.fail_fast and self.failed:
+            print("ended early: a task failed (--fail-fast)", file=sys.stderr)
+            return 1
+        if self.options.exit_code and self.failed:
+            print(f"{self.failed} tasks failed; see {self._id}_status.txt", file=sys.stderr)
+            return 1
+        return 0
+
+
+class _Tee:
+    """The journal, and whoever else must hear what it was given; a batch that the journal refuses is told to nobody."""
+
+    def __init__(self, journal: Recorder, then: Callable[[list[Record]], None]) -> None:
+        self._journal = journal
+        self._then = then
+
+    def write(self, records: list[Record]) -> None:
+        self._journal.write(records)
+        self._then(records)
+
+    def close(self) -> None:
+        self._journal.close()
+
+
+class _Heart:
+    """Has the world's thread do something about once a second."""
+
+    def __init__(self, world: LiveWorld, beat: Callable[[], None]) -> None:
+        self._stopped = threading.Event()
+        self._world = world
+        self._thread = threading.Thread(target=self._run, args=(beat,), name="heart", daemon=True)
+        self._thread.start()
+
+    def _run(self, beat: Callable[[], None]) -> None:
+        while not self._stopped.wait(UPDATE_S):
+            self._world.call(beat)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+
+def run(options: RunOptions, open_journal: Callable[[Path], Recorder]) -> int:
+    """Runs it; an expected error is one line on stderr and exit code 1."""
+    try:
+        return DisbatchRun(options, open_journal).run()
+    except PilothouseError as error:
+        print(f"disBatch: {error}", file=sys.stderr)
+        return 1

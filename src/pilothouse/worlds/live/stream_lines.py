@@ -1,0 +1,49 @@
+"""Task lines of a pipe: a thread reads it, so that a source that pauses holds nothing up.
+
+In: a binary stream, a TaskReader, and how to wake whoever waits. Out: an iterator for a Feeder, which yields None while
+the source has nothing to give.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
+
+from pilothouse.formats.task_file import TaskLine, TaskReader
+
+MOST_AHEAD = 10_000
+"""Lines read ahead from a pipe."""
+
+
+class StreamLines:
+    """Iterate it once."""
+
+    def __init__(self, stream: BinaryIO, reader: TaskReader, wake: Callable[[], None]) -> None:
+        self._stream = stream
+        self._reader = reader
+        self._wake = wake
+        self._lines: deque[bytes | None] = deque()
+        self._room = threading.Semaphore(MOST_AHEAD)
+        threading.Thread(target=self._read, name="task stream", daemon=True).start()
+
+    def _read(self) -> None:
+        for line in self._stream:
+            self._room.acquire()
+            self._lines.append(line)
+            if len(self._lines) == 1:
+                self._wake()
+        self._lines.append(None)
+        self._wake()
+
+    def __iter__(self) -> Iterator[TaskLine | None]:
+        while not self._reader.over:
+            if not self._lines:
+                yield None
+                continue
+            line = self._lines.popleft()
+            if line is None:
+                return
+            self._room.release()
+            yield from self._reader.feed(line)
