@@ -1,0 +1,159 @@
+"""What a Batsim 5 reads before it starts: platform, workloads, external events, as strictly as the real one.
+
+In: the options. Out: a `Scene` that makes servers. InputError names the file; the drop-in ends with SIGABRT for it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from pilothouse.cli.batsim_options import Options
+from pilothouse.cli.batsim_outputs import Batsim5Outputs
+from pilothouse.formats import external_events, profile_json, workload_json
+from pilothouse.formats.text_input import json_error, read_bytes
+from pilothouse.formats.workload import Workload
+from pilothouse.model.decisions import Wants
+from pilothouse.model.errors import InputError, quoted
+from pilothouse.model.events import Begins, ExternalEvent
+from pilothouse.model.profile import Profile
+from pilothouse.worlds.simulated.batsim5_server import Batsim5JobSource, Batsim5Server
+from pilothouse.worlds.simulated.control import Source
+from pilothouse.worlds.simulated.control_sources import EventSource
+from pilothouse.worlds.simulated.platform import Platform
+
+PROFILE_TYPES = {
+    "DelayProfile",
+    "ParallelTaskProfile",
+    "ParallelTaskHomogeneousProfile",
+    "ParallelTaskOnStorageHomogeneousProfile",
+    "ParallelTaskDataStagingBetweenStoragesProfile",
+    "SequentialCompositionProfile",
+    "TraceReplayProfile",
+}
+NOT_IMPLEMENTED = {"ForkJoinCompositionProfile", "ParallelTaskMergeCompositionProfile"}
+
+
+class _Job(msgspec.Struct):
+    walltime: float | None = None
+
+
+class _Type(msgspec.Struct):
+    type: str
+
+
+class _File(msgspec.Struct):
+    jobs: list[_Job]
+    profiles: dict[str, msgspec.Raw]
+
+
+def read_workload(path: str, name: str) -> Workload:
+    """A workload, where also what no job refers to must be right, and only the words of Batsim 5 are known."""
+    data = read_bytes(path)
+    try:
+        file = msgspec.json.decode(data, type=_File)
+    except msgspec.DecodeError as problem:
+        raise json_error(path, data, problem) from None
+    for index, job in enumerate(file.jobs):
+        if job.walltime is not None and not job.walltime > 0:
+            where, found = f"{path}: $.jobs[{index}].walltime", f"{job.walltime:g}"
+            raise InputError(where, "a walltime", expected="above 0, or none", found=found)
+    workload = workload_json.read(path, name)
+    base = Path(path).absolute().parent
+    for local, raw in file.profiles.items():
+        where = f"{path}: $.profiles[{local!r}]"
+        try:
+            kind = msgspec.json.decode(raw, type=_Type).type
+        except msgspec.DecodeError as problem:
+            raise InputError(where, f"not a profile: {problem}") from None
+        if kind in NOT_IMPLEMENTED:
+            raise InputError(where, f"{kind} is not implemented")
+        if kind not in PROFILE_TYPES:
+            raise InputError(where, "unknown profile type", found=quoted(kind))
+        if f"{name}!{local}" not in workload.profiles:
+            profile_json.parse(raw, local, profile_json.Place(where, name, base))
+    return workload
+
+
+def given_path(path: str) -> str:
+    """QUIRK: a relative path is put behind the working directory as it is, without tidying it."""
+    return path if path.startswith("/") else f"{os.getcwd()}/{path}"
+
+
+class Scene:
+    """The input of one run: everything is read and checked before the component is spoken to."""
+
+    def __init__(self, options: Options, arguments: list[str]) -> None:
+        self._options = options
+        self.workloads = [read_workload(path, f"w{i}") for i, path in enumerate(options.workload)]
+        self.events = [self._read_events(path, f"ee{i}") for i, path in enumerate(options.external_events)]
+        self.platform = self._read_platform()
+        profiles: dict[str, Profile] = {}
+        for workload in self.workloads:
+            profiles.update(sorted(workload.profiles.items()))
+        self.begins = Begins(
+            nodes=self.platform.nodes(),
+            storage=self.platform.storage_nodes(),
+            energy=options.energy_host,
+            workloads={f"w{i}": given_path(path) for i, path in enumerate(options.workload)},
+            external_event_lists={f"ee{i}": given_path(path) for i, path in enumerate(options.external_events)},
+            profiles=profiles,
+            config={
+                "batsim_arguments": ["batsim", *arguments],
+                "batsim_execution_context_json": options.execution_context,
+            },
+        )
+
+    def _read_platform(self) -> Platform:
+        options = self._options
+        most = options.mmax
+        if options.mmax_workload:
+            widest = max((workload.units for workload in self.workloads), default=0)
+            most = min(most, widest) if most else widest
+        try:
+            return Platform.load(
+                options.platform,
+                generation=5,
+                master_host=options.master_host,
+                roles={pair[0]: pair[1] for pair in options.add_role},
+                most_hosts=most,
+                needs_master=True,
+            )
+        except InputError as problem:
+            raise _in_batsims_words(problem) from None
+
+    @staticmethod
+    def _read_events(path: str, name: str) -> list[ExternalEvent]:
+        found = []
+        for event in external_events.read(path, name):
+            if not isinstance(event, ExternalEvent):
+                raise InputError(path, "unknown type of external event", expected="generic")
+            found.append(event)
+        return found
+
+    def server(self, outputs: Batsim5Outputs, strict: Wants | None) -> Batsim5Server:
+        """A new server, its sources in the order of the files."""
+        server: Batsim5Server
+
+        def before_first() -> int:
+            return outputs.note_first_submission(server)
+
+        sources: list[Source] = [
+            Batsim5JobSource(workload.jobs, before_first if self._options.energy_host else None)
+            for workload in self.workloads
+        ]
+        sources += [EventSource(events) for events in self.events]
+        server = Batsim5Server(self.begins, sources, self.platform, watcher=outputs, strict=strict)
+        for workload in self.workloads:
+            server.met.update(job.id for job in workload.jobs)
+        return server
+
+
+def _in_batsims_words(problem: InputError) -> InputError:
+    if 'no host has the "master" role' in problem.problem:
+        return InputError(problem.where, 'Cannot find the "master" role in the platform: no host has it')
+    if "master hosts" in problem.problem:
+        return InputError(problem.where, f"There are two master hosts (or more) in the platform: {problem.problem}")
+    return problem

@@ -1,0 +1,198 @@
+"""One run of the drop-in for Batsim 5: reads the input, joins the simulated world to the component, writes the files.
+
+In: options. Out: the exit code, lines on stderr in the manner of Batsim's log, and the files. What would end the real
+program with SIGABRT ends this one so too, but after everything that is known has been written.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+
+from pilothouse.cli.batsim_inputs import Scene
+from pilothouse.cli.batsim_options import VERSION, Options
+from pilothouse.cli.batsim_outputs import Batsim5Outputs
+from pilothouse.model.decisions import Wants
+from pilothouse.model.errors import DecisionError, InputError, PeerError, PilothouseError
+from pilothouse.model.events import Batch, Ended
+from pilothouse.protocols.batprotocol.channel import Channel, ZmqPeer, library_channel
+from pilothouse.protocols.batprotocol.decider import EdcDecider
+from pilothouse.worlds.simulated.batsim5_server import Batsim5Server
+from pilothouse.worlds.simulated.control import ControlledWorld
+
+DEADLOCK = "The simulation could NOT finish because a deadlock was detected in SimGrid."
+ABORTED = -signal.SIGABRT
+
+
+class Log:
+    """Lines on stderr, as the real program's log has them: date, who, how bad, what."""
+
+    def __init__(self, verbosity: str) -> None:
+        self._level = {"quiet": 0, "info": 1, "debug": 2}[verbosity]
+
+    def info(self, category: str, text: str, now: float = 0.0) -> None:
+        if self._level >= 1:
+            self._write(f"[{now:f}] [{category}/INFO] {text}")
+
+    def warning(self, text: str, now: float) -> None:
+        if self._level >= 1:
+            self._write(f"[{now:f}] [server/WARNING] {text}")
+
+    def critical(self, text: str, now: float, master: str = "") -> None:
+        who = f"{master}:server:(1) " if master else ""
+        self._write(f"[{who}{now:f}] [root/CRITICAL] {text}")
+
+    @staticmethod
+    def _write(line: str) -> None:
+        sys.stderr.write(line + "\n")
+
+
+def simulate(options: Options, arguments: list[str]) -> int:
+    """The whole run; returns the exit code, ABORTED for what ends the real program with SIGABRT."""
+    told = Log(options.verbosity)
+    told.info("batsim", f"Batsim version: {VERSION} (pilothouse)")
+    try:
+        scene = Scene(options, arguments)
+        channel, init = _channel(options)
+        outputs = Batsim5Outputs(
+            options.export,
+            energy=options.energy_host,
+            machine_states=options.trace_machine_state,
+            pstate_changes=options.trace_pstate_changes,
+        )
+    except PilothouseError as problem:
+        told.critical(str(problem), 0.0)
+        return ABORTED
+    for name, path in scene.begins.workloads.items():
+        told.info("batsim", f"Workload '{name}' corresponds to workload file '{path}'.")
+    count = scene.platform.compute_count
+    told.info("machines", f"The machines have been created successfully. There are {count} computing machines.")
+    told.info("export", f"Export prefix path is '{options.export}'")
+    return Conversation(scene, outputs, EdcDecider(channel, init), told, options).run()
+
+
+def _channel(options: Options) -> tuple[Channel, bytes]:
+    kind, where, what = options.edcs[0]
+    if kind.endswith("_file"):
+        try:
+            init = Path(what).read_bytes()
+        except OSError as problem:
+            raise InputError(what, f"cannot be read: {problem.strerror}") from None
+    else:
+        init = os.fsencode(what)
+    if "socket" in kind:
+        return ZmqPeer(where, options.edc_timeout), init
+    if "/" not in where and not Path(where).exists():
+        raise InputError(where, "no such library")
+    method = options.edc_library_load_method
+    return library_channel(where, method=method, inprocess=options.inprocess, silence_s=options.edc_timeout), init
+
+
+class Conversation:
+    """The turns between the world and the component."""
+
+    def __init__(
+        self, scene: Scene, outputs: Batsim5Outputs, decider: EdcDecider, log: Log, options: Options
+    ) -> None:
+        self._scene = scene
+        self._outputs = outputs
+        self._decider = decider
+        self._log = log
+        self._options = options
+        self._began_at = time.perf_counter()
+        self._edc_s = 0.0
+        self._server: Batsim5Server | None = None
+        self._master = scene.platform.host(-1).name
+
+    def run(self) -> int:
+        """To the end, or to the first mistake; the files are complete either way."""
+        code = ABORTED
+        try:
+            code = self._converse()
+        except DecisionError as problem:
+            self._log.critical(problem.detail, self._now(), self._master)
+        except PeerError as problem:
+            self._log.critical(f"{problem.problem} ({problem.peer})", self._now(), self._master)
+        except PilothouseError as problem:
+            self._log.critical(str(problem), self._now(), self._master)
+        finally:
+            self._outputs.close()
+            try:
+                self._decider.close()
+            except PeerError as problem:
+                self._log.critical(str(problem), self._now(), self._master)
+                code = ABORTED
+        if code == 0 and self._server is not None:
+            self._summarize(self._server)
+        return code
+
+    def _now(self) -> float:
+        return self._server.agenda.now if self._server is not None else 0.0
+
+    def _converse(self) -> int:
+        decider = self._decider
+        wants = decider.hello()
+        server = self._server = self._scene.server(self._outputs, wants if self._options.strict else None)
+        server.decider = decider.name
+        if wants.dynamic_registration:
+            self._log.warning(
+                "Dynamic registration of jobs is ENABLED. "
+                "The EDC MUST send a FinishRegistrationEvent to let Batsim end the simulation.",
+                0.0,
+            )
+        world = ControlledWorld(server)
+        decider.begin(world.begin(_registration(wants)), None)
+        clock, decide, apply, advance = time.perf_counter, decider.decide, world.apply, world.advance
+        edc_s = 0.0
+        try:
+            while (batch := advance()) is not None:
+                if _deadlocked(batch):
+                    self._log.critical(DEADLOCK, batch.now, self._master)
+                    return 1
+                asked_at = clock()
+                reply = decide(batch)
+                edc_s += clock() - asked_at
+                apply(reply)
+                if server.warnings:
+                    for line in server.warnings:
+                        self._log.warning(line, batch.now)
+                    server.warnings.clear()
+            return 0
+        finally:
+            self._edc_s = edc_s
+
+    def _summarize(self, server: Batsim5Server) -> None:
+        now = server.agenda.now
+        self._log.info("server", "Simulation is finished!", now)
+        elapsed = time.perf_counter() - self._began_at
+        found = self._outputs.finish(server, edc_s=self._edc_s, simulation_s=elapsed)
+        jobs = ", ".join(f"{name}={found[f'nb_jobs_{name}']}" for name in ("finished", "success", "killed"))
+        self._log.info("export", f"jobs={found['nb_jobs']}, {jobs}", now)
+
+
+def _registration(wants: Wants) -> Wants:
+    """What the world must know of the hello; the rest is the decider's own business, or a matter of --strict."""
+    return Wants(
+        dynamic_registration=wants.dynamic_registration,
+        acknowledge_registration=wants.acknowledge_registration,
+        profile_reuse=wants.profile_reuse,
+        forward_profiles=wants.forward_profiles,
+    )
+
+
+def _deadlocked(batch: Batch) -> bool:
+    last = batch.events[-1]
+    return type(last) is Ended and bool(last.reason)
+
+
+def end_by_abort() -> None:
+    """Ends this process as a failed assertion would, without a core file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGABRT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGABRT)

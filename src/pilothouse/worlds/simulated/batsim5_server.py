@@ -1,0 +1,207 @@
+"""The message server of Batsim 5: what differs from the server in control.py, which has Batsim 4's ways.
+
+The first message waits for the submitters that are already there; what the decider orders is judged when it is handled,
+registrations too; a separate actor keeps periodic calls and probes, and the server is busy for one message whenever it
+talks to it: to add, to stop, and once at the end. Some facts carry a stale date (see STALE). Machines stay "computing"
+after a job, until they are switched.
+
+Comes in and goes out: as in control.py. Orders are in batsim5_orders.py, periodic things in batsim5_periodic.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any
+
+from pilothouse.model import decisions as d
+from pilothouse.model import events as e
+from pilothouse.model.errors import DecisionError
+from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Job
+from pilothouse.model.lifecycle import JobState
+from pilothouse.worlds.simulated import batsim5_orders as orders
+from pilothouse.worlds.simulated.batsim5_periodic import Periodic
+from pilothouse.worlds.simulated.control import Known, Rules, Server, Source, Watcher
+from pilothouse.worlds.simulated.control_sources import JobSource
+from pilothouse.worlds.simulated.execution import SHORTEST_RUN_S
+from pilothouse.worlds.simulated.machine_book import MachineBook
+from pilothouse.worlds.simulated.machines import Machines, MachineState
+from pilothouse.worlds.simulated.platform import Platform
+from pilothouse.worlds.simulated.rounds import Actor, Command, exchange, receive, sleep, spawn, turn
+
+STALE: frozenset[type] = frozenset((e.ExternalEvent, e.PowerStateChanged, e.UnitsSwitched, e.JobsKilled))
+"""QUIRK: these facts are dated like the last message or the last fact of another kind (pinned by tests/golden)."""
+
+RULES = Rules(generation=5, stale_dates=STALE, checks_allocations=False, late_call_is_wrong=False)
+
+
+class Batsim5Machines(MachineBook):
+    """QUIRK: a machine is not idle again after its last job; its time is added up at each start of a job."""
+
+    def occupy(self, units: IdSet, job_id: str, now: float) -> None:
+        for unit in units:
+            machine = self.machines[unit]
+            if not machine.users:
+                self.to(machine, MachineState.COMPUTING, now)
+            machine.users.append(job_id)
+
+    def release(self, units: IdSet, job_id: str, now: float) -> None:
+        for unit in units:
+            self.machines[unit].users.remove(job_id)
+
+
+class Batsim5JobSource(JobSource):
+    """The jobs of one workload. With energy, the first submission asks each host for its energy."""
+
+    def __init__(self, jobs: Iterable[Job], before_first: Callable[[], int] | None = None) -> None:
+        super().__init__(jobs)
+        self._before_first = before_first
+
+    def actor(self, server: Server) -> Actor:
+        plain = super().actor(server)
+        yield next(plain)  # the hello
+        if self.jobs and self._before_first is not None and self.jobs[0].submitted_at <= server.agenda.now:
+            yield from self._ask()
+        while True:
+            try:
+                command = plain.send(None)
+            except StopIteration:
+                return
+            yield command
+
+    def _ask(self) -> Generator[Command, Any, None]:
+        assert self._before_first is not None
+        # QUIRK: each question takes a turn, so at one date the jobs come behind what the decider orders first.
+        for _ in range(self._before_first()):
+            yield turn()
+
+
+class Batsim5Server(Server):
+    """The state of a Batsim 5, and the actor that serves its mailbox."""
+
+    def __init__(
+        self,
+        begins: e.Begins,
+        sources: Sequence[Source],
+        platform: Platform,
+        *,
+        watcher: Watcher | None = None,
+        decider: str = "EDC",
+        strict: d.Wants | None = None,
+    ) -> None:
+        super().__init__(begins, sources, platform, rules=RULES, watcher=watcher, decider=decider)
+        self.machines = Batsim5Machines(begins.nodes, begins.storage)
+        self.strict = strict
+        self.findable: set[str] = set(self.profiles)
+        """Profiles that a new job may name: those that have not been collected."""
+        self.periodic = Periodic(self)
+        self.stopped = False
+        self.warnings: list[str] = []
+
+    def refuse(self, rule: str, detail: str) -> DecisionError:
+        """The error for the order that is being handled; the detail is what the peer's users look for."""
+        return DecisionError(self.decider, self.order_index, rule, detail)
+
+    def set_power_state(self, unit: int, power_state: int) -> None:
+        """Power states work without energy too."""
+        physics = self.physics
+        if physics.machines is None:
+            physics.machines = Machines(physics, energy=False)
+        self.machines[unit].power_state = power_state
+        physics.machines.set_pstate(IdSet(1 << unit), power_state)
+
+    def be_busy(self, then: Callable[[], None]) -> Actor:
+        """The server talks to another actor of its own: it takes one message's time."""
+        yield sleep(self.costs.from_master)
+        then()
+
+    # ---- the actor
+
+    def serve(self) -> Actor:
+        mailbox = self.mailbox
+        self.watcher.began(self)
+        yield turn()
+        self.tell(e.Began(self.begins.started_at, self.begins))
+        self._ready = True
+        while not self.ended:
+            if self.stopped and not self._end_told:
+                self._told.clear()
+                self._ready = True
+                yield from self._say_end()
+                mailbox.waiting.clear()
+                yield self._speak()
+            elif self._ready and not self._end_told and not mailbox.waiting:
+                if not self._told and self._is_over():
+                    yield from self._say_end()
+                if self._told:
+                    yield self._speak()
+            handler, argument = yield receive(mailbox)
+            started = handler(argument)
+            if started is None:
+                pass
+            elif isinstance(started, Generator):
+                yield from started
+            else:
+                for actor in started:
+                    yield spawn(actor)
+        self.rounds.stop()
+
+    def _say_end(self) -> Generator[Command, Any, None]:
+        """The keeper of periodic things is told first."""
+        yield sleep(self.costs.from_master)
+        self.tell(e.Ended(self.agenda.now))
+        self._end_told = True
+
+    def _speak(self) -> Command:
+        self._told_at = self.agenda.now
+        for job_id in self._over_and_told:
+            self._collect(self.jobs[job_id].job)
+        return super()._speak()
+
+    def _collect(self, job: Job) -> None:
+        """QUIRK: without reuse a profile is gone as soon as one job that uses it has ended, not the last one."""
+        begins = self.begins
+        if job.profile is not None and not (begins.dynamic_registration and begins.profile_reuse):
+            self.findable.discard(job.profile.name)
+
+    def _converse(self, batch: e.Batch) -> Actor:
+        agenda = self.agenda
+        reply: d.Reply = yield exchange(batch)
+        for index, order in enumerate(reply.decisions):
+            if order.at > agenda.now:
+                yield sleep(order.at - agenda.now)
+            yield self.send(self._on_order, (index, order))
+        if reply.now > agenda.now:
+            yield sleep(reply.now - agenda.now)
+        yield self.send(self._on_ready)
+
+    def _on_order(self, indexed: tuple[int, d.Decision]) -> Any:
+        if self.stopped:
+            return None
+        self.order_index, order = indexed
+        handler = orders.HANDLERS.get(type(order))
+        if handler is None:
+            raise self.refuse("unhandled", f"Unhandled event type: {type(order).__name__}")
+        return handler(self, order)
+
+    def on_submitted(self, submitted: tuple[list[Job], Any]) -> None:
+        now = self.agenda.now
+        for job in submitted[0]:
+            self.jobs[job.id] = Known(job)
+            self.unfinished += 1
+            self.tell(e.JobSubmitted(now, job))
+
+    def stop(self) -> None:
+        """Everything ends; jobs that run leave no trace."""
+        self.stopped = True
+        self.periodic.clear()
+        for known in self.jobs.values():
+            if known.state is JobState.RUNNING and known.run is not None:
+                self.physics.kill(known.run)
+                known.state = JobState.KILLED
+
+    def release(self, known: Known, state: JobState, return_code: int) -> None:
+        super().release(known, state, return_code)
+        run = known.run
+        if run is not None and known.ended_at <= run.started_at:
+            known.ended_at = run.started_at + SHORTEST_RUN_S
