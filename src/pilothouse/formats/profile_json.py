@@ -15,12 +15,15 @@ from pilothouse.model import profile as p
 from pilothouse.model.errors import InputError, quoted
 
 
+_NOTHING = msgspec.Raw(b"null")  # A union of Raw with None takes nothing but null.
+
+
 class Written(msgspec.Struct):
     """All fields that any kind of profile may have; which of them count depends on `type`."""
 
     type: str
     ret: int = 0
-    extra_data: msgspec.Raw | None = None
+    extra_data: msgspec.Raw = _NOTHING
     delay: float | None = None
     cpu: float | tuple[float, ...] | None = None
     com: float | tuple[float, ...] | None = None
@@ -33,12 +36,12 @@ class Written(msgspec.Struct):
     storage: str | None = None
     host: str | None = None
     nb_bytes: float | None = None
-    source: msgspec.Raw = msgspec.field(name="from", default=msgspec.Raw(b"null"))
-    target: msgspec.Raw = msgspec.field(name="to", default=msgspec.Raw(b"null"))
+    source: msgspec.Raw = msgspec.field(name="from", default=_NOTHING)
+    target: msgspec.Raw = msgspec.field(name="to", default=_NOTHING)
     trace: str | None = None
     trace_type: str | None = None
     filename: str | None = None
-    msg: msgspec.Raw | None = None
+    msg: msgspec.Raw = _NOTHING
     sleeptime: float = 1e-7
     regex: str = ".*"
     success: str = ""
@@ -82,9 +85,9 @@ def parse(raw: msgspec.Raw, name: str, place: Place) -> p.Profile:
     return p.Profile(place.full(name), spec, written.ret, extra_text(written.extra_data, place), raw)
 
 
-def extra_text(raw: msgspec.Raw | None, place: Place) -> str | None:
+def extra_text(raw: msgspec.Raw, place: Place) -> str | None:
     """`extra_data` is a string, or an object or array that is kept as compact JSON."""
-    if raw is None or bytes(raw) == b"null":
+    if bytes(raw) == b"null":
         return None
     value = msgspec.json.decode(raw)
     if isinstance(value, str):
@@ -214,7 +217,7 @@ def _trace_5(w: Written, place: Place) -> p.Spec:
 
 
 def _send(w: Written, place: Place) -> p.Spec:
-    if w.msg is None:
+    if bytes(w.msg) == b"null":
         raise place.error("field 'msg' is missing")
     return p.SendMessage(w.msg, _amount(w.sleeptime, "sleeptime", place, positive=True))
 

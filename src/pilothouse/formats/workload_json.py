@@ -20,13 +20,16 @@ from pilothouse.model.job import Job
 from pilothouse.model.profile import Delay, HomogeneousTask, ParallelTask, Profile, Sequence, Spread, parts_of
 
 
+_ABSENT = msgspec.Raw(b"null")
+
+
 class WrittenJob(msgspec.Struct):
     id: str | int
     subtime: float
     res: int
     profile: str
     walltime: float | None = None
-    extra_data: msgspec.Raw | None = None
+    extra_data: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _File(msgspec.Struct):
@@ -105,7 +108,7 @@ class _Reader:
                 job.runtime = spec.seconds
             elif self._is_elastic(profile):
                 job.elastic = True
-            if w.extra_data is not None:
+            if bytes(w.extra_data) != b"null":
                 place = profile_json.Place(f"{self._path}: $.jobs[{index}]", self._name, self._base)
                 job.extra_data = profile_json.extra_text(w.extra_data, place)
             if raws:

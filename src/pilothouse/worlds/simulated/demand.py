@@ -33,14 +33,10 @@ class Processor(Constraint):
 
 
 class Demands:
-    """Makes flows. Knows the constraints of the platform, and makes those of links when they are first used.
+    """Makes flows. Knows the constraints of the platform, and makes those of links when they are first used."""
 
-    `self_communication`: bytes that an executor sends to itself travel over the host's loopback (Batsim 4) or are free.
-    """
-
-    def __init__(self, platform: Platform, *, self_communication: bool = False) -> None:
+    def __init__(self, platform: Platform) -> None:
         self._platform = platform
-        self._self_communication = self_communication
         self.processors = [Processor(host) for host in platform.hosts]
         self.links: dict[Link, Constraint] = {}
         self._tcp_gamma = float(platform.configuration.get("network/TCP-gamma", TCP_GAMMA))
@@ -70,8 +66,6 @@ class Demands:
         for place, size in enumerate(matrix):
             if size > 0:
                 sender, receiver = divmod(place, count)
-                if sender == receiver and not self._self_communication:
-                    continue
                 way = route(hosts[sender], hosts[receiver])
                 latency = max(latency, way.latency)
                 heaviest = max(heaviest, way.latency * size)

@@ -165,7 +165,7 @@ class Physics:
         if self._demands is None:
             if self.platform is None:
                 raise RunError("this world has no platform: only delays can be simulated")
-            self._demands = Demands(self.platform, self_communication=self.generation <= 4)
+            self._demands = Demands(self.platform)
         return self._demands
 
     @property

@@ -100,8 +100,11 @@ class FullZone(Zone):
 
     def local_route(self, source: Point, target: Point) -> Piece | None:
         piece = self.routes.get((source.name, target.name))
-        if piece is None and source is target:
-            return self.self_route()
+        if piece is None:
+            if source is target:
+                return self.self_route()
+            if type(source) is Point or type(target) is Point:
+                return Piece(())  # A router that the zone has no route to stands right beside its hosts.
         return piece
 
 
