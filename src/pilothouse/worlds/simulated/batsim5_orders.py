@@ -218,7 +218,8 @@ def on_register_job(server: Batsim5Server, order: d.RegisterJob) -> None:
     server.workloads.add(job.workload)
     server.met.add(job.id)
     job.submitted_at = server.agenda.now
-    server.jobs[job.id] = server.new_known(job)
+    known = server.jobs[job.id] = server.new_known(job)
+    known.energy_j = 0.0  # QUIRK: without energy, static jobs have -1 and registered ones 0 (golden: p_dynreg)
     server.unfinished += 1
     if server.begins.acknowledge_registration:
         server.tell(e.JobSubmitted(server.agenda.now, job))

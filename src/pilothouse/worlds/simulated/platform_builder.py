@@ -113,7 +113,6 @@ class Builder:
         zone = parent
         if not spec.cabinet:
             zone = StarZone(spec.name, parent, self._loopback)
-            zone.properties = spec.properties
             parent.add(zone)
             self._register(zone, spec.where)
             router = Point(spec.router, zone)
