@@ -1,0 +1,280 @@
+"""Behind `pilothouse run`: making a run's folder, going on with one, and telling how it goes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from math import inf
+from pathlib import Path
+from typing import IO
+
+import click
+import msgspec
+
+from pilothouse.cli.live_progress import Progress
+from pilothouse.core.session import Session
+from pilothouse.formats.task_file import TaskLine, TaskReader, check_file, read_file
+from pilothouse.journal.store import FILE_NAME, Journal
+from pilothouse.model.errors import InputError, RunError
+from pilothouse.model.job import Shape
+from pilothouse.worlds.live.contexts import Context
+from pilothouse.worlds.live.feeder import Feeder
+from pilothouse.worlds.live.messages import Surroundings
+from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.records import Note
+from pilothouse.worlds.live.work import DoneIds
+from pilothouse.worlds.live.world import LiveWorld
+
+TASKS_FILE = "tasks.txt"
+LOCK_FILE = "lock"
+
+
+class Choices(msgspec.Struct, kw_only=True):
+    """The options of the command, by their names."""
+
+    file: str | None
+    folder: Path | None
+    resume: Path | None
+    slots: int | None
+    hosts: tuple[str, ...]
+    slurm: bool
+    units: int
+    gpus_per_task: int
+    gpu_list: str | None
+    bind: bool
+    walltime: float | None
+    grace: float
+    retries: int
+    reissue: bool
+    once: str
+    fail_fast: bool
+    out: str
+    err: str
+    by: str
+    bundle: int
+    window: int | None
+    wait_for_driver: float
+    lost_after: float
+    lenient: bool
+    quiet: bool
+
+
+class RunPlan(msgspec.Struct, kw_only=True):
+    """What a run must remember to be resumed; noted in its journal."""
+
+    options: LiveOptions
+    source: str
+    cwd: str
+    by: str
+    lenient: bool
+    hosts: tuple[str, ...] = ()
+    slurm: bool = False
+    slots: int = 1
+    gpus: tuple[str, ...] = ()
+    total: int | None = None
+    from_stdin: bool = False
+
+
+def start_run(choices: Choices) -> int:
+    """A new run. The exit code."""
+    assert choices.file is not None
+    stdin = choices.file == "-"
+    total = None
+    if not stdin:
+        path = Path(choices.file)
+        if not choices.lenient:
+            total = check_file(path).tasks
+        elif not path.is_file():
+            raise InputError(choices.file, "no such task file")
+    folder = _make_folder(choices)
+    source = folder / TASKS_FILE if stdin else Path(choices.file).absolute()
+    plan = RunPlan(
+        options=_options(choices), source=str(source), cwd=os.getcwd(), by=choices.by, lenient=choices.lenient,
+        hosts=choices.hosts, slurm=choices.slurm, slots=choices.slots or len(os.sched_getaffinity(0)),
+        gpus=_gpus(choices), total=total, from_stdin=stdin,
+    )  # fmt: skip
+    with _lock(folder):
+        journal = Journal(folder)
+        journal.write([Note("plan", msgspec.msgpack.encode(plan)), Note("started", str(time.time()).encode())])
+        return _run(plan, folder, journal, choices)
+
+
+def resume_run(choices: Choices) -> int:
+    """Goes on with an earlier run. The exit code."""
+    assert choices.resume is not None
+    folder = choices.resume.absolute()
+    with _lock(folder):
+        journal = Journal(folder, must_exist=True)
+        noted = journal.note("plan")
+        if noted is None:
+            raise InputError(str(folder), "its journal is not one of `pilothouse run`")
+        plan = msgspec.msgpack.decode(noted, type=RunPlan)
+        os.chdir(plan.cwd)
+        return _run(plan, folder, journal, choices)
+
+
+def _run(plan: RunPlan, folder: Path, journal: Journal, choices: Choices) -> int:
+    from pilothouse.cli import naming
+
+    session = int(journal.note("session") or b"0") + 1
+    done = DoneIds()
+
+    def known(line: TaskLine) -> bool | None:
+        return line.task_id in done.failed if line.task_id in done else None
+
+    world = LiveWorld(
+        plan.options, folder=folder, recorder=journal, done=done, total=plan.total, session=session,
+        port=int(journal.note("port") or b"0"), remote=bool(plan.hosts) or plan.slurm, warn=_warn,
+    )  # fmt: skip
+    journal.write([Note("port", str(world.port).encode()), Note("session", str(session).encode())])
+    if session > 1:
+        world.restore(journal.replay())
+    contexts = _contexts(plan)
+    world.contexts.extend(contexts if session == 1 else _replacements(world, contexts))
+    world.feed(Feeder(_lines(plan, world, fresh=session == 1), known))
+    progress = Progress(world, plan.total, quiet=choices.quiet, folder=folder)
+    world.on_tick.append(progress.show)
+    _stop_on_signals(world)
+    outcome = Session(world, naming.decider(plan.by), name=plan.by).run()
+    return progress.finish(outcome)
+
+
+def _replacements(world: LiveWorld, contexts: list[Context]) -> list[Context]:
+    """Contexts whose engines are gone. Those whose engines may still be there are waited for."""
+    host = os.uname().nodename
+    for proxy in list(world.driver.roster.engines.values()):
+        if proxy.joined.node.partition("#")[0] == host and not _alive(proxy.joined.pid):
+            world.driver.engine_vanished(proxy.id, "its process is gone", world.now())
+    expected = {proxy.joined.context for proxy in world.driver.roster.engines.values()}
+    return [context for context in contexts if context.name not in expected]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _lines(plan: RunPlan, world: LiveWorld, *, fresh: bool) -> Iterator[TaskLine | None]:
+    if plan.from_stdin and fresh:
+        return _stdin_lines(plan, world)
+    try:
+        stream = open(plan.source, "rb")  # noqa: SIM115 - read until the end of the run
+    except OSError as error:
+        raise InputError(plan.source, f"cannot read the task file: {error.strerror}") from error
+    return read_file(stream, plan.source, lenient=plan.lenient, on_problem=_on_problem)
+
+
+def _stdin_lines(plan: RunPlan, world: LiveWorld) -> Iterator[TaskLine | None]:
+    """Lines as they come, each kept in the run's folder so that the run can be resumed; None: nothing yet."""
+    reader = TaskReader("standard input", lenient=plan.lenient, on_problem=_on_problem)
+    world.watch(0)
+    rest = b""
+    with open(plan.source, "ab") as copy:
+        while not reader.over:
+            if not world.readable(0):
+                yield None
+                continue
+            chunk = os.read(0, 1 << 16)
+            copy.write(chunk)
+            copy.flush()
+            *lines, rest = (rest + chunk).split(b"\n") if chunk else [*([rest] if rest else []), b""]
+            for line in lines:
+                yield from reader.feed(line)
+            if not chunk:
+                break
+    world.unwatch(0)
+
+
+def _on_problem(number: int, problem: str) -> None:
+    _warn(f"line {number}: {problem}")
+
+
+def _options(choices: Choices) -> LiveOptions:
+    surroundings = Surroundings(stdout=choices.out, stderr=choices.err, bind=choices.bind)
+    shape = None
+    if choices.gpus_per_task:
+        shape = Shape(nodes=1, most_nodes=1, gpus_per_node=choices.gpus_per_task)
+    return LiveOptions(
+        units=choices.units, shape=shape, walltime=inf if choices.walltime is None else choices.walltime,
+        surroundings=surroundings, retries=choices.retries, reissue=choices.reissue,
+        at_most_once=choices.once == "at-most", fail_fast=choices.fail_fast, bundle=choices.bundle,
+        window=choices.window or 0, lost_after_s=choices.lost_after, wait_for_driver_s=choices.wait_for_driver,
+        grace_s=choices.grace,
+    )  # fmt: skip
+
+
+def _contexts(plan: RunPlan) -> list[Context]:
+    if plan.hosts:
+        from pilothouse.worlds.live.contexts.ssh import SshContext, parse_hosts
+
+        return [SshContext(parse_hosts(plan.hosts))]
+    if plan.slurm:
+        from pilothouse.worlds.live.contexts.slurm import SlurmContext
+
+        return [SlurmContext.of_environment(os.environ)]
+    from pilothouse.worlds.live.contexts.local import LocalContext
+
+    return [LocalContext(plan.slots, gpus=plan.gpus)]
+
+
+def _gpus(choices: Choices) -> tuple[str, ...]:
+    text = choices.gpu_list if choices.gpu_list is not None else os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _make_folder(choices: Choices) -> Path:
+    """The run's folder: as given, or the next free one beside the file."""
+    assert choices.file is not None
+    if choices.folder is not None:
+        if (choices.folder / FILE_NAME).exists():
+            raise InputError(
+                str(choices.folder), "holds a run already", hint=f"go on with it: --resume {choices.folder}"
+            )
+        choices.folder.mkdir(parents=True, exist_ok=True)
+        return choices.folder.absolute()
+    stem = Path("tasks" if choices.file == "-" else choices.file).absolute()
+    number = 1
+    while True:
+        folder = stem.with_name(f"{stem.name}.run{number}")
+        try:
+            folder.mkdir()
+            return folder
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise InputError(str(folder), f"cannot be made: {error.strerror}", hint="see --dir") from error
+
+
+def _lock(folder: Path) -> IO[str]:
+    """One driver at a time: the lock ends with the process, however it ends."""
+    stream = open(folder / LOCK_FILE, "w")  # noqa: SIM115 - the caller closes it
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        stream.close()
+        raise RunError(f"{folder}: a driver is at work on this run") from None
+    return stream
+
+
+def _stop_on_signals(world: LiveWorld) -> None:
+    """The first signal ends the run in order, a second one at once."""
+
+    def on_signal(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        world.call(lambda: world.stop("interrupted"))
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+
+
+def _warn(text: str) -> None:
+    click.echo(f"pilothouse: {text}", err=True, file=sys.stderr)

@@ -1,0 +1,96 @@
+"""`pilothouse run`: the tasks of a file, on this host, on others over ssh, or in a Slurm allocation."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("file", required=False, metavar="FILE|-")
+@click.option("--dir", "folder", type=click.Path(path_type=Path), help="Everything about the run goes here.")
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="Go on with the run of DIR: nothing that finished runs again.",
+)
+@click.option("--slots", type=click.IntRange(1), help="Tasks at once on this host (default: its cores).")
+@click.option("--ssh", "hosts", multiple=True, metavar="HOST:SLOTS,...", help="Run on these hosts instead.")
+@click.option("--slurm", is_flag=True, help="Run on the nodes of this Slurm allocation (default inside one).")
+@click.option("--units", "-c", type=click.IntRange(1), default=1, show_default=True, help="Slots that each task needs.")
+@click.option("--gpus", "gpus_per_task", type=click.IntRange(0), default=0, help="GPUs that each task needs.")
+@click.option("--gpu-list", metavar="ID,...", help="GPUs of this host (default: CUDA_VISIBLE_DEVICES).")
+@click.option("--bind", is_flag=True, help="Bind each task to the cores of its slots.")
+@click.option("--walltime", type=float, metavar="SECONDS", help="The most that a task may take: then TERM, later KILL.")
+@click.option("--grace", type=float, default=10.0, show_default=True, help="Seconds between TERM and KILL.")
+@click.option(
+    "--retries", type=click.IntRange(0), default=0, show_default=True, help="Try a failed task again so often."
+)
+@click.option(
+    "--reissue/--no-reissue", default=True, show_default=True, help="Run tasks of a lost engine again elsewhere."
+)
+@click.option(
+    "--once",
+    type=click.Choice(["at-least", "at-most"]),
+    default="at-least",
+    show_default=True,
+    help="May a task whose fate is unknown run twice, or must it never?",
+)
+@click.option("--fail-fast", is_flag=True, help="Stop at the first task that fails.")
+@click.option("--out", metavar="NAME", default="", help="Files for stdout, such as 'out/{task:06d}.txt'.")
+@click.option("--err", metavar="NAME", default="", help="Files for stderr; the same name as --out joins both.")
+@click.option(
+    "--policy",
+    "--by",
+    "by",
+    default="fcfs",
+    show_default=True,
+    metavar="DECIDER",
+    help="Who decides: a policy, or any scheduler (see `pilothouse steer`).",
+)
+@click.option(
+    "--bundle",
+    type=click.IntRange(1),
+    default=400,
+    show_default=True,
+    help="The most short tasks that are decided about together; 1: each by itself.",
+)
+@click.option("--window", type=click.IntRange(1), metavar="N", help="Waiting tasks that the decider sees at once.")
+@click.option(
+    "--wait-for-driver",
+    type=float,
+    default=600.0,
+    show_default=True,
+    help="Seconds that engines wait for a driver that has died.",
+)
+@click.option(
+    "--lost-after", type=float, default=60.0, show_default=True, help="Seconds until a silent engine is given up."
+)
+@click.option("--lenient", is_flag=True, help="Ignore malformed directives, as disBatch does.")
+@click.option("--quiet", "-q", is_flag=True, help="No progress, no summary.")
+def command(**given: object) -> None:
+    """Run the tasks of FILE, one command per line (`-`: from standard input).
+
+    Exit code 0 if all succeeded, 1 if one failed or was not run, 2 for a mistake in the input.
+
+    \b
+    Examples:
+      pilothouse run tasks.txt
+      pilothouse run tasks.txt --slots 4 --retries 2 --walltime 3600
+      pilothouse run tasks.txt --ssh node1:16,node2:16
+      pilothouse run --resume tasks.txt.run1
+      seq 100 | sed 's/^/echo /' | pilothouse run - --out 'out/{task}.txt'
+    """
+    from pilothouse.cli.live_run import Choices, resume_run, start_run
+
+    choices = Choices(**given)  # type: ignore[arg-type]
+    if choices.resume is not None:
+        if choices.file is not None:
+            raise click.UsageError("--resume takes no FILE: the run remembers its own")
+        sys.exit(resume_run(choices))
+    if choices.file is None:
+        raise click.UsageError("FILE is missing (or --resume DIR)")
+    sys.exit(start_run(choices))

@@ -1,0 +1,59 @@
+"""What people ask of a run that goes on: files in the run's folder, written whole by anybody who may write there.
+
+In: `ask_to_stop` from a view, on whatever host sees the folder. Out: `take_requests` for the driver, each once. A folder
+instead of a socket, because it is there on every login node, needs no port, and has the owner's permissions.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from pilothouse.model.errors import InputError
+
+FOLDER = "requests"
+MOST_BYTES = 10_000
+What = Literal["engine", "context"]
+
+
+class StopRequest(msgspec.Struct, frozen=True):
+    """Let this engine (by its id) or this context (by its name) finish what it has and go."""
+
+    stop: What
+    name: str
+
+
+def ask_to_stop(folder: Path, what: What, name: str) -> None:
+    """Leaves a request for the driver of the run in this folder."""
+    box = folder / FOLDER
+    try:
+        box.mkdir(mode=0o700, exist_ok=True)
+        path = box / f"{time.time_ns()}-{os.getpid()}.json"
+        draft = path.with_suffix(".new")
+        draft.write_bytes(msgspec.json.encode(StopRequest(what, name)))
+        draft.rename(path)
+    except OSError as error:
+        raise InputError(str(box), f"cannot leave a request here: {error.strerror}") from error
+
+
+def take_requests(folder: Path) -> list[StopRequest]:
+    """All requests that were left, oldest first; what is no request is removed as well."""
+    box = folder / FOLDER
+    try:
+        names = sorted(name for name in os.listdir(box) if name.endswith(".json"))
+    except FileNotFoundError:
+        return []
+    requests = []
+    for name in names:
+        path = box / name
+        try:
+            data = path.read_bytes()[:MOST_BYTES]
+            path.unlink()
+            requests.append(msgspec.json.decode(data, type=StopRequest))
+        except (OSError, msgspec.DecodeError):
+            continue
+    return requests

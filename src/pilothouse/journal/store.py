@@ -1,0 +1,166 @@
+"""The journal: one SQLite file in the run's folder, written in batches, read by everybody.
+
+In: the records of a live run (worlds/live/records.py); `write` keeps a whole batch or nothing. Out: the same records,
+for a restarted driver (`replay`), and rows for views (journal/read.py). WAL mode: readers never disturb the writer; a
+killed process loses nothing that was committed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from pilothouse.model.errors import InputError, RunError
+from pilothouse.model.lifecycle import JobState
+from pilothouse.worlds.live import records as r
+from pilothouse.worlds.live.messages import TaskOrder
+
+FILE_NAME = "journal.sqlite"
+VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS engines (
+    engine TEXT PRIMARY KEY, rank INTEGER, context TEXT, node TEXT, slots INTEGER, first_unit INTEGER, pid INTEGER,
+    joined_at REAL, key TEXT, gpus TEXT, memory_mb INTEGER, cores INTEGER,
+    left_at REAL, reason TEXT, lost INTEGER);
+CREATE TABLE IF NOT EXISTS jobs (job_id TEXT PRIMARY KEY, task_id INTEGER, data BLOB);
+CREATE TABLE IF NOT EXISTS assignments (
+    id INTEGER PRIMARY KEY, job_id TEXT, engine TEXT, units TEXT, at REAL, tasks BLOB, reason TEXT, closed_at REAL);
+CREATE INDEX IF NOT EXISTS open_assignments ON assignments (id) WHERE closed_at IS NULL;
+CREATE TABLE IF NOT EXISTS ends (
+    task_id INTEGER, line_number INTEGER, repeat_index INTEGER, attempt INTEGER, kind TEXT, state TEXT,
+    return_code INTEGER, rank INTEGER, node TEXT, pid INTEGER, started_at REAL, ended_at REAL, out_bytes INTEGER,
+    out_snippet BLOB, err_bytes INTEGER, err_snippet BLOB, command BLOB, reason TEXT, final INTEGER, job_id TEXT);
+CREATE TABLE IF NOT EXISTS refusals (job_id TEXT, at REAL, reason TEXT);
+"""
+_INSERT_END = f"INSERT INTO ends VALUES ({','.join('?' * 20)})"
+_STATES = {state.value: state for state in JobState}
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_tasks = msgspec.msgpack.Decoder(list[TaskOrder]).decode
+
+
+class Journal:
+    """The writer. One per run at a time; the driver makes sure of that."""
+
+    def __init__(self, folder: Path, *, must_exist: bool = False) -> None:
+        self.path = folder / FILE_NAME
+        if must_exist and not self.path.exists():
+            raise InputError(str(folder), "no run was recorded here", expected=f"a folder with {FILE_NAME}")
+        try:
+            self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.executescript(_SCHEMA)
+        except sqlite3.Error as error:
+            raise RunError(f"{self.path}: cannot open the journal: {error}") from error
+
+    def write(self, records: list[r.Record]) -> None:
+        """All of them in one transaction, in order within each kind; RunError (nothing kept) if that fails."""
+        ends = [_end_row(record) for record in records if type(record) is r.TaskEnded]
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                for record in records:
+                    if type(record) is not r.TaskEnded:
+                        self._write_one(record)
+                if ends:
+                    self._db.executemany(_INSERT_END, ends)
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise RunError(f"{self.path}: cannot write: {error}") from error
+
+    def _write_one(self, record: r.Record) -> None:
+        db = self._db
+        match record:
+            case r.Assigned():
+                db.execute(
+                    "INSERT INTO assignments VALUES (?,?,?,?,?,?,?,NULL)",
+                    (
+                        record.id,
+                        record.job_id,
+                        record.engine,
+                        record.units,
+                        record.at,
+                        _encode(record.tasks),
+                        record.reason,
+                    ),
+                )
+            case r.Closed():
+                # The tasks of a closed assignment are in `ends`; keeping them twice would double the file.
+                db.execute("UPDATE assignments SET closed_at=?, tasks=NULL WHERE id=?", (record.at, record.id))
+            case r.EngineJoined():
+                db.execute(
+                    "INSERT INTO engines VALUES (?,?,?,?,?,?,?,?,?,?,?,?,NULL,NULL,NULL)",
+                    (
+                        record.engine, record.rank, record.context, record.node, record.slots, record.first_unit,
+                        record.pid, record.at, record.key, ",".join(record.gpus), record.memory_mb, record.cores,
+                    ),
+                )  # fmt: skip
+            case r.EngineLeft():
+                db.execute(
+                    "UPDATE engines SET left_at=?, reason=?, lost=? WHERE engine=?",
+                    (record.at, record.reason, record.lost, record.engine),
+                )
+            case r.JobKnown():
+                db.execute("INSERT OR REPLACE INTO jobs VALUES (?,?,?)", (record.job_id, record.task_id, record.data))
+            case r.Refused():
+                db.execute("INSERT INTO refusals VALUES (?,?,?)", (record.job_id, record.at, record.reason))
+            case r.Note():
+                db.execute("INSERT OR REPLACE INTO notes VALUES (?,?)", (record.name, record.value))
+            case r.TaskEnded():
+                raise AssertionError("ends are written together")
+
+    def note(self, name: str) -> bytes | None:
+        """The last value noted under this name."""
+        row = self._db.execute("SELECT value FROM notes WHERE name=?", (name,)).fetchone()
+        return None if row is None else row[0]
+
+    def replay(self) -> Iterator[r.Record]:
+        """What a restarted driver must know, in an order in which it can be taken in."""
+        db = self._db
+        for row in db.execute("SELECT * FROM engines ORDER BY rank"):
+            gpus = tuple(row[9].split(",")) if row[9] else ()
+            joined: r.EngineJoined = msgspec.convert((*row[:9], gpus, row[10], row[11]), r.EngineJoined)
+            yield joined
+        for engine, at, reason, lost in db.execute(
+            "SELECT engine, left_at, reason, lost FROM engines WHERE left_at IS NOT NULL"
+        ):
+            yield r.EngineLeft(engine, at, reason, bool(lost))
+        for job_id, task_id, data in db.execute("SELECT job_id, task_id, data FROM jobs ORDER BY task_id"):
+            yield r.JobKnown(job_id, task_id, data)
+        last = db.execute("SELECT max(id) FROM assignments").fetchone()[0]
+        if last is not None:
+            yield r.Assigned(last, "", "", "", 0.0, [])
+            yield r.Closed(last, 0.0)
+        columns = "id, job_id, engine, units, at, tasks, reason"
+        for row in db.execute(f"SELECT {columns} FROM assignments WHERE closed_at IS NULL ORDER BY id"):
+            yield r.Assigned(row[0], row[1], row[2], row[3], row[4], _decode_tasks(row[5]), row[6])
+        query = "SELECT task_id, attempt, kind, state, return_code, final, job_id FROM ends ORDER BY rowid"
+        for task_id, attempt, kind, state, code, final, job_id in db.execute(query):
+            yield r.TaskEnded(
+                task_id, 0, -1, attempt, kind, _STATES[state], code, -1, "", -1, 0.0, 0.0, 0, b"", 0, b"", b"", "",
+                bool(final), job_id,
+            )  # fmt: skip
+
+    def close(self) -> None:
+        try:
+            self._db.close()
+        except sqlite3.Error as error:
+            raise RunError(f"{self.path}: cannot close the journal: {error}") from error
+
+
+def _end_row(end: r.TaskEnded) -> tuple[object, ...]:
+    return (
+        end.task_id, end.line_number, end.repeat_index, end.attempt, end.kind, end.state.value, end.return_code,
+        end.rank, end.node, end.pid, end.started_at, end.ended_at, end.out_bytes, end.out_snippet, end.err_bytes,
+        end.err_snippet, end.command, end.reason, end.final, end.job_id,
+    )  # fmt: skip

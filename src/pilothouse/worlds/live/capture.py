@@ -1,0 +1,63 @@
+"""Where a task's stdout and stderr go when nobody asked for files: counted, and cut to a first and a last piece.
+
+A cylinder keeps one pipe per stream for all its tasks, so that a task costs no descriptor. A pipe that survivors of a
+task may still write to is given up and replaced: their bytes are never counted for the next task.
+"""
+
+from __future__ import annotations
+
+import os
+
+KEPT_BYTES = 40
+"""Kept of the beginning, and of the end (disBatch's figures)."""
+_CHUNK_BYTES = 65536
+GAP = b"..."
+
+
+class Capture:
+    """One stream. Give `write_fd` to the child, call `drain` whenever `read_fd` is readable, `take` when the task
+    ended.
+    """
+
+    def __init__(self) -> None:
+        self.read_fd, self.write_fd = _pipe()
+        self._count = 0
+        self._first = b""
+        self._last = b""
+
+    def drain(self) -> None:
+        while True:
+            try:
+                chunk = os.read(self.read_fd, _CHUNK_BYTES)
+            except BlockingIOError:
+                return
+            if len(self._first) < KEPT_BYTES:
+                self._first += chunk[: KEPT_BYTES - len(self._first)]
+            self._count += len(chunk)
+            self._last = (self._last + chunk)[-KEPT_BYTES:]
+            if len(chunk) < _CHUNK_BYTES:
+                return
+
+    def take(self) -> tuple[int, bytes]:
+        """Bytes seen since the last take, and the snippet."""
+        if not self._count:
+            return 0, b""
+        count, first, last = self._count, self._first, self._last
+        self._count, self._first, self._last = 0, b"", b""
+        if count <= len(first):
+            return count, first
+        if count <= 2 * KEPT_BYTES:
+            return count, first + last[2 * KEPT_BYTES - count :]
+        return count, first + GAP + last
+
+    def replace(self) -> None:
+        """A fresh pipe. Whoever still holds the old one gets SIGPIPE, as after the end of a terminal."""
+        os.close(self.read_fd)
+        os.close(self.write_fd)
+        self.read_fd, self.write_fd = _pipe()
+
+
+def _pipe() -> tuple[int, int]:
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(read_fd, False)
+    return read_fd, write_fd

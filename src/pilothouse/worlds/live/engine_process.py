@@ -1,0 +1,295 @@
+"""The engine as processes: a warden, the engine itself, and its cylinders.
+
+    python -m pilothouse.worlds.live.engine_process [CONFIG]
+
+The configuration (an EngineConfig, MessagePack) is read from standard input if no file is named.
+
+The warden is the process that a context starts: it forks the engine, adopts whatever loses its parent, and when the
+engine dies it ends what is left and tells the driver which tasks had ended, which were cut off and which never began.
+The engine forks its cylinders before it opens any socket, so that they stay small.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from pilothouse.worlds.live.cylinder import Cylinder, Inbox, decode_finished, send
+from pilothouse.worlds.live.engine import Engine, EngineState, Go, Renamed, ToCylinderOrder
+from pilothouse.worlds.live.messages import (
+    VERSION,
+    Bye,
+    EngineFrame,
+    FromEngine,
+    Hello,
+    Report,
+    decode_from_driver,
+    encode,
+)
+from pilothouse.worlds.live.spool import Spool
+
+_PR_SET_CHILD_SUBREAPER = 36
+WILL_S = 10.0
+"""How long a warden tries to reach the driver."""
+_MOST_WAIT_S = 1.0
+
+
+class EngineConfig(msgspec.Struct, frozen=True):
+    """All that an engine is told by whoever starts it. Secret: it holds the run's keys."""
+
+    addresses: tuple[str, ...]
+    server_public: str
+    client_public: str
+    client_secret: str
+    context: str
+    slots: int
+    node: str = ""
+    """"" : the host's own name."""
+    cwd: str = ""
+    gpus: tuple[str, ...] = ()
+    slot_env: dict[str, tuple[str, ...]] = {}
+    ends_at: float = inf
+    properties: dict[str, str] = {}
+    log: str = ""
+    key: str = ""
+    """Whoever started the engine knows it by this name."""
+
+
+def main() -> None:
+    """The warden."""
+    arguments = sys.argv[1:]
+    raw = Path(arguments[0]).read_bytes() if arguments else sys.stdin.buffer.read()
+    config = msgspec.msgpack.decode(raw, type=EngineConfig)
+    _settle(config)
+    identity = new_identity()
+    spool = Spool(config.slots + 1)
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    engine_pid = os.fork()
+    if engine_pid == 0:
+        _die_with_parent()
+        _run_engine(config, identity, spool)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, _frame: os.kill(engine_pid, number))
+    status = _await(engine_pid)
+    _end_everything()
+    if status:
+        _send_will(config, spool.name() or identity, spool, status)
+    sys.exit(1 if status else 0)
+
+
+def new_identity() -> str:
+    return os.urandom(8).hex()
+
+
+def _settle(config: EngineConfig) -> None:
+    """Standard descriptors and folder: an engine outlives the terminal and the driver that started it."""
+    null = os.open(os.devnull, os.O_RDWR)
+    log = null
+    if config.log:
+        with contextlib.suppress(OSError):  # the folder need not be there on another host
+            log = os.open(config.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(null, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    if config.cwd:
+        with contextlib.suppress(OSError):
+            os.chdir(config.cwd)
+
+
+def _die_with_parent() -> None:
+    """An engine without its warden could leave orphans: it goes with it."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+
+
+def _await(pid: int) -> int:
+    """Waits for the engine, reaping adopted processes meanwhile."""
+    while True:
+        ended, status = os.wait()
+        if ended == pid:
+            return status
+
+
+def _end_everything() -> None:
+    """Kills all that descends from here, also what moved to sessions of its own, until nothing is left."""
+    while True:
+        children = _children()
+        if not children:
+            return
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.wait()
+
+
+def _children() -> list[int]:
+    """The pids whose parent is this process."""
+    me = os.getpid()
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                stat = Path("/proc", entry, "stat").read_bytes()
+                if int(stat.rpartition(b")")[2].split()[1]) == me:
+                    found.append(int(entry))
+    return found
+
+
+def _send_will(config: EngineConfig, identity: str, spool: Spool, status: int) -> None:
+    from pilothouse.worlds.live.wire import Credentials, EngineSocket
+
+    finished, begun = spool.testament()
+    code = os.waitstatus_to_exitcode(status)
+    reason = f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    bodies: list[FromEngine] = [Report(finished), Bye(f"engine {reason}", True, tuple(sorted(begun)))]
+    credentials = Credentials(config.addresses, config.server_public, config.client_public, config.client_secret)
+    wire = EngineSocket(credentials, f"{identity}/warden")
+    until = time.monotonic() + WILL_S
+    message = encode(EngineFrame(VERSION, identity, 0, 0, 0, bodies))
+    while time.monotonic() < until:
+        wire.send(message)
+        if wire.socket.poll(1000):
+            break
+        wire.try_next_address()
+    wire.close()
+
+
+def _run_engine(config: EngineConfig, identity: str, spool: Spool) -> NoReturn:
+    """Forks the cylinders, then runs the engine's loop; never returns."""
+    links = [_fork_cylinder(spool, index) for index in range(config.slots + 1)]
+    try:
+        EngineShell(config, identity, spool, links).run()
+    finally:
+        sys.stderr.flush()
+        for link in links:
+            link.close()
+    os._exit(0)
+
+
+def _fork_cylinder(spool: Spool, index: int) -> socket.socket:
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        try:
+            ours.close()
+            _die_with_parent()
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+            Cylinder(theirs, spool.cylinders[index]).run()
+        finally:
+            os._exit(0)
+    theirs.close()
+    return ours
+
+
+class EngineShell:
+    """Performs what the Engine says, and shows it what happens."""
+
+    def __init__(self, config: EngineConfig, identity: str, spool: Spool, links: list[socket.socket]) -> None:
+        import zmq
+
+        from pilothouse.worlds.live.wire import Credentials, EngineSocket
+
+        self._links = links
+        self._inboxes = [Inbox(link) for link in links]
+        self._spool = spool
+        self._spool.set_name(identity)
+        credentials = Credentials(config.addresses, config.server_public, config.client_public, config.client_secret)
+        self._wire = EngineSocket(credentials, identity)
+        self._poller = zmq.Poller()
+        self._poller.register(self._wire.socket, zmq.POLLIN)
+        self._by_fd = {link.fileno(): index for index, link in enumerate(links)}
+        for link in links:
+            self._poller.register(link.fileno(), zmq.POLLIN)
+        cores = tuple(sorted(os.sched_getaffinity(0)))
+        hello = Hello(
+            context=config.context, node=config.node or socket.gethostname(), slots=config.slots, pid=os.getpid(),
+            started_at=time.time(), cores=len(cores), gpus=config.gpus, memory_mb=_memory_mb(),
+            properties={**config.properties, "key": config.key}, ends_at=config.ends_at,
+        )  # fmt: skip
+        self.engine = Engine(
+            identity, hello, time.monotonic(), cores=cores, slot_env=config.slot_env, new_identity=new_identity
+        )
+        self._going = False
+        self._tried_at = time.monotonic()
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        """Whoever owns the node wants us gone; the warden tells the driver what was cut off."""
+        os._exit(128 + number)
+
+    def run(self) -> None:
+        engine, poller = self.engine, self._poller
+        engine.tick(time.monotonic())
+        self._perform()
+        while not self._going:
+            wait_s = min(_MOST_WAIT_S, max(0.0, engine.wakes_at() - time.monotonic()))
+            ready = poller.poll(int(wait_s * 1000) + 1)
+            now = time.monotonic()
+            for source, _ in ready:
+                if isinstance(source, int):
+                    self._hear_cylinder(self._by_fd[source], now)
+                else:
+                    for message in self._wire.receive():
+                        engine.hear(decode_from_driver(message), now)
+            engine.tick(now)
+            if engine.state is EngineState.SEEKING and now - self._tried_at > 2.0:
+                self._tried_at = now
+                self._replace_socket(self._wire.try_next_address)
+            self._perform()
+        self._wire.close()
+
+    def _hear_cylinder(self, index: int, now: float) -> None:
+        messages = self._inboxes[index].receive()
+        if messages is None:
+            # Its task, if it has one, is an orphan now. The warden knows how to end that, and what to tell.
+            os._exit(70)
+        for data in messages:
+            self.engine.report(index, decode_finished(data), now)
+
+    def _perform(self) -> None:
+        instructions = self.engine.take(time.monotonic())
+        if instructions:
+            self._spool.engine.write([finished for _, finished in self.engine.unacked])
+        for instruction in instructions:
+            if type(instruction) is EngineFrame:
+                self._wire.send(encode(instruction))
+            elif type(instruction) is ToCylinderOrder:
+                send(self._links[instruction.cylinder], instruction.message)
+            elif type(instruction) is Renamed:
+                self._spool.set_name(instruction.engine)
+                self._replace_socket(partial(self._wire.rename, instruction.engine))
+            elif type(instruction) is Go:
+                self._going = True
+
+    def _replace_socket(self, replace: Callable[[], bool]) -> None:
+        self._poller.unregister(self._wire.socket)
+        replace()
+        self._poller.register(self._wire.socket)
+
+
+def _memory_mb() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    except (ValueError, OSError):
+        return 0
+
+
+if __name__ == "__main__":
+    main()

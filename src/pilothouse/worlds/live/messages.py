@@ -1,0 +1,224 @@
+"""What driver and engines say to each other: typed, versioned, batched (MessagePack on the wire).
+
+A frame goes one way and carries any number of bodies. `session` is the driver's incarnation that the engine has joined
+(0: none yet), `seq` numbers the frames that must not get lost (0: a mere sign of life), `ack` is the last one of the
+other side that was taken in; an engine's results count as taken in only when the journal has them.
+
+    engine to driver   Hello, Report, Bye
+    driver to engine   Welcome, Start, Kill, Leave, Dismiss
+    engine to cylinder Prepare, Work, Stop (and Finished back)
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TypeAlias
+
+import msgspec
+
+VERSION = 1
+"""Raised with every change that an older peer would misread; a frame of another version is refused aloud."""
+
+MOST_FRAME_BYTES = 64 * 2**20
+
+LOST_CODE = -100
+"""The return code of a task whose engine was lost with it (as in disBatch)."""
+
+
+class TaskOrder(msgspec.Struct, array_like=True):
+    """One task to run. Exactly one of `line` (shell only if it needs one) and `argv`; bytes, as files may hold any."""
+
+    task_id: int
+    line_number: int = 0
+    repeat_index: int = -1
+    attempt: int = 1
+    line: bytes = b""
+    argv: tuple[bytes, ...] = ()
+
+
+class Surroundings(msgspec.Struct, array_like=True, frozen=True):
+    """How the tasks of an assignment are run; file names may hold the placeholders of `Placeholders`."""
+
+    walltime: float = inf
+    cwd: str = ""
+    stdin: str = ""
+    stdout: str = ""
+    """"" : counted and cut to a snippet. A file name: written there."""
+    stderr: str = ""
+    env: dict[str, str] = {}
+    bind: bool = False
+    """CPU affinity to the cores of its units."""
+
+
+class Assignment(msgspec.Struct, array_like=True):
+    """What one decision gave to one engine: tasks that run one after another on these units of its node."""
+
+    id: int
+    slots: tuple[int, ...]
+    """Indices of the engine's slots; the first one's cylinder runs it."""
+    tasks: list[TaskOrder]
+    surroundings: Surroundings = Surroundings()
+    gpus: tuple[str, ...] = ()
+    nodes: str = ""
+    """All nodes and slot counts of a job that spans several: `a:4,b:2`."""
+    cut_after: float = inf
+    """A bundle that takes longer than this many seconds returns the tasks that it has not begun."""
+
+
+class Result(msgspec.Struct, array_like=True):
+    """The end of one attempt of one task."""
+
+    task_id: int
+    attempt: int
+    return_code: int
+    pid: int
+    started_at: float
+    ended_at: float
+    out_bytes: int = 0
+    out_snippet: bytes = b""
+    err_bytes: int = 0
+    err_snippet: bytes = b""
+    reason: str = ""
+    """"" (it ended by itself), "walltime", "killed", "lost", or why it could not be started."""
+
+
+class Hello(msgspec.Struct, tag="hello"):
+    """An engine joins, or finds a driver of a later incarnation: everything that a driver must know about it."""
+
+    context: str
+    node: str
+    slots: int
+    pid: int
+    started_at: float
+    cores: int = 0
+    gpus: tuple[str, ...] = ()
+    memory_mb: int = 0
+    properties: dict[str, str] = {}
+    ends_at: float = inf
+    """When its allocation ends (seconds since 1970)."""
+    held: tuple[int, ...] = ()
+    """Assignments that it has and has not finished."""
+    joined: bool = False
+    """Its START commands are done: an engine runs them once, whatever becomes of the driver."""
+    leaving: bool = False
+    """It was told to leave by a former incarnation."""
+
+
+class Finished(msgspec.Struct, array_like=True):
+    """News of one assignment: tasks that ended, and if `closed`, those given back unbegun."""
+
+    assignment: int
+    results: list[Result]
+    closed: bool = False
+    returned: tuple[int, ...] = ()
+
+
+class Report(msgspec.Struct, tag="report"):
+    finished: list[Finished]
+    per_engine: list[Result] = []
+    """Ends of per-engine commands; a negative task id -1-i is STOP command i."""
+
+
+class Bye(msgspec.Struct, tag="bye"):
+    """The engine has left. `died`: its warden speaks for it; what it held and is not reported was ended by the
+    warden.
+    """
+
+    reason: str = ""
+    died: bool = False
+    begun: tuple[int, ...] = ()
+    """With `died`: tasks that had been begun and were ended; the rest of what it held was never begun."""
+
+
+class Welcome(msgspec.Struct, tag="welcome"):
+    rank: int
+    env: dict[str, str]
+    """Put over the engine's own environment for every task."""
+    task_env: str
+    """A template of NAME=value pairs joined by NUL; see `Placeholders`."""
+    heartbeat_s: float
+    wait_for_driver_s: float
+    grace_s: float
+    first_unit: int
+    on_join: list[TaskOrder] = []
+    """Per-engine START commands: done in order before any assignment is begun."""
+    on_leave: list[TaskOrder] = []
+    """Per-engine STOP commands: done in order after the last assignment."""
+
+
+class Start(msgspec.Struct, tag="start"):
+    assignments: list[Assignment]
+
+
+class Kill(msgspec.Struct, tag="kill"):
+    assignments: tuple[int, ...]
+    reason: str = "killed"
+
+
+class Leave(msgspec.Struct, tag="leave"):
+    """Finish what you have, run the per-engine STOP tasks, then go."""
+
+    reason: str = ""
+    now: bool = False
+    """End running tasks as well."""
+
+
+class Dismiss(msgspec.Struct, tag="dismiss"):
+    """You were given up; whatever you hold is no longer yours. End it, and join again as somebody new if you like."""
+
+    reason: str = ""
+
+
+FromEngine: TypeAlias = Hello | Report | Bye
+FromDriver: TypeAlias = Welcome | Start | Kill | Leave | Dismiss
+
+
+class Prepare(msgspec.Struct, tag="prepare"):
+    """The surroundings of all tasks from now on."""
+
+    env: dict[str, str]
+    task_env: str
+    grace_s: float
+    always_shell: bool = False
+
+
+class Work(msgspec.Struct, tag="work"):
+    assignment: Assignment
+    env: dict[str, str]
+    """What the assignment's place in the engine adds."""
+    cores: tuple[int, ...] = ()
+    """Cores to bind to; none: wherever the engine may run."""
+
+
+class Stop(msgspec.Struct, tag="stop"):
+    """End the running task (TERM, then KILL), and begin no other of this assignment."""
+
+    assignment: int
+    reason: str
+    at_once: bool = False
+
+
+ToCylinder: TypeAlias = Prepare | Work | Stop
+
+
+class EngineFrame(msgspec.Struct, array_like=True):
+    version: int
+    engine: str
+    session: int
+    seq: int
+    ack: int
+    bodies: list[FromEngine]
+
+
+class DriverFrame(msgspec.Struct, array_like=True):
+    version: int
+    engine: str
+    session: int
+    seq: int
+    ack: int
+    bodies: list[FromDriver]
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_from_engine = msgspec.msgpack.Decoder(EngineFrame).decode
+decode_from_driver = msgspec.msgpack.Decoder(DriverFrame).decode

@@ -1,0 +1,143 @@
+"""The driver's book of engines: who there is, which units they own, and how each of them is doing. Sans-IO.
+
+Theory. An engine that says Hello is JOINED and owns a range of units that nobody had before. One that is asked to leave
+is LEAVING: it gets no new work. GONE it said goodbye (or its warden did); LOST it was not heard for too long, and if it
+is ever heard again it is dismissed. After a restart, the engines of the journal are EXPECTED until they speak.
+
+    EXPECTED ──heard──► JOINED ──asked to leave──► LEAVING ──said goodbye──► GONE
+        └───────────────silent──┴──────────────────────┴──► LOST
+"""
+
+from __future__ import annotations
+
+import enum
+from bisect import bisect_right
+
+import msgspec
+
+from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Node
+from pilothouse.worlds.live.channel import Channel
+from pilothouse.worlds.live.messages import FromDriver, Hello
+from pilothouse.worlds.live.records import EngineJoined
+
+
+class ProxyState(enum.Enum):
+    EXPECTED = "expected"
+    JOINED = "joined"
+    LEAVING = "leaving"
+    GONE = "gone"
+    LOST = "lost"
+
+
+class ProxyStimulus(enum.Enum):
+    HEARD = "said hello"
+    ASKED_TO_LEAVE = "asked to leave"
+    SAID_GOODBYE = "said goodbye"
+    SILENT = "not heard for too long"
+
+
+_S = ProxyState
+_ROWS: dict[ProxyState, tuple[ProxyState, ...]] = {
+    #               HEARD        ASKED_TO_LEAVE  SAID_GOODBYE  SILENT
+    _S.EXPECTED: (_S.JOINED, _S.LEAVING, _S.GONE, _S.LOST),
+    _S.JOINED: (_S.JOINED, _S.LEAVING, _S.GONE, _S.LOST),
+    _S.LEAVING: (_S.LEAVING, _S.LEAVING, _S.GONE, _S.LOST),
+    _S.GONE: (_S.GONE, _S.GONE, _S.GONE, _S.GONE),
+    _S.LOST: (_S.LOST, _S.LOST, _S.LOST, _S.LOST),
+}
+TRANSITIONS: dict[tuple[ProxyState, ProxyStimulus], ProxyState] = {
+    (state, stimulus): target
+    for state, row in _ROWS.items()
+    for stimulus, target in zip(ProxyStimulus, row, strict=True)
+}
+PRESENT = frozenset((ProxyState.EXPECTED, ProxyState.JOINED, ProxyState.LEAVING))
+
+
+class Proxy(msgspec.Struct, eq=False):
+    """What the driver knows of one engine."""
+
+    joined: EngineJoined
+    state: ProxyState
+    heard_at: float
+    node: Node
+    ends_at: float
+    """On the driver's clock; inf: not known to end."""
+    free_gpus: list[str]
+    channel: Channel[FromDriver]
+    speaks_at: float = 0.0
+    """When the driver must say something again, if only that it lives."""
+    welcomed: bool = False
+    closed_for: str = ""
+    """Why it gets no new work; "": it does."""
+    assignments: set[int] = msgspec.field(default_factory=set)
+    given: int = 0
+    """Tasks assigned to it so far."""
+    done: int = 0
+    failed: int = 0
+
+    @property
+    def id(self) -> str:
+        return self.joined.engine
+
+    @property
+    def units(self) -> IdSet:
+        return IdSet(self.node.mask)
+
+    def step(self, stimulus: ProxyStimulus) -> None:
+        self.state = TRANSITIONS[self.state, stimulus]
+
+
+class Roster:
+    """All engines of the run."""
+
+    def __init__(self) -> None:
+        self.engines: dict[str, Proxy] = {}
+        """Those that are present."""
+        self.departed: dict[str, Proxy] = {}
+        self.units = 0
+        """Units of all present engines."""
+        self._next_unit = 0
+        self._next_rank = 0
+        self._firsts: list[int] = []
+        self._owners: list[Proxy] = []
+        self._names: dict[str, int] = {}
+
+    def describe(self, engine: str, hello: Hello, at: float) -> EngineJoined:
+        """The record for an engine that joins: its rank, its units, a node name that nobody had."""
+        count = self._names.get(hello.node, 0) + 1
+        name = hello.node if count == 1 else f"{hello.node}#{count}"
+        return EngineJoined(
+            engine, self._next_rank, hello.context, name, hello.slots, self._next_unit, hello.pid, at,
+            hello.properties.get("key", ""), hello.gpus, hello.memory_mb, hello.cores,
+        )  # fmt: skip
+
+    def enter(self, record: EngineJoined, state: ProxyState, now: float, ends_at: float) -> Proxy:
+        node = Node(
+            record.node, record.first_unit, record.slots, gpus=len(record.gpus), memory_mb=record.memory_mb,
+            cores=record.cores or 1, properties={"context": record.context},
+        )  # fmt: skip
+        proxy = Proxy(record, state, now, node, ends_at, list(record.gpus), Channel())
+        host = record.node.partition("#")[0]
+        self._names[host] = self._names.get(host, 0) + 1
+        self.engines[record.engine] = proxy
+        self._firsts.append(record.first_unit)
+        self._owners.append(proxy)
+        self._next_unit = max(self._next_unit, record.first_unit + record.slots)
+        self._next_rank = max(self._next_rank, record.rank + 1)
+        self.units += record.slots
+        return proxy
+
+    def remove(self, proxy: Proxy, stimulus: ProxyStimulus) -> None:
+        proxy.step(stimulus)
+        del self.engines[proxy.id]
+        self.departed[proxy.id] = proxy
+        self.units -= proxy.joined.slots
+
+    def owner(self, unit: int) -> Proxy | None:
+        """The engine that has (or had) this unit."""
+        index = bisect_right(self._firsts, unit) - 1
+        if index < 0:
+            return None
+        proxy = self._owners[index]
+        return proxy if unit < proxy.joined.first_unit + proxy.joined.slots else None

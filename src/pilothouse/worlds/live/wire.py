@@ -1,0 +1,176 @@
+"""The wire between driver and engines: ZeroMQ with CURVE keys that are made for one run.
+
+The driver's ROUTER accepts exactly one client key; whoever does not have it can neither join nor read. Keys are kept in
+the run's folder (mode 0600) so that a restarted driver is recognised, and reach engines by standard input or by that
+file, never by a command line.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import zmq
+from zmq.utils import z85
+
+from pilothouse.model.errors import InputError, RunError
+
+KEYS_FILE = "keys.json"
+_DOMAIN = b"pilothouse"
+_ZAP = "inproc://zeromq.zap.01"
+
+
+class Keys(msgspec.Struct, frozen=True):
+    """Z85 text; both pairs are made once per run."""
+
+    server_public: str
+    server_secret: str
+    client_public: str
+    client_secret: str
+
+    @classmethod
+    def make(cls) -> Keys:
+        server_public, server_secret = zmq.curve_keypair()
+        client_public, client_secret = zmq.curve_keypair()
+        return cls(*(key.decode() for key in (server_public, server_secret, client_public, client_secret)))
+
+    @classmethod
+    def load_or_make(cls, folder: Path) -> Keys:
+        path = folder / KEYS_FILE
+        if path.exists():
+            try:
+                return msgspec.json.decode(path.read_bytes(), type=cls)
+            except msgspec.DecodeError as error:
+                raise InputError(str(path), f"not a key file: {error}") from error
+        keys = cls.make()
+        write_secret(path, msgspec.json.encode(keys))
+        return keys
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """What an engine needs to join."""
+
+    addresses: tuple[str, ...]
+    """Where the driver listens; tried in turn."""
+    server_public: str
+    client_public: str
+    client_secret: str
+
+
+def write_secret(path: Path, data: bytes) -> None:
+    """Writes a file that only its owner can read, from its first byte on, all or nothing."""
+    draft = path.with_name(path.name + ".new")
+    draft.unlink(missing_ok=True)
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "wb") as stream:
+        stream.write(data)
+    draft.rename(path)
+
+
+class DriverSocket:
+    """The driver's end. `poll_fds` belong into a poller; `receive` gives what has come, checked by key."""
+
+    def __init__(self, keys: Keys, host: str, port: int = 0) -> None:
+        self._context = zmq.Context()
+        self._client = z85.decode(keys.client_public.encode())
+        self._zap = self._context.socket(zmq.REP)
+        self._zap.linger = 0
+        self._zap.bind(_ZAP)
+        self.socket = self._context.socket(zmq.ROUTER)
+        self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        self.socket.setsockopt(zmq.SNDHWM, 0)
+        self.socket.setsockopt(zmq.RCVHWM, 0)
+        self.socket.linger = 500
+        self.socket.zap_domain = _DOMAIN
+        self.socket.curve_server = True
+        self.socket.curve_publickey = keys.server_public.encode()
+        self.socket.curve_secretkey = keys.server_secret.encode()
+        try:
+            self.socket.bind(f"tcp://{host}:{port or '*'}")
+        except zmq.ZMQError as error:
+            self.close()
+            raise RunError(f"cannot listen on {host}:{port}: {error}") from error
+        self.port = int(self.socket.get_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
+
+    @property
+    def zap(self) -> zmq.Socket[bytes]:
+        return self._zap
+
+    def authenticate(self) -> None:
+        """Answers who may come in (ZeroMQ RFC 27, ZAP): the run's own client key, nobody else."""
+        while self._zap.poll(0):
+            version, request_id, _domain, _address, _identity, mechanism, *credentials = self._zap.recv_multipart()
+            good = mechanism == b"CURVE" and credentials == [self._client]
+            verdict = [b"200", b"OK"] if good else [b"400", b"not a key of this run"]
+            self._zap.send_multipart([version, request_id, *verdict, b"engine", b""])
+
+    def receive(self) -> list[tuple[bytes, bytes]]:
+        """All (sender, message) that are here."""
+        messages: list[tuple[bytes, bytes]] = []
+        while True:
+            try:
+                parts = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return messages
+            if len(parts) == 2:
+                messages.append((parts[0], parts[1]))
+
+    def send(self, peer: bytes, message: bytes) -> None:
+        self.socket.send_multipart([peer, message])
+
+    def close(self) -> None:
+        self._zap.close()
+        if hasattr(self, "socket"):
+            self.socket.close()
+        self._context.term()
+
+
+class EngineSocket:
+    """An engine's end: connects to the driver's addresses in turn until one answers."""
+
+    def __init__(self, credentials: Credentials, identity: str) -> None:
+        self._context = zmq.Context()
+        self._credentials = credentials
+        self._address = -1
+        self._identity = identity
+        self.socket = self._connect()
+
+    def _connect(self) -> zmq.Socket[bytes]:
+        self._address = (self._address + 1) % len(self._credentials.addresses)
+        socket = self._context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.IDENTITY, self._identity.encode())
+        socket.setsockopt(zmq.RECONNECT_IVL, 100)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
+        socket.setsockopt(zmq.SNDHWM, 0)
+        socket.linger = 500
+        socket.curve_serverkey = self._credentials.server_public.encode()
+        socket.curve_publickey = self._credentials.client_public.encode()
+        socket.curve_secretkey = self._credentials.client_secret.encode()
+        socket.connect(self._credentials.addresses[self._address])
+        return socket
+
+    def try_next_address(self) -> bool:
+        """Nobody answered: another address, if there are several. Whether the socket is a new one."""
+        return len(self._credentials.addresses) > 1 and self.rename(self._identity)
+
+    def rename(self, identity: str) -> bool:
+        self._identity = identity
+        self.socket.close(linger=0)
+        self.socket = self._connect()
+        return True
+
+    def receive(self) -> list[bytes]:
+        messages: list[bytes] = []
+        while True:
+            try:
+                messages.append(self.socket.recv(zmq.NOBLOCK))
+            except zmq.Again:
+                return messages
+
+    def send(self, message: bytes) -> None:
+        self.socket.send(message)
+
+    def close(self) -> None:
+        self.socket.close()
+        self._context.term()

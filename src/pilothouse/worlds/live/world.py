@@ -1,0 +1,345 @@
+"""The live world: the thin shell around the driver. Sockets, clock, journal and contexts meet here; nothing is decided.
+
+    advance()   waits for engines, contexts, the caller's own threads; returns what the decider must hear
+    apply()     hands the decider's orders to the driver
+    and always  records are written before frames are sent; a full disk stops everything until there is room again
+
+The world belongs to the thread that runs the Session; `call` hands it work from any other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+import zmq
+
+from pilothouse.model import events as e
+from pilothouse.model.decisions import Reply, Wants
+from pilothouse.model.errors import RunError
+from pilothouse.model.job import Job
+from pilothouse.worlds.live import records as r
+from pilothouse.worlds.live.contexts import Context, Departure, Launch
+from pilothouse.worlds.live.driver import Driver
+from pilothouse.worlds.live.feeder import Feeder
+from pilothouse.worlds.live.messages import MOST_FRAME_BYTES, VERSION, decode_from_engine, encode
+from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.wire import DriverSocket, Keys
+from pilothouse.worlds.live.work import DoneIds
+
+TICK_S = 0.5
+FIRST_ENGINE_S = 120.0
+"""How long begin() waits for an engine before it gives up (a service waits for ever)."""
+REST_OF_ENGINES_S = 5.0
+"""And for the others, once there is one."""
+
+
+class LiveWorld:
+    """Real tasks on real nodes. See the package's docstring for how to use one."""
+
+    name = "live"
+
+    def __init__(
+        self,
+        options: LiveOptions,
+        *,
+        folder: Path,
+        recorder: r.Recorder,
+        contexts: Iterable[Context] = (),
+        feeder: Feeder | None = None,
+        done: DoneIds | None = None,
+        total: int | None = None,
+        session: int = 1,
+        port: int = 0,
+        remote: bool = False,
+        warn: Callable[[str], None] | None = None,
+    ) -> None:
+        self.options = options
+        self.folder = folder
+        self.contexts: list[Context] = list(contexts)
+        self.on_task: list[Callable[[r.TaskEnded], None]] = []
+        """Told of the end of every attempt, barrier and per-engine command, once it is in the journal."""
+        self.on_departure: list[Callable[[Departure], None]] = []
+        """Told of programs of contexts that ended."""
+        self._start = time.monotonic()
+        self.driver = Driver(options, session, time.time(), done)
+        self.driver.backlog.total = total
+        if feeder is not None:
+            self.driver.feed(feeder)
+        self._recorder = recorder
+        self._warn = warn or (lambda _text: None)
+        self._keys = Keys.load_or_make(folder)
+        remote = remote or any(context.remote for context in self.contexts)
+        self._wire = DriverSocket(self._keys, "0.0.0.0" if remote else "127.0.0.1", port)
+        self.addresses = _addresses(self._wire.port, remote=remote)
+        self._peers: dict[str, bytes] = {}
+        self._poller = zmq.Poller()
+        self._poller.register(self._wire.socket, zmq.POLLIN)
+        self._poller.register(self._wire.zap, zmq.POLLIN)
+        self._calls: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+        self._bell_read, self._bell_write = os.pipe()
+        os.set_blocking(self._bell_read, False)
+        os.set_blocking(self._bell_write, False)
+        self._poller.register(self._bell_read, zmq.POLLIN)
+        self._watched: list[int] = []
+        self._ticked_at = 0.0
+        self._closed = False
+        self._ended = False
+        self.on_tick: list[Callable[[], None]] = []
+        """Called about twice a second, and never more often."""
+
+    # ---- the contract
+
+    def begin(self, wants: Wants) -> e.Begins:
+        """Starts the contexts' engines, waits for the first one (and a little for the others)."""
+        for context in self.contexts:
+            context.start(self.launch())
+        expected = sum(context.engines for context in self.contexts)
+        first_at = None
+        until = self.now() + FIRST_ENGINE_S
+        while not self.driver.over:
+            present = sum(1 for proxy in self.driver.roster.engines.values() if proxy.welcomed)
+            if present and first_at is None:
+                first_at = self.now()
+            if present >= expected or (first_at is not None and self.now() > first_at + REST_OF_ENGINES_S):
+                break
+            if self.options.service and not expected:
+                break
+            if not present and self.now() > until:
+                raise RunError(f"no engine joined within {FIRST_ENGINE_S:g} s; see the engine logs in {self.folder}")
+            self._turn()
+        return self.driver.begins(self.now())
+
+    def advance(self) -> e.Batch | None:
+        if self._ended:
+            return None
+        driver = self.driver
+        while True:
+            driver.settle(self.now())
+            self._flush()
+            if driver.over:
+                self._ended = True
+                now = self.now()
+                return e.Batch(now, [*self._take_events(), e.Ended(now)])
+            if driver.events:
+                return e.Batch(self.now(), self._take_events())
+            if self._turn():
+                return e.Batch(self.now(), self._take_events())
+
+    def apply(self, reply: Reply) -> None:
+        now = self.now()
+        for decision in reply.decisions:
+            self.driver.apply(decision, now)
+        self._flush()
+
+    def watch(self, fd: int) -> None:
+        self._watched.append(fd)
+        self._poller.register(fd, zmq.POLLIN)
+
+    def unwatch(self, fd: int) -> None:
+        self._watched.remove(fd)
+        self._poller.unregister(fd)
+
+    def readable(self, fd: int) -> bool:
+        """Whether a read would not wait."""
+        return bool(select.select([fd], [], [], 0)[0])
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for context in self.contexts:
+            context.close()
+        self._wire.close()
+        os.close(self._bell_read)
+        os.close(self._bell_write)
+        self._recorder.close()
+
+    # ---- for front ends
+
+    def now(self) -> float:
+        """Seconds since the world was made; never jumps."""
+        return time.monotonic() - self._start
+
+    def launch(self) -> Launch:
+        """What a context must hand to its engines."""
+        keys = self._keys
+        return Launch(
+            self.addresses, keys.server_public, keys.client_public, keys.client_secret, os.getcwd(), str(self.folder),
+            sys.executable,
+        )  # fmt: skip
+
+    @property
+    def port(self) -> int:
+        return self._wire.port
+
+    def restore(self, journal: Iterable[r.Record]) -> None:
+        """Before begin: takes up the run that the journal describes."""
+        self.driver.restore(journal, self.now())
+
+    def feed(self, feeder: Feeder) -> None:
+        """The tasks of a file, where they could not be given at once because `restore` comes first."""
+        self.driver.feed(feeder)
+
+    def add_context(self, context: Context) -> None:
+        """More engines for a run that goes on."""
+        self.contexts.append(context)
+        context.start(self.launch())
+
+    def submit(self, job: Job) -> int:
+        """A job with a command, decided about with the next batch. Its task id."""
+        return self.driver.submit(job, self.now())
+
+    def cancel(self, job_id: str) -> bool:
+        return self.driver.cancel(job_id, self.now())
+
+    def no_more(self) -> None:
+        """No further submit(): the run ends when all has ended."""
+        self.driver.no_more()
+
+    def stop(self, reason: str) -> None:
+        self.driver.stop(reason, self.now())
+
+    def stop_engine(self, engine: str) -> bool:
+        """Soft shutdown."""
+        return self.driver.ask_to_leave(engine, "asked to leave", self.now())
+
+    def stop_context(self, context: str) -> int:
+        return self.driver.stop_context(context, "asked to leave", self.now())
+
+    def call(self, action: Callable[[], None]) -> None:
+        """Has the world's own thread do something soon. The only method that other threads may use."""
+        with self._lock:
+            self._calls.append(action)
+        self.ring()
+
+    def ring(self) -> None:
+        """Wakes advance(); safe in a signal handler."""
+        with contextlib.suppress(BlockingIOError):  # then it rings already
+            os.write(self._bell_write, b"!")
+
+    # ---- one look at everything
+
+    def _turn(self) -> bool:
+        """Waits for something to happen, or for the next tick. Whether a watched descriptor is readable."""
+        driver = self.driver
+        now = self.now()
+        wait_s = max(0.0, min(self._ticked_at + TICK_S, driver.calls.next_at) - now)
+        ready = {source for source, _ in self._poller.poll(int(wait_s * 1000) + 1)}
+        now = self.now()
+        if self._wire.zap in ready:
+            self._wire.authenticate()
+        if self._wire.socket in ready:
+            self._receive(now)
+        if self._bell_read in ready:
+            self._answer_bell()
+        if now >= self._ticked_at + TICK_S or now >= driver.calls.next_at:
+            self._ticked_at = now
+            driver.tick(now)
+            self._look_at_contexts(now)
+            for show in self.on_tick:
+                show()
+        driver.settle(now)
+        self._flush()
+        return any(fd in ready for fd in self._watched)
+
+    def _receive(self, now: float) -> None:
+        for peer, message in self._wire.receive():
+            if len(message) > MOST_FRAME_BYTES:
+                self._warn(f"a message of {len(message)} bytes was dropped")
+                continue
+            try:
+                frame = decode_from_engine(message)
+            except msgspec.DecodeError as error:
+                self._warn(f"a message that is none was dropped: {error}")
+                continue
+            if frame.version != VERSION:
+                self._warn(f"an engine speaks version {frame.version}, this driver {VERSION}: it cannot join")
+                continue
+            self._peers[frame.engine] = peer
+            self.driver.hear(frame, now)
+
+    def _answer_bell(self) -> None:
+        os.read(self._bell_read, 4096)
+        with self._lock:
+            calls, self._calls = self._calls, []
+        for action in calls:
+            action()
+
+    def _look_at_contexts(self, now: float) -> None:
+        for context in self.contexts:
+            for departure in context.ended():
+                engine = self._engine_by_key(departure.key)
+                if engine is not None:
+                    # Its warden would have spoken first: it is gone as well.
+                    self.driver.engine_vanished(engine, f"its program ended with code {departure.code}", now)
+                elif departure.code and not self.driver.over:
+                    self._warn(
+                        f"{departure.context}: an engine could not be started: {departure.text or departure.code}"
+                    )
+                for tell in self.on_departure:
+                    tell(departure)
+
+    def _engine_by_key(self, key: str) -> str | None:
+        for proxy in self.driver.roster.engines.values():
+            if key and proxy.joined.key == key:
+                return proxy.id
+        return None
+
+    def _flush(self) -> None:
+        """Writes down, then sends. While the disk is full nothing is sent, and nothing is lost."""
+        driver = self.driver
+        if driver.records:
+            records, driver.records = driver.records, []
+            while True:
+                try:
+                    self._recorder.write(records)
+                    break
+                except RunError as error:
+                    self._warn(f"{error}; trying again")
+                    time.sleep(1.0)
+            if self.on_task:
+                for record in records:
+                    if type(record) is r.TaskEnded:
+                        for tell in self.on_task:
+                            tell(record)
+        for frame in driver.frames(self.now()):
+            peer = self._peers.get(frame.engine)
+            if peer is not None:
+                self._wire.send(peer, encode(frame))
+
+    def _take_events(self) -> list[e.Event]:
+        events, self.driver.events = self.driver.events, []
+        return events
+
+
+def _addresses(port: int, *, remote: bool) -> tuple[str, ...]:
+    """Where engines may reach the driver: loopback, or every name and address that this host seems to have."""
+    if not remote:
+        return (f"tcp://127.0.0.1:{port}",)
+    found: list[str] = []
+    name = socket.gethostname()
+    for host in (name, socket.getfqdn()):
+        try:
+            infos = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)
+        except OSError:
+            continue
+        found.extend(str(info[4][0]) for info in infos)
+    # No packet is sent: this asks the kernel which address it would use towards the outside.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            found.append(str(probe.getsockname()[0]))
+        except OSError:
+            pass
+    found.append("127.0.0.1")
+    return tuple(f"tcp://{host}:{port}" for host in dict.fromkeys(found))
