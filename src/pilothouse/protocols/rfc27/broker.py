@@ -34,7 +34,9 @@ _OWN_SERVICES = frozenset(
 class Broker:
     """Peers, services, KVS and inventory. Take `out` and `troubles` after every call."""
 
-    def __init__(self, manager: Manager, inventory: bytes, up: IdSet, *, userid: int = 0) -> None:
+    def __init__(
+        self, manager: Manager, inventory: bytes, up: IdSet, *, userid: int = 0, simulated: bool = False
+    ) -> None:
         self.manager = manager
         self.out: list[tuple[int, Message]] = []
         self.troubles: list[str] = []
@@ -42,6 +44,8 @@ class Broker:
         self._inventory = inventory
         self._up = up
         self._userid = userid
+        self._simulated = simulated
+        self._now = 0.0
         self._services: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._acquirer: tuple[int, Message] | None = None
@@ -76,6 +80,7 @@ class Broker:
 
     def receive(self, now: float, peer: int, message: Message) -> None:
         """One message of a peer."""
+        self._now = now
         if message.type == frames.RESPONSE:
             self._on_response(now, peer, message)
         elif message.type == frames.REQUEST:
@@ -204,7 +209,11 @@ class Broker:
             return
         # QUIRK: like Flux's, this stream does not insist on the streaming flag (test_transcript_14)
         self._acquirer = (peer, message)
-        body = b'{"resources":' + self._inventory + b',"up":"' + self._up.to_text(",").encode() + b'"}'
+        body = b'{"resources":' + self._inventory + b',"up":"' + self._up.to_text(",").encode() + b'"'
+        if self._simulated:
+            # our extension, with sched.quiesce: a scheduler of ours takes this date for its clock's
+            body += b',"now":%r' % self._now
+        body += b"}"
         self._send_back(rpc.respond(message, body, streaming=message.streaming))
 
     def _lookup(self, peer: int, message: Message) -> None:

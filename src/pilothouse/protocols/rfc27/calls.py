@@ -30,6 +30,10 @@ class Calls:
         self._agenda = [entry for entry in self._agenda if entry[1] != number]
         heapq.heapify(self._agenda)
 
+    def clear(self) -> None:
+        self._agenda.clear()
+        self._series.clear()
+
     def next_date(self) -> float:
         return self._agenda[0][0] if self._agenda else math.inf
 

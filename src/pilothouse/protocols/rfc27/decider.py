@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import InputError, PeerError
-from pilothouse.model.events import Batch, Began, Begins
+from pilothouse.model.events import Batch, Begins
 from pilothouse.protocols.rfc27.seat import ManagerSeat
 from pilothouse.protocols.rfc27.server import Server, open_server
 
@@ -64,8 +64,7 @@ class Rfc27Decider:
         seat.hear(batch)
         server.deliver()
         if self._waits:
-            if not (len(batch.events) == 1 and isinstance(batch.events[0], Began)) or seat.manager.pending:
-                self._let_think()
+            self._let_think()
         else:
             while server.step(0.0):
                 pass
@@ -95,7 +94,7 @@ class Rfc27Decider:
             if not seat.manager.online:
                 self._await_scheduler()
             self._question += 1
-            seat.manager.ask_quiet(self._question)
+            seat.manager.ask_quiet(self._question, seat.now)
             seat.broker.flush(seat.now)
             before = seat.heard
             while seat.quiet_until < self._question and seat.manager.online:

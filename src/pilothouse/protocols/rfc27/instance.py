@@ -57,6 +57,8 @@ class Instance:
         self.troubles: list[str] = []
         self.stopped = False
         self.asked_quiet: list[int] = []
+        self.told_now: float | None = None
+        """The date of a manager whose time is simulated: nothing happens between its questions."""
         self._waiting: dict[str, tuple[int, Job, int]] = {}
         """Our id -> Flux's id, the job, its slots."""
         self._held: dict[str, _Held] = {}
@@ -111,6 +113,7 @@ class Instance:
         self._greeted = []
 
     def _hear_inventory(self, now: float, fact: f.Inventory) -> None:
+        self.told_now = fact.now
         if self._began:
             known = [(r.rank, r.cores, r.gpus) for r in self.machine.inventory.ranks]
             if [(r.rank, r.cores, r.gpus) for r in fact.resources.ranks] != known:
@@ -259,6 +262,10 @@ class Instance:
 
     def _hear_quiesce(self, now: float, fact: f.QuiesceAsked) -> None:
         self.asked_quiet.append(fact.question)
+        if fact.now is not None:
+            self.told_now = fact.now
+            for event in self.events:
+                event.at = fact.now
 
     def _hear_grant_failed(self, now: float, fact: f.GrantFailed) -> None:
         job_id = requests.our_id(fact.id)

@@ -229,13 +229,17 @@ class Manager:
         payload = b'{"jobspec":' + spec + b',"userid":0,"rolemask":1,"urgency":16,"flags":0}'
         self.out.append(self._caller.call("feasibility.check", payload, answered))
 
-    def ask_quiet(self, question: int) -> None:
+    def ask_quiet(self, question: int, now: float) -> None:
         """sched.quiesce: a scheduler without it answers ENOSYS, but only after it has read all that came before."""
 
         def answered(answer: Message) -> None:
-            self.facts.append(Quiet(question, not answer.errnum))
+            said = p.QuiesceAnswer()
+            if not answer.errnum and answer.payload is not None:
+                said = p.decode(answer.body(), p.QuiesceAnswer)
+            self.facts.append(Quiet(question, not answer.errnum, said.call_at))
 
-        self.out.append(self._caller.call("sched.quiesce", b'{"id":%d}' % question, answered))
+        payload = p.encode(p.QuiesceRequest(question, now))
+        self.out.append(self._caller.call("sched.quiesce", payload, answered))
 
     def dispatch(self, most: int = 2**62) -> int:
         """Sends up to `most` alloc requests, as many as the scheduler may have; returns how many."""
@@ -295,7 +299,12 @@ class Manager:
 
     def _on_response(self, now: float, message: Message) -> None:
         if message.matchtag:
-            if not self._caller.take(message):
+            try:
+                awaited = self._caller.take(message)
+            except p.PayloadError as problem:
+                self.lost(now, f"{message.topic} was answered with a malformed payload: {problem}")
+                return
+            if not awaited:
                 self.troubles.append(f"response to {message.topic} with matchtag {message.matchtag}: nobody asked")
             return
         if message.topic not in ("sched.alloc", "sched.free"):

@@ -47,6 +47,7 @@ class Quiet(msgspec.Struct):
 
     question: int
     done: bool
+    call_at: float | None = None
 
 
 Fact: TypeAlias = (

@@ -1,7 +1,7 @@
 """Tells the users of a Flux instance why their jobs wait and when they may start: annotations after each turn.
 
-`reason_pending` comes from core.explain, `t_estimate` from the reservations of the policy. Only what changed is said, and
-only for so many jobs per turn that a turn's cost stays flat however long the queue is.
+`reason_pending` comes from core.explain, `t_estimate` from the reservations of the policy. Only what changed is said,
+and only for so many jobs per turn that a turn's cost stays flat however long the queue is.
 """
 
 from __future__ import annotations

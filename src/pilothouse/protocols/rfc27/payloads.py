@@ -110,6 +110,20 @@ class FeasibilityRequest(msgspec.Struct):
     jobspec: msgspec.Raw
 
 
+class QuiesceRequest(msgspec.Struct):
+    """Our extension. `now`: the date of a simulated world, where the wall's clock means nothing."""
+
+    id: int = 0
+    now: float | None = None
+
+
+class QuiesceAnswer(msgspec.Struct, omit_defaults=True):
+    """`call_at`: the date at which the scheduler wants to be asked again, whatever happens."""
+
+    id: int = 0
+    call_at: float | None = None
+
+
 class RaiseRequest(msgspec.Struct):
     id: int
     severity: int
@@ -131,6 +145,8 @@ class AcquireAnswer(msgspec.Struct, omit_defaults=True, rename="kebab"):
     expiration: float | None = None
     property_add: dict[str, str] | None = None
     property_remove: dict[str, str] | None = None
+    now: float | None = None
+    """Our extension: the date of a manager whose time is simulated."""
 
 
 class NameRequest(msgspec.Struct):

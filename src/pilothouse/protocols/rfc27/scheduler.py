@@ -76,6 +76,8 @@ class SchedulerEngine:
         self._routes: dict[tuple[bytes, ...] | None, tuple[bytes, ...] | None] = {}
         self._hello: list[p.HelloJob] = []
         self._lookups = 0
+        self.reading = 0
+        """Jobspecs that were asked for in the KVS and have not come yet."""
         self._grants: list[tuple[int, bytes, dict[str, Any] | None]] = []
         self._granting: set[int] = set()
         self._questions: dict[int, Message] = {}
@@ -104,8 +106,8 @@ class SchedulerEngine:
 
     @property
     def busy(self) -> bool:
-        """Something that was granted is not answered yet."""
-        return bool(self._grants or self._granting)
+        """Something that was asked or granted is not answered yet."""
+        return bool(self._grants or self._granting or self.reading)
 
     def grant(self, job_id: int, resources: bytes, annotations: dict[str, Any] | None = None) -> None:
         """RFC 27, Alloc Success: R is committed first, the answer follows when the KVS has it."""
@@ -140,10 +142,11 @@ class SchedulerEngine:
             body = b'{"all":' + everything + b',"allocated":' + allocated + b',"down":' + down + b"}"
             self.out.append(rpc.respond(message, body))
 
-    def answer_quiesce(self, question: int) -> None:
+    def answer_quiesce(self, question: int, call_at: float | None = None) -> None:
         message = self._questions.pop(question, None)
         if message is not None:
-            self.out.append(rpc.respond(message, message.body() or None))
+            asked = p.decode(message.body() or b"{}", p.QuiesceRequest)
+            self.out.append(rpc.respond(message, p.encode(p.QuiesceAnswer(asked.id, call_at))))
 
     # ---- what the peer says
 
@@ -217,7 +220,7 @@ class SchedulerEngine:
             if self.phase is Phase.ACQUIRING:
                 resources = resource_set.parse(bytes(change.resources), where="inventory")
                 up = IdSet.parse_strict(change.up or "", where="resource.acquire up")
-                self.facts.append(Inventory(resources, up))
+                self.facts.append(Inventory(resources, up, change.now))
                 self._greet()
                 return
             up, down, gone = (
@@ -343,9 +346,11 @@ class SchedulerEngine:
         if source:
             self._ask(asked, source)
         else:
+            self.reading += 1
             self._call("kvs.lookup", p.lookup_payload(fluid.kvs_key(asked.id, "jobspec")), _SpecLookup(self, asked))
 
     def on_jobspec(self, asked: p.AllocRequest, answer: Message) -> None:
+        self.reading -= 1
         if asked.id not in self.pending:
             return
         try:
@@ -419,7 +424,8 @@ class SchedulerEngine:
         self.facts.append(StatusAsked(self._question(message)))
 
     def _on_quiesce(self, message: Message) -> None:
-        self.facts.append(QuiesceAsked(self._question(message)))
+        asked = p.decode(message.body() or b"{}", p.QuiesceRequest)
+        self.facts.append(QuiesceAsked(self._question(message), asked.now))
 
     def _question(self, message: Message) -> int:
         self._next_question += 1

@@ -17,6 +17,8 @@ class Inventory(msgspec.Struct):
 
     resources: ResourceSet
     up: IdSet
+    now: float | None = None
+    """The manager's date, where it is a simulated one."""
 
 
 class RanksChanged(msgspec.Struct):
@@ -88,6 +90,8 @@ class QuiesceAsked(msgspec.Struct):
     """The extension sched.quiesce: answered when all that follows from what came before has been said."""
 
     question: int
+    now: float | None = None
+    """The manager's date, where it is a simulated one."""
 
 
 class GrantFailed(msgspec.Struct):

@@ -48,7 +48,8 @@ class ManagerSeat:
         self._userid = userid
         self._nodes: tuple[Node, ...] = begins.nodes
         self._up = IdSet.of(rank for rank, node in enumerate(begins.nodes) if not node.mask & begins.unavailable.mask)
-        self.broker = Broker(self.manager, _inventory(begins.nodes), self._up, userid=userid)
+        inventory = _inventory(begins.nodes)
+        self.broker = Broker(self.manager, inventory, self._up, userid=userid, simulated=begins.time_waits)
         self._fluids = FluidSource()
         self._flux_ids: dict[str, int] = {}
         self._our_ids: dict[int, str] = {}
@@ -95,6 +96,8 @@ class ManagerSeat:
             elif isinstance(fact, f.Quiet):
                 self.quiet_until = fact.question
                 self.says_quiet = fact.done
+                if fact.call_at is not None and fact.call_at > self.now:
+                    self._orders.append(d.CallAt(self.now, fact.call_at, "rfc27"))
         self.broker.flush(self.now)
 
     def _digest_allocated(self, fact: f.Allocated) -> None:

@@ -69,12 +69,12 @@ def _guard() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pilothouse.protocols.rfc27.serve", description=__doc__.split("\n\n")[0])
-    parser.add_argument("uri", nargs="?", default="", help="local:///path or tcp://host:port?key=FILE; default $FLUX_URI")
+    parser.add_argument("uri", nargs="?", default="", help="local:///path or tcp://host:port?key=FILE ($FLUX_URI)")
     parser.add_argument("--by", default="easy", help="the policy (pilothouse policies)")
     parser.add_argument("--limit", type=int, default=0, help="most alloc requests at a time; 0: any number")
     parser.add_argument("--rfc27", default="", help="1: speak the specification's dialect from the first word")
     parser.add_argument("--once", action="store_true", help="end with the connection instead of coming back")
-    parser.add_argument("--patience", type=float, default=30.0, help="seconds to wait for a socket that is not there yet")
+    parser.add_argument("--patience", type=float, default=30.0, help="seconds to wait for a socket to appear")
     parser.add_argument("--restart", action="store_true", help="start again after a crash")
     parser.add_argument("--no-notes", dest="notes", action="store_false", help="no annotations for waiting jobs")
     return parser

@@ -102,7 +102,7 @@ class FluxWorld:
 
     def begin(self, wants: Wants) -> e.Begins:
         self._open()
-        self._begins = self.instance.begins(self._clock())
+        self._begins = self.instance.begins(self._now())
         self.instance.events.insert(0, e.Began(self._begins.started_at, self._begins))
         return self._begins
 
@@ -112,21 +112,27 @@ class FluxWorld:
         instance = self.instance
         while True:
             self._say()
-            now = self._clock()
+            now = self._now()
             if instance.calls.next_date() <= now:
                 instance.events.extend(instance.calls.due(now))
             if instance.stopped or self._over:
                 self._ended = True
                 instance.events.append(e.Ended(now, reason=self._over))
-            if instance.events:
+            # a manager in simulated time tells the date after the facts: they wait for it
+            asked = instance.asked_quiet and not instance.engine.reading
+            if instance.events and (instance.told_now is None or asked or self._ended):
                 events, instance.events = instance.events, []
                 return e.Batch(now, events)
-            if self._wait(now):
+            if self._wait():
                 # a decider that speaks out of turn has something to say
-                return e.Batch(self._clock(), [])
+                return e.Batch(self._now(), [])
+
+    def _now(self) -> float:
+        told = self.instance.told_now
+        return self._clock() if told is None else told
 
     def apply(self, reply: Reply) -> None:
-        self.instance.apply(self._clock(), reply.decisions)
+        self.instance.apply(self._now(), reply.decisions)
         self._say()
 
     def watch(self, fd: int) -> None:
@@ -146,8 +152,9 @@ class FluxWorld:
         if link is None:
             return
         if instance.asked_quiet and not instance.events and not instance.engine.busy:
+            call_at = instance.calls.next_date()
             for question in instance.asked_quiet:
-                instance.engine.answer_quiesce(question)
+                instance.engine.answer_quiesce(question, None if call_at == inf else call_at)
             instance.asked_quiet.clear()
         messages = instance.engine.take()
         if messages:
@@ -162,15 +169,17 @@ class FluxWorld:
             _log.warning("%s: %s", self.uri, trouble)
         instance.troubles.clear()
 
-    def _wait(self, now: float) -> bool:
+    def _wait(self) -> bool:
         """Waits for the broker, a call's date, the next try to connect, or a watched descriptor (then True)."""
+        now = self._clock()
         if now >= self._retry_at:
             self._retry()
             return False
         if self._link is not None and self._link.has_more:
             self._hear()
             return False
-        until = min(self.instance.calls.next_date(), self._retry_at)
+        simulated = self.instance.told_now is not None
+        until = self._retry_at if simulated else min(self.instance.calls.next_date(), self._retry_at)
         limit_ms = None if until == inf else max(0.0, (until - now) * 1000) + 1
         for fd, mask in self._poller.poll(limit_ms):
             if fd in self._watched:
@@ -193,7 +202,7 @@ class FluxWorld:
                 engine.receive(message)
         facts = engine.take_facts()
         if facts:
-            self.instance.hear(self._clock(), facts)
+            self.instance.hear(self._now(), facts)
         if engine.phase is Phase.ONLINE:
             self._backoff_s = FIRST_BACKOFF_S
         if facts and isinstance(facts[-1], f.Failed):
