@@ -131,12 +131,14 @@ demo() {
     setup_package ui,plot
     "$PY" -c 'import pilothouse' || die "the package does not import"
     local trace=examples/kth-sp2-5000.swf.gz out=out/demo
+    rm -rf $out
     mkdir -p $out
     say "three schedulers on 5,000 jobs of a real machine of 100 processors (KTH SP2)"
     "$VENV/bin/pilothouse" compare -p 100 -w $trace --policy fcfs,easy,easy-sjbf --plot $out/kth.png || exit 1
     say "real tasks on this machine"
-    "$VENV/bin/pilothouse" run examples/tasks.txt --dir $out/run || exit 1
-    say "figures and records are in $out"
+    (cd $out && "$VENV/bin/pilothouse" run "$ROOT/examples/tasks.txt" --dir run) || exit 1
+    printf '1 + 2 + ... + 40000 = %s, added up by eight tasks\n' "$(cat $out/results/total.txt)"
+    say "look at $out/kth.png; the record of the tasks is in $out/run"
 }
 
 run_tests() {
