@@ -22,7 +22,11 @@ from pilothouse.policies.base import Policy
 from pilothouse.policies.catalog import CATALOG, make, parse_options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pilothouse.core.contract import Decider, World
+    from pilothouse.core.session import Session
+    from pilothouse.model.events import Batch
 
 
 def policy(text: str) -> Policy:
@@ -71,10 +75,19 @@ def world(text: str) -> World:
 
         return BatprotocolWorld(address)
     if kind == "flux":
-        from pilothouse.protocols.rfc27.world import FluxWorld
+        from pilothouse.protocols.rfc27.world import flux_world
 
-        return FluxWorld(address, options)
+        return flux_world(address, options)
     raise InputError(text, "no such world", expected="sim, batsim:ENDPOINT, batprotocol:ENDPOINT or flux[:URI]")
+
+
+def observer(world_name: str, session: Session) -> Callable[[Batch], None] | None:
+    """What watches the turns of a session in that world: Flux's users are told why their jobs wait."""
+    if world_name.partition(":")[0] != "flux":
+        return None
+    from pilothouse.protocols.rfc27.notes import Notes
+
+    return Notes(session, session.world)
 
 
 def _query(text: str) -> tuple[str, dict[str, str]]:

@@ -54,7 +54,8 @@ def command(
         return
     decider = naming.decider(by, timeout=timeout)
     with supervised(decider_command):
-        outcome = Session(naming.world(world_name), decider, name=by).run()
+        session = Session(naming.world(world_name), decider, name=by)
+        outcome = session.run(naming.observer(world_name, session))
     click.echo(f"{world_name} by {by}: ended at {outcome.ended_at:g} s after {outcome.turns:,} turns")
     if outcome.deadlocked:
         sys.exit(1)

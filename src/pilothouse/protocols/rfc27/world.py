@@ -64,6 +64,20 @@ def connect(uri: str) -> Link:
     return unix_socket.connect(uri)
 
 
+def flux_world(uri: str, options: dict[str, str]) -> FluxWorld:
+    """`flux[:URI][?rfc27=1&limit=8&once=1&key=FILE]`."""
+    options = dict(options)
+    key = options.pop("key", "")
+    strict = options.pop("rfc27", "") == "1"
+    once = options.pop("once", "") == "1"
+    limit = options.pop("limit", "0")
+    if options:
+        raise InputError("flux", f"unknown option {min(options)!r}", expected="rfc27, limit, once or key")
+    if not limit.isdigit():
+        raise InputError("flux", "not a limit of requests", expected="a whole number", found=repr(limit))
+    return FluxWorld(f"{uri}?key={key}" if key else uri, limit=int(limit), strict=strict, reconnect=not once)
+
+
 class FluxWorld:
     """The scheduler's seat of a Flux instance. `reconnect` False: a lost connection ends the run.
 
