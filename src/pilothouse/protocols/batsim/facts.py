@@ -84,8 +84,9 @@ class FactWriter:
         self._jobs[job.id] = job
         description = job_text(job)
         profile: Raw | msgspec.UnsetType = UNSET
-        known = job.profile is not None and job.profile.name in self.profiles
-        if self._forward_profiles or not known:
+        # Batsim itself does not tell of profiles that come up later, but clients refuse jobs without one.
+        unheard_of = self._dialect is Dialect.ANY and (job.profile is None or job.profile.name not in self.profiles)
+        if self._forward_profiles or unheard_of:
             profile = NO_PROFILE if job.profile is None else begins_of.profile_text(job.profile)
         if self._store is None:
             return [wire.JobSubmitted(fact.at, wire.JobSubmittedData(job.id, description, profile))]

@@ -74,7 +74,7 @@ class Sleep(Activity):
         agenda = self.physics.agenda
         self._began = agenda.now
         # Only a delay shorter than the walltime succeeds.
-        self._entry = agenda.at(agenda.now + min(self._seconds, left), self._wake)
+        self._entry = agenda.after(min(self._seconds, left), self._wake)
 
     def _wake(self, _: object) -> None:
         if self._seconds < self._left:
@@ -108,7 +108,7 @@ class Task(Activity):
         self._flow.done = self._done
         physics.start_flow(self._flow)
         if left < inf:
-            self._entry = physics.agenda.at(self._began + left, self._timed_out)
+            self._entry = physics.agenda.after(left, self._timed_out)
 
     def _done(self, _: Flow) -> None:
         agenda = self.physics.agenda
@@ -243,7 +243,7 @@ class Tell(Activity):
             return  # Cancelled while the message was on its way.
         agenda = self.physics.agenda
         # QUIRK: the walltime does not count the time of the message itself (tests/unit/worlds/simulated).
-        self._entry = agenda.at(agenda.now + min(self._seconds, self._left), self._wake)
+        self._entry = agenda.after(min(self._seconds, self._left), self._wake)
 
     def _wake(self, _: object) -> None:
         if self._seconds < self._left:
@@ -287,9 +287,9 @@ class Hear(Activity):
             agenda = self.physics.agenda
             if spec.poll_seconds < self._left:
                 self._left -= spec.poll_seconds
-                self._entry = agenda.at(agenda.now + spec.poll_seconds, self._poll)
+                self._entry = agenda.after(spec.poll_seconds, self._poll)
             else:
-                self._entry = agenda.at(agenda.now + self._left, self._timed_out)
+                self._entry = agenda.after(self._left, self._timed_out)
 
     def _go_on(self, name: str) -> None:
         if not name:

@@ -31,6 +31,14 @@ class Agenda:
         heappush(self._heap, (date, number, callback, argument))
         return number
 
+    def first_at(self, date: float, callback: Callable[[Any], None], argument: Any = None) -> None:
+        """Enters a callback that comes before everything else of its date; only one such entry may be under way."""
+        heappush(self._heap, (date, 0, callback, argument))
+
+    def after(self, seconds: float, callback: Callable[[Any], None], argument: Any = None) -> int:
+        """Enters a callback that many seconds from now."""
+        return self.at(self.now + seconds, callback, argument)
+
     def cancel(self, number: int) -> None:
         """Takes back an entry that has not been run yet."""
         self._cancelled.add(number)
@@ -47,7 +55,7 @@ class Agenda:
         heap = self._heap
         while heap:
             top = heap[0]
-            if top[1] not in self._cancelled:
+            if not self._cancelled or top[1] not in self._cancelled:
                 return top[0]
             self._cancelled.discard(top[1])
             heappop(heap)
@@ -63,6 +71,25 @@ class Agenda:
                     self.now = entry[0]
                 return entry
             self._cancelled.discard(entry[1])
+
+    def run_next(self, not_before: float) -> float:
+        """Runs everything of the next date (and up to `not_before` if that is later); returns it, or inf if nothing is left."""
+        date = self.next_date()
+        if date == inf:
+            return inf
+        if date < not_before:
+            date = not_before
+        heap, cancelled = self._heap, self._cancelled
+        while heap and heap[0][0] <= date:
+            due, number, callback, argument = heappop(heap)
+            if cancelled and number in cancelled:
+                cancelled.discard(number)
+                continue
+            if due > self.now:
+                self.now = due
+            callback(argument)
+        self.now = date
+        return date
 
     def run_until(self, date: float) -> None:
         """Runs everything that is due up to and including `date`, also what it enters meanwhile."""

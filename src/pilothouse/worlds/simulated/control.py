@@ -30,13 +30,14 @@ from pilothouse.model.lifecycle import JobState
 from pilothouse.model.profile import Profile
 from pilothouse.model.record import JobRecord
 from pilothouse.worlds.simulated import control_orders as orders
-from pilothouse.worlds.simulated.agenda import Agenda
 from pilothouse.worlds.simulated.execution import Physics, Run
 from pilothouse.worlds.simulated.machine_book import MachineBook
 from pilothouse.worlds.simulated.platform import MASTER, Platform
 from pilothouse.worlds.simulated.rounds import (
+    FREE,
     Actor,
     Command,
+    Cost,
     Mailbox,
     Rounds,
     exchange,
@@ -46,6 +47,7 @@ from pilothouse.worlds.simulated.rounds import (
     sleep,
     spawn,
 )
+from pilothouse.worlds.simulated.stepped_agenda import SteppedAgenda
 
 Handler = Callable[[Any], Sequence[Actor] | Actor | None]
 """What the server does with a message; it may start actors, or have to wait (then it is an actor itself)."""
@@ -69,17 +71,18 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class MessageCosts(msgspec.Struct, frozen=True):
-    """Seconds that one message to the server takes."""
+    """What one message to the server costs."""
 
-    from_master: float
-    from_unit: Callable[[int], float]
+    from_master: Cost
+    from_unit: Callable[[int], Cost]
 
     @classmethod
     def of(cls, platform: Platform) -> MessageCosts:
         """The costs on a platform with a master host."""
 
-        def from_unit(unit: int) -> float:
-            return platform.route(unit, MASTER).message_cost()
+        def from_unit(unit: int) -> Cost:
+            route = platform.route(unit, MASTER)
+            return Cost(route.latency, route.bandwidth)
 
         return cls(from_unit(MASTER), from_unit)
 
@@ -150,7 +153,7 @@ class Server:
         self.rules = rules or Rules()
         self.watcher = watcher or Watcher()
         self.decider = decider
-        self.agenda = Agenda()
+        self.agenda = SteppedAgenda()
         self.rounds = Rounds(self.agenda)
         self.mailbox = Mailbox()
         self.jobs: dict[str, Known] = {}
@@ -388,8 +391,8 @@ class Server:
         if origin.receiver is not None:
             yield send(origin, known.job.id, cost)
         else:
-            yield sleep(cost)
-            yield post(origin, known.job.id, 0.0)
+            yield sleep(cost.latency_s + 1.0 / cost.bandwidth)
+            yield post(origin, known.job.id, FREE)
         self.over(known)
 
     def over(self, known: Known) -> None:

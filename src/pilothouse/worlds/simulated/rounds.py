@@ -6,7 +6,7 @@ in the agenda. Goes out: each batch that an actor wants to exchange for a reply.
 
 Order matters to the microsecond here, because it decides which facts share a message:
 
-1. A round is everything that is due within PRECISION_S of the earliest entry, in the order in which it was entered.
+1. A round is everything that ends in one step of the clock (stepped_agenda.py), in the order in which it was entered.
 2. What ends in a round makes actors ready. They run one after the other, each up to its next wait; only then are their
    waits begun, in the same order. So nobody sees a message that was sent in its own turn.
 3. Waits that are over at once (a spawn) make actors ready again, in the same round.
@@ -19,14 +19,12 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
 from pilothouse.model.decisions import Reply
 from pilothouse.model.events import Batch
-from pilothouse.worlds.simulated.agenda import Agenda, Entry
-
-PRECISION_S = 1e-9
-"""Dates closer than this are one date."""
+from pilothouse.worlds.simulated.stepped_agenda import SteppedAgenda
 
 MOST_TURNS_IN_A_ROUND = 1_000_000
 """Turns without time passing after which a run is taken to go in circles."""
@@ -42,9 +40,19 @@ class Wait(enum.IntEnum):
     EXCHANGE = 6
 
 
-Command = tuple[Wait, Any, Any, float]
+Command = tuple[Wait, Any, Any, Any]
 Actor = Generator[Command, Any, None]
 Call = Callable[[Any], None]
+
+
+class Cost(NamedTuple):
+    """What it takes to send a message: it is one byte long."""
+
+    latency_s: float
+    bandwidth: float
+
+
+FREE = Cost(0.0, inf)
 
 
 class Mailbox:
@@ -53,7 +61,7 @@ class Mailbox:
     __slots__ = ("receiver", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: deque[tuple[Actor | None, object, float]] = deque()
+        self.waiting: deque[tuple[Actor | None, object, Cost]] = deque()
         self.receiver: Actor | None = None
 
 
@@ -62,14 +70,14 @@ def sleep(seconds: float) -> Command:
     return (Wait.SLEEP, None, None, seconds)
 
 
-def send(mailbox: Mailbox, message: object, cost_s: float) -> Command:
+def send(mailbox: Mailbox, message: object, cost: Cost) -> Command:
     """Sends, and waits until it has been received."""
-    return (Wait.SEND, mailbox, message, cost_s)
+    return (Wait.SEND, mailbox, message, cost)
 
 
-def post(mailbox: Mailbox, message: object, cost_s: float) -> Command:
+def post(mailbox: Mailbox, message: object, cost: Cost) -> Command:
     """Sends, and does not wait."""
-    return (Wait.POST, mailbox, message, cost_s)
+    return (Wait.POST, mailbox, message, cost)
 
 
 def receive(mailbox: Mailbox) -> Command:
@@ -95,7 +103,7 @@ def exchange(batch: Batch) -> Command:
 class Rounds:
     """The kernel. `run()` is the whole simulation: it yields batches, takes replies, returns when nothing is due."""
 
-    def __init__(self, agenda: Agenda) -> None:
+    def __init__(self, agenda: SteppedAgenda) -> None:
         self.agenda = agenda
         self._ready: list[tuple[Actor | Call, Any]] = []
         self._over = False
@@ -135,42 +143,31 @@ class Rounds:
                 turns += 1
                 if turns > MOST_TURNS_IN_A_ROUND:
                     raise AssertionError(f"{MOST_TURNS_IN_A_ROUND} turns at {agenda.now}: the world goes in circles")
-            date = agenda.next_date()
-            if self._over or date == float("inf"):
+            if self._over or agenda.next_date() == inf:
                 return
             turns = 0
-            self._round(date)
-
-    def _round(self, date: float) -> None:
-        agenda = self.agenda
-        entries: list[Entry] = [agenda.pop()]
-        while agenda.next_date() < date + PRECISION_S:
-            entries.append(agenda.pop())
-        agenda.now = date
-        if len(entries) > 1:
-            entries.sort(key=_number)
-        for entry in entries:
-            if not agenda.was_cancelled(entry[1]):
-                entry[2](entry[3])
+            for _, number, callback, argument in agenda.step():
+                if not agenda.was_cancelled(number):
+                    callback(argument)
 
     def _wait(self, actor: Actor, command: Command) -> None:
-        kind, subject, message, seconds = command
+        kind, subject, message, price = command
         if kind is Wait.SLEEP:
-            self.agenda.at(self.agenda.now + seconds, self.start, actor)
+            self.agenda.after(price, self.start, actor)
         elif kind is Wait.SEND or kind is Wait.POST:
             sender = actor if kind is Wait.SEND else None
             if kind is Wait.POST:
                 self._ready.append((actor, None))
             receiver = subject.receiver
             if receiver is None:
-                subject.waiting.append((sender, message, seconds))
+                subject.waiting.append((sender, message, price))
             else:
                 subject.receiver = None
-                self.agenda.at(self.agenda.now + seconds, self._delivered, (receiver, message, sender, None))
+                self.agenda.transfer(price[0], price[1], self._delivered, (receiver, message, sender, None))
         elif kind is Wait.RECEIVE:
             if subject.waiting:
-                sender, message, seconds = subject.waiting.popleft()
-                self.agenda.at(self.agenda.now + seconds, self._delivered, (sender, None, actor, message))
+                sender, message, price = subject.waiting.popleft()
+                self.agenda.transfer(price[0], price[1], self._delivered, (sender, None, actor, message))
             else:
                 subject.receiver = actor
         else:
@@ -185,7 +182,3 @@ class Rounds:
             self._ready.append((first, first_value))
         if second is not None:
             self._ready.append((second, second_value))
-
-
-def _number(entry: Entry) -> int:
-    return entry[1]
