@@ -1,7 +1,7 @@
 """What people ask of a run that goes on: files in the run's folder, written whole by anybody who may write there.
 
-In: `ask_to_stop` from a view, on whatever host sees the folder. Out: `take_requests` for the driver, each once. A folder
-instead of a socket, because it is there on every login node, needs no port, and has the owner's permissions.
+In: `ask_to_stop` from a view, on whatever host sees the folder. Out: `take_requests` for the driver, each once. A
+folder instead of a socket, because it is there on every login node, needs no port, and has the owner's permissions.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from pilothouse.model.errors import InputError
 from pilothouse.protocols.disbatch.layout import Layout, NodePlan, plan
 from pilothouse.protocols.disbatch.options import ContextOptions
 from pilothouse.worlds.live.contexts import Departure, Launch
-from pilothouse.worlds.live.contexts.local import engine_command
+from pilothouse.worlds.live.contexts.programs import engine_command
 from pilothouse.worlds.live.engine_process import EngineConfig
 
 JOIN_FILE = "join.json"
@@ -157,7 +157,7 @@ class DisbatchContext:
     def _start(self, node: NodePlan, launch: Launch, ends_at: float) -> subprocess.Popen[bytes]:
         command = self._command(node, launch.python)
         self.log.info("launch command: %r", command)
-        log = f"{self._unique_id}_{self.layout.label}_{node.name}_engine_wrap.log"
+        log = self._log_name(node)
         env = {**os.environ, **dict(self.layout.launch_env)}
         with open(log, "ab") as out:
             engine = subprocess.Popen(
@@ -170,6 +170,9 @@ class DisbatchContext:
         except BrokenPipeError:
             self.log.error("the engine of %s ended before it was told what to do; see %s", node.name, log)
         return engine
+
+    def _log_name(self, node: NodePlan) -> str:
+        return f"{self._unique_id}_{self.layout.label}_{node.name}_engine_wrap.log"
 
     def _command(self, node: NodePlan, python: str) -> list[str]:
         here = engine_command(python)
@@ -190,10 +193,11 @@ class DisbatchContext:
         properties = {"kind": self.layout.kind}
         if self._options.task_limit:
             properties["task_limit"] = str(self._options.task_limit)
-        return launch.config(
+        config = launch.config(
             self.layout.label, node.cylinders, node=node.name, slot_env=slot_env, ends_at=ends_at,
-            properties=properties, key=self._keys[node.name],
+            key=self._keys[node.name], log=self._log_name(node),
         )  # fmt: skip
+        return msgspec.structs.replace(config, properties=properties)
 
     def _retire(self) -> None:
         """Runs the retirement command for the nodes whose engines are gone, while others still work."""

@@ -26,6 +26,7 @@ import msgspec
 from pilothouse.core.session import Session
 from pilothouse.formats.task_file import TaskLine, TaskReader
 from pilothouse.model.errors import InputError, PilothouseError
+from pilothouse.model.lifecycle import JobState
 from pilothouse.policies.catalog import make as make_policy
 from pilothouse.protocols.disbatch.bridge import Bridge, Kvs, KvsTasks, RemoteKvs, status_line
 from pilothouse.protocols.disbatch.context import JOIN_FILE, DisbatchContext, JoinInfo, claim_rank, find_layout
@@ -42,8 +43,6 @@ from pilothouse.worlds.live.records import EngineJoined, Record, Recorder, TaskE
 from pilothouse.worlds.live.stream_lines import StreamLines
 from pilothouse.worlds.live.wire import write_secret
 from pilothouse.worlds.live.world import LiveWorld
-
-UPDATE_S = 1.0
 
 log = logging.getLogger("disBatch.driver")
 
@@ -215,7 +214,7 @@ class DisbatchRun:
             grace_s=2.0,
         )
         world = LiveWorld(
-            live, folder=self._folder, recorder=recorder, contexts=contexts, feeder=feeder,
+            live, folder=self._folder, recorder=recorder, contexts=contexts, feeder=feeder, remote=options.startup_only,
             warn=lambda text: log.warning("%s", text),
         )  # fmt: skip
         self._world = world
@@ -225,12 +224,11 @@ class DisbatchRun:
         join = JoinInfo(world.launch(), self._id, options.log_level, options.context)
         write_secret(self._folder / JOIN_FILE, msgspec.json.encode(join))
         world.on_departure.append(lambda _departure: self._look_at_engines(contexts))
-        heart = _Heart(world, lambda: self._beat(bridge, feeder, status))
+        world.on_tick.append(lambda: self._beat(bridge, feeder, status))
         handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             Session(world, make_policy("fcfs", {})).run()
         finally:
-            heart.stop()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
             (self._folder / JOIN_FILE).unlink(missing_ok=True)
@@ -257,7 +255,8 @@ class DisbatchRun:
         def note(records: list[Record]) -> None:
             lines = self._take_skipped(bridge)
             for record in records:
-                if type(record) is TaskEnded and record.final and record.kind != "S":
+                # A task that the end of the run cut short has no line: a later run must not take it for done.
+                if type(record) is TaskEnded and record.final and record.state is not JobState.KILLED:
                     line = status_line(record)
                     lines.append(line)
                     if record.kind not in "BC":
@@ -289,7 +288,7 @@ class DisbatchRun:
         return lines
 
     def _beat(self, bridge: Bridge, feeder: Feeder, status: StatusWriter) -> None:
-        """Once a second, in the world's thread."""
+        """Twice a second."""
         world = self._world
         assert world is not None
         status.write(self._take_skipped(bridge))
@@ -363,24 +362,6 @@ class _Tee:
 
     def close(self) -> None:
         self._journal.close()
-
-
-class _Heart:
-    """Has the world's thread do something about once a second."""
-
-    def __init__(self, world: LiveWorld, beat: Callable[[], None]) -> None:
-        self._stopped = threading.Event()
-        self._world = world
-        self._thread = threading.Thread(target=self._run, args=(beat,), name="heart", daemon=True)
-        self._thread.start()
-
-    def _run(self, beat: Callable[[], None]) -> None:
-        while not self._stopped.wait(UPDATE_S):
-            self._world.call(beat)
-
-    def stop(self) -> None:
-        self._stopped.set()
-        self._thread.join()
 
 
 def run(options: RunOptions, open_journal: Callable[[Path], Recorder]) -> int:
