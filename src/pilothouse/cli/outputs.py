@@ -46,9 +46,15 @@ class Outputs:
         write, add = self._csv.write, self.collector.add
         jsonl, kept = self._jsonl, self._kept
 
-        def record(record: JobRecord) -> None:
+        def record_two(record: JobRecord) -> None:
             write(record)
             add(record)
+
+        if jsonl is None and kept is None:
+            return record_two
+
+        def record(record: JobRecord) -> None:
+            record_two(record)
             if jsonl is not None:
                 jsonl.write(record)
             if kept is not None:

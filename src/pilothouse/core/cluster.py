@@ -109,19 +109,19 @@ class Cluster:
 
     def start(self, job: Job, units: IdSet | None = None, *, placement: d.Placement | None = None) -> Answer:
         """Starts a waiting job, on the lowest free units that fit it or on `units`."""
-        if units is None:
-            if job.id not in self.waiting:
-                self.order(d.StartJob(self.now, job.id, IdSet(), placement))
-            found = place.choose(self, job)
-            if type(found) is not int:
-                return found  # type: ignore[return-value]
-            # What we chose ourselves keeps the rules by construction.
-            units = IdSet(found)
-            order = d.StartJob(self.now, job.id, units, placement)
-            self._book_start(order)
-            self.orders.append(order)
-        else:
+        if units is not None:
             self.order(d.StartJob(self.now, job.id, units, placement))
+            return Placed(units)
+        if job.id not in self.waiting:
+            self.order(d.StartJob(self.now, job.id, IdSet(), placement))  # refused: it says why
+        found = place.choose(self, job)
+        if type(found) is not int:
+            return found  # type: ignore[return-value]
+        # What we chose ourselves keeps the rules by construction.
+        units = IdSet(found)
+        order = d.StartJob(self.now, job.id, units, placement)
+        self._book_start(order)
+        self.orders.append(order)
         return Placed(units)
 
     def reject(self, job: Job, reason: str = "") -> None:
@@ -220,7 +220,9 @@ class Cluster:
             for run in self.running.values():
                 mask &= ~run.units.mask
         self.busy_mask &= ~mask
-        self.free_mask |= mask & ~self.off_mask & self.all_mask
+        if self.off_mask or mask & ~self.all_mask:
+            mask &= ~self.off_mask & self.all_mask
+        self.free_mask |= mask
         self.free = self.free_mask.bit_count()
         if job.shape is not None and job.shape.has_extras:
             self._count_extras(job, mask, -1)

@@ -21,12 +21,11 @@ def choose(cluster: Cluster, job: Job) -> int | NotNow | Never:
     """The mask of the units that the job would get now."""
     if job.shape is not None:
         return _choose_shaped(cluster, job, job.shape)
-    least, most = job.units, job.most_units or job.units
-    if least > cluster.total:
-        return Never(f"it needs {least} units, and there are {cluster.total}")
-    if least > cluster.free:
-        return NotNow(f"it needs {least} units, and {cluster.free} are free")
-    return lowest_bits(cluster.free_mask, min(most, cluster.free))
+    least = job.units
+    if 0 < least <= cluster.free:
+        return lowest_bits(cluster.free_mask, job.most_units or least)
+    refusal = never(cluster, job)
+    return refusal or NotNow(f"it needs {least} units, and {cluster.free} are free")
 
 
 def never(cluster: Cluster, job: Job) -> Never | None:
@@ -34,7 +33,7 @@ def never(cluster: Cluster, job: Job) -> Never | None:
     if job.shape is None:
         if job.units > cluster.total:
             return Never(f"it needs {job.units} units, and there are {cluster.total}")
-        return None
+        return None if job.units > 0 else Never("it asks for no unit")
     suitable = [node for node in cluster.nodes.values() if _could_hold(node, job, job.shape)]
     if job.shape.nodes:
         if len(suitable) >= job.shape.nodes:

@@ -18,7 +18,7 @@ from pilothouse.core.cluster import Cluster
 from pilothouse.core.contract import Decider, Talkative, World
 from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import DecisionError, PilothouseError
-from pilothouse.model.events import Batch, Begins, Ended, JobEnded, JobRequeued, JobSubmitted, JobWithdrawn
+from pilothouse.model.events import Batch, Begins, Ended, Event, JobEnded, JobRequeued, JobSubmitted, JobWithdrawn
 from pilothouse.model.job import Job
 from pilothouse.policies.base import Policy
 
@@ -124,44 +124,60 @@ class PolicyTurn:
             raise self._located(problem) from problem
 
     def __call__(self, batch: Batch) -> Reply:
+        policy, cluster, events = self._policy, self._cluster, batch.events
+        cluster.now = batch.now
         try:
-            self._pass(batch)
+            if len(events) == 1:
+                self._see(events[0])
+                policy.schedule(cluster)
+            elif policy.each_event:
+                self._pass_by_pass(events)
+            else:
+                for event in events:
+                    self._see(event)
+                policy.schedule(cluster)
         except Exception as problem:
             raise self._located(problem) from problem
-        return Reply(batch.now, self._cluster.take_orders())
+        orders, cluster.orders = cluster.orders, []
+        return Reply(batch.now, orders)
 
-    def _pass(self, batch: Batch) -> None:
+    def _see(self, event: Event) -> None:
+        """One fact reaches the cluster, then the policy."""
         policy, cluster = self._policy, self._cluster
-        cluster.now = batch.now
-        each_event = policy.each_event
-        # All ends are noted first: what ends at one date is free at that date, whatever the order of the facts.
+        kind = type(event)
+        if kind is JobSubmitted:
+            job = event.job  # type: ignore[union-attr]
+            cluster.waiting[job.id] = job
+            if policy.admit(job, cluster):
+                policy.on_submitted(job, cluster)
+        elif kind is JobEnded:
+            ended = cluster.note_ended(event)  # type: ignore[arg-type]
+            if ended is not None:
+                policy.on_ended(ended, cluster)
+        elif kind is JobRequeued or kind is JobWithdrawn:
+            self._note_return(event)  # type: ignore[arg-type]
+        else:
+            cluster.observe(event)
+            policy.on_event(event, cluster)
+
+    def _pass_by_pass(self, events: list[Event]) -> None:
+        """One pass for each of several simultaneous facts. All ends are noted first: what ends at one date is free at that
+        date, whatever the order of the facts."""
+        policy, cluster = self._policy, self._cluster
         ended: dict[str, Job] = {}
-        for event in batch.events:
+        for event in events:
             if type(event) is JobEnded:
                 job = cluster.note_ended(event)
                 if job is not None:
-                    ended[event.job_id] = job
-        if each_event and ended and len(batch.events) > 1:
+                    ended[job.id] = job
+        if ended:
             policy.on_batch(list(ended.values()), cluster)
-        for event in batch.events:
-            kind = type(event)
-            if kind is JobEnded:
-                job = ended.get(event.job_id)  # type: ignore[union-attr]
-                if job is not None:
-                    policy.on_ended(job, cluster)
-            elif kind is JobSubmitted:
-                job = event.job  # type: ignore[union-attr]
-                cluster.waiting[job.id] = job
-                if policy.admit(job, cluster):
-                    policy.on_submitted(job, cluster)
-            elif kind is JobRequeued or kind is JobWithdrawn:
-                self._note_return(event)  # type: ignore[arg-type]
+        for event in events:
+            if type(event) is JobEnded:
+                if event.job_id in ended:
+                    policy.on_ended(ended[event.job_id], cluster)
             else:
-                cluster.observe(event)
-                policy.on_event(event, cluster)
-            if each_event:
-                policy.schedule(cluster)
-        if not each_event:
+                self._see(event)
             policy.schedule(cluster)
 
     def _note_return(self, event: JobRequeued | JobWithdrawn) -> None:

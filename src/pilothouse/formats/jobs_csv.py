@@ -38,8 +38,34 @@ class JobsCsv:
         stream.write(COLUMNS + "\n")
 
     def write(self, record: JobRecord) -> None:
-        self._rows.append(self._row(record))
-        if len(self._rows) >= _FLUSH_EVERY:
+        job, start, end = record.job, record.started_at, record.ended_at
+        workload, _, local = job.id.partition("!")
+        if not local:
+            workload, local = "", workload
+        profile = job.profile.name if job.profile is not None else ""
+        if not self._profile_prefix:
+            profile = profile.partition("!")[2] or profile
+        metadata = record.metadata
+        if metadata or self._quoted:
+            metadata = self._metadata(metadata)
+        submitted, walltime, state = job.submitted_at, job.walltime, record.state
+        if walltime == inf:
+            walltime = -1.0
+        if start is None:
+            row = "%s,%s,%s,%f,%d,%f,0,%s,,,,,,,,,%s" % (
+                local, workload, profile, submitted, job.units, walltime, BATSIM[state], metadata
+            )  # fmt: skip
+        else:
+            energy = record.energy_j
+            execution, turnaround = end - start, end - submitted
+            row = "%s,%s,%s,%f,%d,%f,%d,%s,%f,%f,%f,%f,%f,%f,%s,%f,%s" % (
+                local, workload, profile, submitted, job.units, walltime, state is JobState.SUCCEEDED, BATSIM[state],
+                start, execution, end, start - submitted, turnaround, turnaround / execution if execution else inf,
+                record.units.to_text(), -1.0 if energy is None else energy, metadata,
+            )  # fmt: skip
+        rows = self._rows
+        rows.append(row)
+        if len(rows) >= _FLUSH_EVERY:
             self.flush()
 
     def flush(self) -> None:
@@ -53,36 +79,12 @@ class JobsCsv:
         self.flush()
         self._stream.close()
 
-    def _row(self, record: JobRecord) -> str:
-        job = record.job
-        workload, _, local = job.id.partition("!")
-        if not local:
-            workload, local = "", workload
-        profile = job.profile.name if job.profile is not None else ""
-        if not self._profile_prefix:
-            profile = profile.partition("!")[2] or profile
-        submitted = job.submitted_at
-        walltime = -1.0 if job.walltime == inf else job.walltime
-        metadata = record.metadata
+    def _metadata(self, text: str) -> str:
         if self._quoted:
-            metadata = f'"{metadata}"'
-        elif metadata and any(c in metadata for c in ',"\n'):
-            metadata = '"' + metadata.replace('"', '""') + '"'
-        start = record.started_at
-        state = record.state
-        head = "%s,%s,%s,%f,%d,%f,%d,%s," % (
-            local, workload, profile, submitted, job.units, walltime, state is JobState.SUCCEEDED, BATSIM[state]
-        )  # fmt: skip
-        if start is None:
-            return f"{head},,,,,,,,{metadata}"
-        end = record.ended_at
-        execution = end - start
-        turnaround = end - submitted
-        energy = -1.0 if record.energy_j is None else record.energy_j
-        return head + "%f,%f,%f,%f,%f,%f,%s,%f,%s" % (
-            start, execution, end, start - submitted, turnaround,
-            turnaround / execution if execution else inf, record.units.to_text(), energy, metadata,
-        )  # fmt: skip
+            return f'"{text}"'
+        if any(character in text for character in ',"\n'):
+            return '"' + text.replace('"', '""') + '"'
+        return text
 
 
 class Row(msgspec.Struct):

@@ -12,9 +12,6 @@ from pilothouse.model.idset import IdSet
 class Placed(msgspec.Struct, frozen=True):
     units: IdSet
 
-    def __bool__(self) -> bool:
-        return True
-
 
 class NotNow(msgspec.Struct, frozen=True):
     """Resources are missing at the moment."""

@@ -53,7 +53,7 @@ class PartPlacement(msgspec.Struct, frozen=True):
     placement: Placement = Placement()
 
 
-class StartJob(msgspec.Struct):
+class StartJob(msgspec.Struct, gc=False):
     at: float
     job_id: str
     units: IdSet
@@ -287,7 +287,7 @@ Decision: TypeAlias = (
 )
 
 
-class Reply(msgspec.Struct):
+class Reply(msgspec.Struct, gc=False):
     """Orders, and the date at which the decider was done thinking: it hears nothing before."""
 
     now: float

@@ -26,7 +26,7 @@ class Progress(msgspec.Struct, frozen=True):
     """Empty for a plain task; one for a sequence; one per branch for a fork-join."""
 
 
-class Running(msgspec.Struct, eq=False):
+class Running(msgspec.Struct, eq=False, gc=False):
     """A job that holds units."""
 
     job: Job
@@ -81,7 +81,7 @@ class Ended(msgspec.Struct):
     reason: str = ""
 
 
-class JobSubmitted(msgspec.Struct):
+class JobSubmitted(msgspec.Struct, gc=False):
     at: float
     job: Job
 
@@ -93,7 +93,7 @@ class JobStarted(msgspec.Struct):
     job_id: str
 
 
-class JobEnded(msgspec.Struct):
+class JobEnded(msgspec.Struct, gc=False):
     at: float
     job_id: str
     state: JobState
@@ -272,7 +272,7 @@ Event: TypeAlias = (
 )
 
 
-class Batch(msgspec.Struct):
+class Batch(msgspec.Struct, gc=False):
     """Everything that happened up to `now`, in order."""
 
     now: float

@@ -91,7 +91,17 @@ class IdSet:
             base += run
 
     def to_text(self, separator: str = " ") -> str:
-        return separator.join(str(a) if a == b else f"{a}-{b}" for a, b in self.intervals())
+        # The loop of `intervals`, written out: outputs make a text for every job.
+        mask, base, parts = self.mask, 0, []
+        while mask:
+            skip = (mask & -mask).bit_length() - 1
+            mask >>= skip
+            base += skip
+            run = (~mask & (mask + 1)).bit_length() - 1
+            mask >>= run
+            parts.append(str(base) if run == 1 else f"{base}-{base + run - 1}")
+            base += run
+        return separator.join(parts)
 
     def lowest(self, count: int) -> IdSet:
         """The `count` smallest ids (all of them if there are fewer)."""
@@ -154,7 +164,11 @@ def lowest_bits(mask: int, count: int) -> int:
         return mask
     if count <= 0:
         return 0
-    low, high = count, mask.bit_length()
+    low = (mask & -mask).bit_length() - 1 + count
+    block = ((1 << count) - 1) << (low - count)
+    if mask & block == block:
+        return block
+    high = mask.bit_length()
     while low < high:
         middle = (low + high) >> 1
         if (mask & ((1 << middle) - 1)).bit_count() < count:

@@ -9,7 +9,7 @@ from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
 
 
-class JobRecord(msgspec.Struct, eq=False):
+class JobRecord(msgspec.Struct, eq=False, gc=False):
     """`started_at` is None for a job that never started."""
 
     job: Job

@@ -40,6 +40,8 @@ class Policy:
 
         The default refuses a job that no state of the cluster could hold, so that it never blocks the queue.
         """
+        if job.shape is None and 0 < job.units <= cluster.total:
+            return True
         never = cluster.could_ever_run(job)
         if never is None:
             return True
@@ -47,7 +49,7 @@ class Policy:
         return False
 
     def on_batch(self, ended: list[Job], cluster: Cluster) -> None:
-        """Called before the events of a batch are gone through, with the jobs that end in it: their units are free
+        """Called before the events of a batch of several are gone through, with the jobs that end in it: their units are free
         already. Only for policies that make one pass per event."""
 
     def on_submitted(self, job: Job, cluster: Cluster) -> None:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 Score = Callable[[Job, float], float]
 """(job, now) -> the smaller, the sooner."""
 Estimate = Callable[[Job], float]
-Entry = tuple[float, int, Job]
-"""A queue entry: score, number of arrival, job."""
+Entry = tuple[float, int, Job, float]
+"""A queue entry: score, number of arrival, job, estimate."""
 
 
 def requested(job: Job) -> float:
@@ -77,7 +77,8 @@ class Queueing(Policy):
         self._shadow = -inf
         self._extra = 0
         self._unseen = 0
-        """Units of jobs that have ended at this date, but whose event is still to come."""
+        self._coming: set[str] = set()
+        """Units, and ids, of jobs that have ended at this date before their estimate, and whose event is still to come."""
         self._fresh: list[Entry] = []
         self._whole_pass = True
 
@@ -85,20 +86,21 @@ class Queueing(Policy):
 
     def begin(self, cluster: Cluster) -> None:
         for run in cluster.running.values():
-            self._note_start(run.job, run.started_at, len(run.units))
+            self._note_start(run.job, run.started_at + self._estimate(run.job), len(run.units))
 
     def on_submitted(self, job: Job, cluster: Cluster) -> None:
         self._arrivals = number = self._arrivals + 1
-        score = 0.0 if self._score is None else self._score(job, cluster.now)
-        entry = (score, number, job)
+        estimate = self._estimate(job)
         if self._score is None:
+            entry = (0.0, number, job, estimate)
             self._queue.append(entry)
         else:
+            entry = (self._score(job, cluster.now), number, job, estimate)
             insort(self._queue, entry)
         if self._queue[0] is entry:
             self._whole_pass = True
         if self._shortest_first:
-            insort(self._by_estimate, (self._estimate(job), number, job))
+            insort(self._by_estimate, (estimate, number, job, estimate))
         self._fresh.append(entry)
 
     def on_batch(self, ended: list[Job], cluster: Cluster) -> None:
@@ -108,6 +110,7 @@ class Queueing(Policy):
                 continue
             if end[0] > cluster.now:
                 self._unseen += end[2]
+                self._coming.add(job.id)
             else:
                 self._whole_pass = True
                 self._release(job)
@@ -116,10 +119,13 @@ class Queueing(Policy):
         self._whole_pass = True
         end = self._end_of.get(job.id)
         if end is not None:
-            self._unseen -= end[2]
+            if job.id in self._coming:
+                self._coming.discard(job.id)
+                self._unseen -= end[2]
             self._release(job)
-        elif job.id in cluster.withdrawn:
-            self._forget({job.id})
+        else:
+            for entry in [entry for entry in self._queue if entry[2] is job]:
+                self._forget(entry)
 
     def on_event(self, event: Event, cluster: Cluster) -> None:
         self._whole_pass = True
@@ -143,7 +149,7 @@ class Queueing(Policy):
         self._whole_pass = False
         if self._ages and self._score is not None:
             score, now = self._score, cluster.now
-            self._queue = sorted((score(job, now), number, job) for _, number, job in self._queue)
+            self._queue = sorted((score(job, now), number, job, end) for _, number, job, end in self._queue)
         self._start_heads(cluster)
         if not self._queue:
             return
@@ -159,15 +165,14 @@ class Queueing(Policy):
 
     def _start_heads(self, cluster: Cluster) -> None:
         queue, started = self._queue, 0
-        for _, _, job in queue:
-            if not self._starts(job, cluster):
+        for entry in queue:
+            if entry[2].units > cluster.free - self._unseen or not self._starts(entry, cluster):
                 break
             started += 1
-        if started:
-            heads = {entry[2].id for entry in queue[:started]}
-            del queue[:started]
             if self._shortest_first:
-                self._by_estimate = [entry for entry in self._by_estimate if entry[2].id not in heads]
+                self._drop_estimate(entry)
+        if started:
+            del queue[:started]
 
     def _reserve(self, head: Job, cluster: Cluster) -> None:
         """When will enough units be free for the head, and how many more than it needs?"""
@@ -185,42 +190,51 @@ class Queueing(Policy):
         cluster.expect(head, shadow)
 
     def _backfill_from(self, entries: list[Entry], cluster: Cluster) -> None:
-        now, shadow, estimate = cluster.now, self._shadow, self._estimate
+        now, shadow = cluster.now, self._shadow
         head = self._queue[0][2]
-        started: set[str] = set()
+        started: list[Entry] = []
         free = cluster.free - self._unseen
         for entry in entries:
             job = entry[2]
             units = job.units
             if units > free or job is head:
                 continue
-            ends_in_time = now + estimate(job) <= shadow
-            if (ends_in_time or units <= self._extra) and self._starts(job, cluster):
-                started.add(job.id)
+            ends_in_time = now + entry[3] <= shadow
+            if (ends_in_time or units <= self._extra) and self._starts(entry, cluster):
+                started.append(entry)
                 if not ends_in_time:
                     self._extra -= units
                 free = cluster.free - self._unseen
                 if not free:
                     break
-        if started:
-            self._forget(started)
+        for entry in started:
+            self._forget(entry)
 
-    def _starts(self, job: Job, cluster: Cluster) -> bool:
-        if job.units > cluster.free - self._unseen or not cluster.start(job):
+    def _starts(self, entry: Entry, cluster: Cluster) -> bool:
+        job = entry[2]
+        if not cluster.start(job):
             return False
-        self._note_start(job, cluster.now, job.units)
+        self._note_start(job, cluster.now + entry[3], job.units)
         return True
 
-    def _note_start(self, job: Job, now: float, units: int) -> None:
+    def _note_start(self, job: Job, end: float, units: int) -> None:
         self._arrivals = number = self._arrivals + 1
-        end = (now + self._estimate(job), number, units)
-        self._end_of[job.id] = end
-        insort(self._ends, end)
+        entry = (end, number, units)
+        self._end_of[job.id] = entry
+        insort(self._ends, entry)
 
     def _release(self, job: Job) -> None:
         del self._ends[bisect_left(self._ends, self._end_of.pop(job.id))]
 
-    def _forget(self, ids: set[str]) -> None:
-        self._queue = [entry for entry in self._queue if entry[2].id not in ids]
-        if self._shortest_first:
-            self._by_estimate = [entry for entry in self._by_estimate if entry[2].id not in ids]
+    def _forget(self, entry: Entry) -> None:
+        """Takes an entry of either list out of both. They are sorted, and no two arrivals have one number."""
+        if not self._shortest_first:
+            del self._queue[bisect_left(self._queue, entry)]
+            return
+        self._drop_estimate(entry)
+        number = entry[1]
+        self._queue = [other for other in self._queue if other[1] != number]
+
+    def _drop_estimate(self, entry: Entry) -> None:
+        _, number, job, estimate = entry
+        del self._by_estimate[bisect_left(self._by_estimate, (estimate, number, job, estimate))]

@@ -56,20 +56,20 @@ class Collector:
         self._ended = array("d")
         self._busy = 0.0
         self._first_submission = inf
-        self._counts: dict[JobState, int] = {}
+        self._counts: dict[JobState, int] = dict.fromkeys(JobState, 0)
 
     def add(self, record: JobRecord) -> None:
-        state = record.state
-        self._counts[state] = self._counts.get(state, 0) + 1
+        self._counts[record.state] += 1
         submitted = record.job.submitted_at
         if submitted < self._first_submission:
             self._first_submission = submitted
         start = record.started_at
         if start is not None:
+            end = record.ended_at
             self._submitted.append(submitted)
             self._started.append(start)
-            self._ended.append(record.ended_at)
-            self._busy += (record.ended_at - start) * record.units.mask.bit_count()
+            self._ended.append(end)
+            self._busy += (end - start) * record.units.mask.bit_count()
 
     def __len__(self) -> int:
         return sum(self._counts.values())
@@ -79,14 +79,14 @@ class Collector:
         turnarounds = [end - submit for submit, end in zip(submitted, ended, strict=True)]
         runs = [end - start for start, end in zip(started, ended, strict=True)]
         makespan = max(ended) - self._first_submission if ended else 0.0
-        count = self._counts.get
+        count = self._counts
         return Metrics(
             jobs=len(self),
-            succeeded=count(JobState.SUCCEEDED, 0),
-            failed=count(JobState.FAILED, 0) + count(JobState.LOST, 0),
-            timed_out=count(JobState.TIMED_OUT, 0),
-            killed=count(JobState.KILLED, 0),
-            rejected=count(JobState.REFUSED, 0) + count(JobState.OMITTED, 0),
+            succeeded=count[JobState.SUCCEEDED],
+            failed=count[JobState.FAILED] + count[JobState.LOST],
+            timed_out=count[JobState.TIMED_OUT],
+            killed=count[JobState.KILLED],
+            rejected=count[JobState.REFUSED] + count[JobState.OMITTED],
             wait=_spread([start - submit for submit, start in zip(submitted, started, strict=True)]),
             turnaround=_spread(turnarounds),
             slowdown=_spread([t / r if r else 1.0 if not t else inf for t, r in zip(turnarounds, runs, strict=True)]),

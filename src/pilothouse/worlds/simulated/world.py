@@ -79,6 +79,7 @@ class SimulatedWorld:
             self._agenda.at(event.at, self._facts_append, event)
         if self._external:
             self._agenda.at(self._external[-1].at, self._no_more_external_events)
+        self._enter_submission()
         return self._begins
 
     def advance(self) -> e.Batch | None:
@@ -91,11 +92,11 @@ class SimulatedWorld:
         while not self._stopped:
             if self._facts:
                 target = max(agenda.now, self._ready_at)
+                agenda.run_until(target)
             else:
-                target = max(min(self._next_submission(), agenda.next_date()), self._ready_at)
+                target = agenda.run_next(self._ready_at)
                 if target == inf:
                     break
-            self._run_until(target)
             if self._facts:
                 facts, self._facts = self._facts, []
                 return e.Batch(target, facts)
@@ -120,29 +121,13 @@ class SimulatedWorld:
 
     # ---- time
 
-    def _next_submission(self) -> float:
+    def _enter_submission(self) -> None:
+        """The next date of submission goes before all else of that date."""
         if self._next_job < len(self._jobs):
-            return max(self._jobs[self._next_job].submitted_at, 0.0)
-        return inf
+            self._agenda.first_at(max(self._jobs[self._next_job].submitted_at, 0.0), self._submit_all_of_date)
 
-    def _run_until(self, target: float) -> None:
-        agenda = self._agenda
-        while True:
-            submission, due = self._next_submission(), agenda.next_date()
-            if submission <= due:
-                if submission > target:
-                    break
-                agenda.now = max(agenda.now, submission)
-                self._submit_all_of(submission)
-            else:
-                if due > target:
-                    break
-                _, _, callback, argument = agenda.pop()
-                callback(argument)
-        agenda.now = max(agenda.now, target)
-
-    def _submit_all_of(self, date: float) -> None:
-        jobs, index, count = self._jobs, self._next_job, len(self._jobs)
+    def _submit_all_of_date(self, _: None) -> None:
+        jobs, index, count, date = self._jobs, self._next_job, len(self._jobs), self._agenda.now
         while index < count and (job := jobs[index]).submitted_at <= date:
             index += 1
             if not job.after or self._holding.admit(job):
@@ -151,7 +136,9 @@ class SimulatedWorld:
             elif self._holding.is_hopeless(job):
                 self._omit(job)
         self._next_job = index
-        if index == count:
+        if index < count:
+            self._enter_submission()
+        else:
             self._facts.append(e.NoMoreJobs(date))
 
     def _end(self) -> e.Batch:
