@@ -60,8 +60,10 @@ def options(name: str) -> str:
     rows = []
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
-        if record and record[0] != "-h, --help":
+        if record and not record[0].endswith("--help"):
             rows.append((code(record[0]), re.sub(r"\s+", " ", record[1])))
+    if not rows:
+        return f"It takes the options of the program that it stands in for: see `pilothouse {name} --help`."
     return table(("option", "meaning"), rows)
 
 
