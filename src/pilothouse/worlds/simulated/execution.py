@@ -16,7 +16,7 @@ import msgspec
 
 from pilothouse.model.decisions import PartPlacement, Placement, Strategy
 from pilothouse.model.errors import InputError, RunError
-from pilothouse.model.events import Progress
+from pilothouse.model.events import ProbeData, Progress
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
@@ -41,6 +41,7 @@ from pilothouse.worlds.simulated.agenda import Agenda
 from pilothouse.worlds.simulated.demand import Demands
 from pilothouse.worlds.simulated.machines import Machines
 from pilothouse.worlds.simulated.platform import Platform
+from pilothouse.worlds.simulated.probes import Probes
 from pilothouse.worlds.simulated.sharing import SOLVERS, Flow, Fluid
 
 SHORTEST_RUN_S = 1e-5
@@ -113,6 +114,7 @@ class Physics:
         self._fluid: Fluid | None = None
         self._solver = solver
         self.machines: Machines | None = None
+        self.probes: Probes | None = None
         if machines or energy:
             self.machines = Machines(self, energy=energy, exact=exact_energy)
 
@@ -171,10 +173,46 @@ class Physics:
     @property
     def fluid(self) -> Fluid:
         if self._fluid is None:
-            machines = self.machines
-            changing, ending = (None, None) if machines is None else (machines.before_rates_change, machines.read)
-            self._fluid = Fluid(self.agenda, SOLVERS[self._solver], changing, ending)
+            self._fluid = Fluid(self.agenda, SOLVERS[self._solver])
+            self._fluid.changing, self._fluid.ending = self._hooks()
         return self._fluid
+
+    def _hooks(self) -> tuple[Callable[[Iterable[Flow]], None] | None, Callable[[Flow], None] | None]:
+        """Who must look before the rates of flows change, and before a flow ends."""
+        machines, probes = self.machines, self.probes
+        if probes is None:
+            return (None, None) if machines is None else (machines.before_rates_change, machines.read)
+
+        def changing(flows: Iterable[Flow]) -> None:
+            probes.before_change(flows)
+            if machines is not None:
+                machines.before_rates_change(flows)
+
+        def ending(flow: Flow) -> None:
+            probes.before_change((flow,))
+            if machines is not None:
+                machines.read(flow)
+
+        return changing, ending
+
+    def need_machines(self) -> Machines:
+        """The machines, also if nobody has needed them so far."""
+        if self.machines is None:
+            self.machines = Machines(self, energy=False)
+            self.fluid.changing, self.fluid.ending = self._hooks()
+        return self.machines
+
+    def need_probes(self, tell: Callable[[ProbeData], None]) -> Probes:
+        """The probes, also if nobody has needed them so far; their data go to `tell`."""
+        if self.probes is None:
+            self.probes = Probes(self, tell)
+            self.fluid.changing, self.fluid.ending = self._hooks()
+        return self.probes
+
+    def settle(self) -> None:
+        """Gives all flows their rates, for those who must read them now."""
+        if self._fluid is not None:
+            self._fluid.settle()
 
     def start_flow(self, flow: Flow) -> None:
         if self.machines is not None:

@@ -45,7 +45,9 @@ class Setup(msgspec.Struct):
 
     def world(self, record: Callable[[JobRecord], None]) -> SimulatedWorld:
         """A new world at date 0."""
-        return SimulatedWorld(self.begins, self.jobs, external_events=self.external_events, record=record)
+        return SimulatedWorld(
+            self.begins, self.jobs, platform=self.platform, external_events=self.external_events, record=record
+        )
 
 
 def load(
@@ -64,10 +66,9 @@ def load(
     profiles: dict[str, Profile] = {}
     for workload in read:
         profiles.update(workload.profiles)
-    nodes = machine.nodes()
     begins = Begins(
-        nodes=tuple(node for node in nodes if node.first < units),
-        storage=tuple(node for node in nodes if node.first >= units),
+        nodes=machine.nodes(),
+        storage=machine.storage_nodes(),
         workloads={workload.name: workload.path for workload in read},
         external_event_lists={f"ee{i}": str(Path(path).absolute()) for i, path in enumerate(events)},
         profiles=profiles,

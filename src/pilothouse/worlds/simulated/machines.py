@@ -75,6 +75,7 @@ class Machines:
         self.switched_groups = 0
         self._since = [0.0] * len(hosts)
         self._jobs = [0] * len(hosts)
+        self._energy_before: dict[str, float] = {}
         self._sleep_states: dict[str, dict[int, SleepState]] = {}
         known: dict[str, list[PowerRange]] = {}
         processors = physics.demands.processors
@@ -102,6 +103,18 @@ class Machines:
             if not self._jobs[number] and self.states[number] is MachineState.COMPUTING:
                 self._enter(number, MachineState.IDLE)
         self._tell()
+
+    def join(self, units: IdSet, job_id: str) -> None:
+        """A job starts here: its energy counts from now on."""
+        self.job_started(units)
+        if self.meters:
+            self._energy_before[job_id] = self.energy_j(units)
+
+    def leave(self, units: IdSet, job_id: str) -> float | None:
+        """A job that joined is over; the joules of its machines meanwhile, if energy is simulated."""
+        self.job_ended(units)
+        before = self._energy_before.pop(job_id, None)
+        return None if before is None else self.energy_j(units) - before
 
     def set_available(self, units: IdSet, available: bool) -> None:
         """Machines may be taken away for new jobs; what runs goes on."""
@@ -148,9 +161,11 @@ class Machines:
             raise RunError(f"host {host.name} has no power state {pstate}: it has {len(host.speeds)}")
         if self.meters:
             self.meters[number].read(self._physics.agenda.now, self.pstates[number])
-        self.pstates[number] = pstate
         demands = self._physics.demands
         processor: Processor = demands.processors[number]
+        if self._physics.probes is not None:
+            self._physics.probes.before_power_state(processor)
+        self.pstates[number] = pstate
         processor.speed = host.speeds[pstate]
         self._physics.fluid.set_capacity(processor, processor.speed * processor.cores, demands.bound_of)
 

@@ -118,17 +118,11 @@ Solver = Callable[[list[Flow]], None]
 class Fluid:
     """All flows in progress. `changing(flows)` is called before their rates change, `ending(flow)` before one ends."""
 
-    def __init__(
-        self,
-        agenda: Agenda,
-        solver: Solver | None = None,
-        changing: Callable[[Iterable[Flow]], None] | None = None,
-        ending: Callable[[Flow], None] | None = None,
-    ) -> None:
+    def __init__(self, agenda: Agenda, solver: Solver | None = None) -> None:
         self._agenda = agenda
         self._solver = fair_bottleneck if solver is None else solver
-        self._changing = changing
-        self._ending = ending
+        self.changing: Callable[[Iterable[Flow]], None] | None = None
+        self.ending: Callable[[Flow], None] | None = None
         self._dirty: dict[Flow, None] = {}
         self._flush_due = False
         self.solves = 0
@@ -150,8 +144,8 @@ class Fluid:
             self._agenda.cancel(flow.entry)
             flow.entry = 0
         left = self.left(flow)
-        if self._ending is not None:
-            self._ending(flow)
+        if self.ending is not None:
+            self.ending(flow)
         self._leave(flow)
         return left
 
@@ -242,8 +236,8 @@ class Fluid:
     def _solve(self, component: list[Flow]) -> None:
         self.solves += 1
         now, agenda = self._agenda.now, self._agenda
-        if self._changing is not None:
-            self._changing(component)
+        if self.changing is not None:
+            self.changing(component)
         before = [flow.rate for flow in component]
         self._solver(component)
         for flow, old in zip(component, before, strict=True):
@@ -259,8 +253,8 @@ class Fluid:
 
     def _finish(self, flow: Flow) -> None:
         flow.entry = 0
-        if self._ending is not None:
-            self._ending(flow)
+        if self.ending is not None:
+            self.ending(flow)
         self._leave(flow)
         flow.work = 0.0
         flow.done(flow)

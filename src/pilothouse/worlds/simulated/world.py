@@ -25,6 +25,8 @@ from pilothouse.model.record import JobRecord
 from pilothouse.worlds.simulated.agenda import Agenda
 from pilothouse.worlds.simulated.execution import Physics, Run
 from pilothouse.worlds.simulated.holding import Holding
+from pilothouse.worlds.simulated.physical_orders import PhysicalOrders
+from pilothouse.worlds.simulated.platform import Platform
 
 Recorder = Callable[[JobRecord], None]
 
@@ -39,13 +41,25 @@ class SimulatedWorld:
         begins: e.Begins,
         jobs: Iterable[Job],
         *,
+        platform: Platform | None = None,
+        solver: str = "fair-bottleneck",
         external_events: Iterable[e.Event] = (),
         record: Recorder = lambda record: None,
     ) -> None:
         self._begins = begins
         self._record = record
         self._agenda = Agenda()
-        self._physics = Physics(self._agenda, self._job_is_over)
+        self._profiles: dict[str, Profile] = dict(begins.profiles)
+        self._physics = Physics(
+            self._agenda,
+            self._job_is_over,
+            platform,
+            profiles=self._profiles,
+            energy=begins.energy,
+            exact_energy=True,
+            solver=solver,
+            tells=self._job_tells,
+        )
         # The sort is stable: jobs of one date stay in the order in which they came in.
         self._jobs = sorted(jobs, key=attrgetter("submitted_at"))
         self._next_job = 0
@@ -53,10 +67,10 @@ class SimulatedWorld:
         self._external = sorted(external_events, key=attrgetter("at"))
         self._waiting: dict[str, Job] = {}
         self._runs: dict[str, Run] = {}
-        self._profiles: dict[str, Profile] = dict(begins.profiles)
         self._metadata: dict[str, str] = {}
         self._calls: dict[str, int] = {}
         self._facts: list[e.Event] = []
+        self._orders = PhysicalOrders(self._physics, self._runs, self._facts_append)
         self._ready_at = 0.0
         self._registering = False
         self._begun = self._stopped = self._over = False
@@ -162,8 +176,11 @@ class SimulatedWorld:
     def _job_is_over(self, run: Run, state: JobState, return_code: int) -> None:
         job, now = run.job, self._agenda.now
         del self._runs[job.id]
+        energy = None
+        if self._physics.machines is not None:
+            energy = self._physics.machines.leave(run.units, job.id)
         metadata = self._metadata.pop(job.id, "") if self._metadata else ""
-        self._record(JobRecord(job, state, run.started_at, now, run.units, return_code, None, metadata))
+        self._record(JobRecord(job, state, run.started_at, now, run.units, return_code, energy, metadata))
         self._facts.append(e.JobEnded(now, job.id, state, return_code, run.units))
         if self._holding.active:
             self._release(job, state)
@@ -194,6 +211,8 @@ class SimulatedWorld:
             job, order.units, self._agenda.now, order.placement, order.overrides, order.storage, order.io_job
         )
         self._runs[job.id] = run
+        if self._physics.machines is not None:
+            self._physics.machines.join(run.units, job.id)
         self._physics.start(run)
 
     def _reject(self, order: d.RejectJob) -> None:
@@ -210,7 +229,7 @@ class SimulatedWorld:
             run = self._runs.get(job_id)
             if run is not None:
                 progress[job_id] = self._physics.kill(run)
-                self._job_is_over(run, JobState.KILLED, -1)
+                self._job_is_over(run, JobState.KILLED, run.kill_code)
         self._facts.append(e.JobsKilled(self._agenda.now, order.job_ids, progress))
 
     def _call_at(self, order: d.CallAt) -> None:
@@ -274,6 +293,13 @@ class SimulatedWorld:
     def _stop_world(self, order: d.StopWorld) -> None:
         self._stopped = True
 
+    def _job_tells(self, run: Run, message: msgspec.Raw, heard: Callable[[], None]) -> None:
+        self._facts.append(e.JobMessage(self._agenda.now, run.job.id, message))
+        heard()
+
+    def _carry_out_on_machines(self, order: d.Decision) -> None:
+        self._orders.carry_out(order)
+
     def _ignore(self, order: d.Decision) -> None:
         """A note for people or for other protocols; nothing in a simulation depends on it."""
 
@@ -292,6 +318,7 @@ _HANDLERS: dict[type, Callable[[SimulatedWorld, Any], None]] = {
     d.SetMetadata: SimulatedWorld._set_metadata,
     d.SetJobState: SimulatedWorld._set_job_state,
     d.StopWorld: SimulatedWorld._stop_world,
+    **dict.fromkeys(PhysicalOrders.KINDS, SimulatedWorld._carry_out_on_machines),
     d.Annotate: SimulatedWorld._ignore,
     d.AnswerEstimate: SimulatedWorld._ignore,
     d.AnswerFeasibility: SimulatedWorld._ignore,
