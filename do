@@ -13,7 +13,8 @@ PY=$VENV/bin/python
 DEBIAN="redis-server=redis-server sshd=openssh-server ssh=openssh-client slurmctld=slurmctld slurmd=slurmd
         srun=slurm-client munged=munge flatc=flatbuffers-compiler mpirun=openmpi-bin parallel=parallel gcc=gcc"
 export UV_PYTHON_DOWNLOADS=never UV_NO_PROGRESS=1 UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1 PIP_ROOT_USER_ACTION=ignore
-unset VIRTUAL_ENV PYTHONHOME
+export UV_COMPILE_BYTECODE=1  # packages are compiled once, not at each start
+unset VIRTUAL_ENV PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 say()  { printf '\033[1m==> %s\033[0m\n' "$*"; }
 warn() { printf '!!! %s\n' "$*" >&2; }

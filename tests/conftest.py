@@ -24,6 +24,10 @@ OWNER = "PILOTHOUSE_TEST_OWNER"
 SLURM_DIR = "PILOTHOUSE_TEST_SLURM_DIR"
 LEFTOVERS = pytest.StashKey[list[str]]()
 
+# Tests start the command hundreds of times; compiling all modules each time would be most of the work.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # How long an example takes says more about the neighbours on the machine than about the code.
 hypothesis.settings.register_profile(
     "house", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]

@@ -231,6 +231,7 @@ def is_command(path: Path) -> bool:
     """A file of cli/ that holds `command` is a command."""
     tree = modules()[str(path.relative_to(PACKAGE))]
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    defined |= {ast.unparse(target) for node in tree.body if isinstance(node, ast.Assign) for target in node.targets}
     return "command" in defined and path.stem != "main"
 
 
