@@ -155,8 +155,6 @@ class Scene:
 
     def _begins(self) -> Begins:
         options, dynamic = self._options, self._submission.from_scheduler
-        nodes = self.platform.nodes()
-        count = self.platform.compute_count
         profiles: dict[str, Profile] = {}
         for workload in self.workloads:
             profiles.update(workload.profiles)
@@ -164,8 +162,8 @@ class Scene:
         paths |= {workflow.name: workflow.path for workflow, _ in self.workflows}
         acknowledged = options.acknowledge_dynamic_jobs or (dynamic.enabled and dynamic.acknowledge)
         return Begins(
-            nodes=nodes[:count],
-            storage=nodes[count:],
+            nodes=self.platform.nodes(),
+            storage=self.platform.storage_nodes(),
             compute_sharing=options.enable_compute_sharing,
             storage_sharing=not options.disable_storage_sharing,
             dynamic_registration=options.enable_dynamic_jobs or dynamic.enabled,

@@ -173,7 +173,7 @@ class Platform:
     ) -> Platform:
         from pilothouse.worlds.simulated.platform_builder import Builder
 
-        builder = Builder(file)
+        builder = Builder(file, generation)
         hosts = builder.hosts
         for name, role in (roles or {}).items():
             _give_role(hosts, name, role, file.path)

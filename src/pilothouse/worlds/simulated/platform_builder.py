@@ -32,8 +32,9 @@ LOOPBACK_LATENCY = 0.0
 class Builder:
     """One pass over the description; errors name file and line."""
 
-    def __init__(self, file: PlatformFile) -> None:
+    def __init__(self, file: PlatformFile, generation: int = 5) -> None:
         self._path = file.path
+        self._generation = generation
         self.hosts: dict[str, Host] = {}
         self.links: dict[str, Link] = {}
         self._points: dict[str, Point] = {}
@@ -113,6 +114,9 @@ class Builder:
         zone = parent
         if not spec.cabinet:
             zone = StarZone(spec.name, parent, self._loopback)
+            if self._generation <= 4:
+                # The SimGrid of Batsim 4 gives a cluster's properties to its zone too, that of Batsim 5 does not.
+                zone.properties = spec.properties
             parent.add(zone)
             self._register(zone, spec.where)
             router = Point(spec.router, zone)
