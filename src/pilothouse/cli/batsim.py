@@ -37,15 +37,24 @@ def run(arguments: list[str]) -> int:
     return simulate(options, arguments)
 
 
-@click.pass_context
-def callback(ctx: click.Context) -> None:
-    """Simulate jobs under an external decision component: a drop-in for Batsim 5 (`pilothouse batsim --help`)."""
-    code = run(ctx.args)
+def main(arguments: list[str]) -> int:
+    """Runs, and ends by SIGABRT where the real program does."""
+    try:
+        code = run(arguments)
+    except KeyboardInterrupt:
+        print("batsim: interrupted", file=sys.stderr)
+        return 130
     if code < 0:
         from pilothouse.cli.batsim_run import end_by_abort
 
         end_by_abort()
-    raise click.exceptions.Exit(code)
+    return code
+
+
+@click.pass_context
+def callback(ctx: click.Context) -> None:
+    """Simulate jobs under an external decision component: a drop-in for Batsim 5 (`pilothouse batsim --help`)."""
+    raise click.exceptions.Exit(main(ctx.args))
 
 
 command = DropIn(
@@ -54,3 +63,6 @@ command = DropIn(
     help="Simulate jobs under an external decision component: a drop-in for Batsim 5.",
     add_help_option=False,
 )
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -86,8 +86,6 @@ def _channel(options: Options) -> tuple[Channel, bytes]:
         init = os.fsencode(what)
     if "socket" in kind:
         return ZmqPeer(where, options.edc_timeout), init
-    if "/" not in where and not Path(where).exists():
-        raise InputError(where, "no such library")
     method = options.edc_library_load_method
     return library_channel(where, method=method, inprocess=options.inprocess, silence_s=options.edc_timeout), init
 

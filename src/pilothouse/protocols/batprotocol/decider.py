@@ -4,7 +4,7 @@ Comes in: batches of facts. Goes out: replies, translated and judged by the prot
 not later than `now`). What batprotocol cannot say is answered here: a withdrawn job is confirmed at once, and if the
 component starts it later all the same, it hears of its end in the next message.
 
-`open_decider("edc:./lib.so?init=...&load=dlmopen&inprocess=1&silence=60")` or `edc:tcp://host:port?init_file=...`.
+On the command line: `edc:./lib.so?init=...&load=dlmopen&inprocess=1` or `edc:tcp://host:port?init_file=...`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl
 
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
@@ -137,31 +136,27 @@ class EdcDecider:
         self._channel.close()
 
 
-def open_decider(text: str) -> EdcDecider:
-    """The decider that `edc:...` names; the prefix may be left out."""
-    target, _, query = text.removeprefix("edc:").partition("?")
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    known = {"init", "init_file", "load", "inprocess", "silence"}
-    if unknown := sorted(options.keys() - known):
-        raise InputError(text, f"unknown option {unknown[0]!r}", expected=", ".join(sorted(known)))
-    if not target:
-        raise InputError(text, "no component", expected="edc:./library.so or edc:tcp://host:port")
+def edc_decider(address: str, options: dict[str, str] | None = None, *, timeout: float | None = None) -> EdcDecider:
+    """The component at an address: the path of a library, or an endpoint of ZeroMQ."""
+    options = options or {}
+    known = ("init", "init_file", "inprocess", "load")
+    if unknown := sorted(options.keys() - set(known)):
+        raise InputError(f"edc:{address}", f"unknown option {unknown[0]!r}", expected=", ".join(known))
+    if not address:
+        raise InputError("edc:", "no component", expected="edc:./library.so or edc:tcp://host:port")
     init = options.get("init", "").encode()
     if "init_file" in options:
         try:
             init = Path(options["init_file"]).read_bytes()
         except OSError as problem:
             raise InputError(options["init_file"], f"cannot be read: {problem.strerror}") from None
-    try:
-        silence_s = float(options.get("silence", SILENCE_S))
-    except ValueError:
-        raise InputError(text, "silence is not a number of seconds", found=quoted(options["silence"])) from None
-    if "://" in target:
-        return EdcDecider(ZmqPeer(target, silence_s), init)
+    silence_s = SILENCE_S if timeout is None else timeout
+    if "://" in address:
+        return EdcDecider(ZmqPeer(address, silence_s), init)
     method = options.get("load", "dlopen")
     if method not in ("dlopen", "dlmopen"):
-        raise InputError(text, "unknown way to load a library", expected="dlopen or dlmopen", found=quoted(method))
-    if not Path(target).exists():
-        raise InputError(target, "no such library")
+        raise InputError("edc: load", "no way to load a library", expected="dlopen or dlmopen", found=quoted(method))
+    if not Path(address).exists():
+        raise InputError(address, "no such library")
     inprocess = options.get("inprocess", "0") not in ("", "0", "no", "false")
-    return EdcDecider(library_channel(target, method=method, inprocess=inprocess, silence_s=silence_s), init)
+    return EdcDecider(library_channel(address, method=method, inprocess=inprocess, silence_s=silence_s), init)

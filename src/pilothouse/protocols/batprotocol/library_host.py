@@ -40,7 +40,9 @@ class CLibrary:
     def __init__(self, path: str, method: str = "dlopen") -> None:
         full = os.path.abspath(path)
         if not os.path.exists(full):
-            raise LibraryProblem(f"no such library: {path}")
+            if "/" in path:
+                raise LibraryProblem(f"no such library: {path}")
+            full = path  # the loader searches for it
         try:
             library = self._load(full, method)
             self._init = library.batsim_edc_init

@@ -78,7 +78,7 @@ class Periodic:
                 raise server.refuse("periods", f"Cannot create periodic trigger '{trigger.id}': {detail}")
         self._live[trigger.id] = trigger
         server.pending += 1
-        return server.be_busy(self._plan)
+        return server.tell_keeper(self._plan)
 
     def stop(self, trigger_id: str) -> Actor | None:
         """Ends a series; an unknown one is only worth a warning."""
@@ -87,7 +87,7 @@ class Periodic:
             server.warnings.append(f"Cannot stop periodic trigger '{trigger_id}': it does not exist (anymore)")
             return None
         server.pending -= 1
-        return server.be_busy(self._plan)
+        return server.tell_keeper(self._plan)
 
     def clear(self) -> None:
         """Forgets everything: the simulation is being stopped."""

@@ -27,7 +27,7 @@ from pilothouse.worlds.simulated.execution import SHORTEST_RUN_S
 from pilothouse.worlds.simulated.machine_book import MachineBook
 from pilothouse.worlds.simulated.machines import Machines, MachineState
 from pilothouse.worlds.simulated.platform import Platform
-from pilothouse.worlds.simulated.rounds import Actor, Command, exchange, receive, sleep, spawn, turn
+from pilothouse.worlds.simulated.rounds import Actor, Command, Mailbox, exchange, receive, send, sleep, spawn, turn
 
 STALE: frozenset[type] = frozenset((e.ExternalEvent, e.PowerStateChanged, e.UnitsSwitched, e.JobsKilled))
 """QUIRK: these facts are dated like the last message or the last fact of another kind (pinned by tests/golden)."""
@@ -95,6 +95,7 @@ class Batsim5Server(Server):
         self.findable: set[str] = set(self.profiles)
         """Profiles that a new job may name: those that have not been collected."""
         self.periodic = Periodic(self)
+        self._keeper = Mailbox()
         self.stopped = False
         self.warnings: list[str] = []
 
@@ -110,16 +111,22 @@ class Batsim5Server(Server):
         self.machines[unit].power_state = power_state
         physics.machines.set_pstate(IdSet(1 << unit), power_state)
 
-    def be_busy(self, then: Callable[[], None]) -> Actor:
-        """The server talks to another actor of its own: it takes one message's time."""
-        yield sleep(self.costs.from_master)
-        then()
+    def tell_keeper(self, then: Callable[[], None]) -> Actor:
+        """The server sends a message itself, to the keeper of periodic things, and waits until it is there."""
+        yield send(self._keeper, then, self.costs.from_master)
+
+    def _keep(self) -> Actor:
+        """The keeper: does what the server tells it to."""
+        while True:
+            then = yield receive(self._keeper)
+            then()
 
     # ---- the actor
 
     def serve(self) -> Actor:
         mailbox = self.mailbox
         self.watcher.began(self)
+        self.rounds.start(self._keep())
         yield turn()
         self.tell(e.Began(self.begins.started_at, self.begins))
         self._ready = True
@@ -148,7 +155,7 @@ class Batsim5Server(Server):
 
     def _say_end(self) -> Generator[Command, Any, None]:
         """The keeper of periodic things is told first."""
-        yield sleep(self.costs.from_master)
+        yield from self.tell_keeper(lambda: None)
         self.tell(e.Ended(self.agenda.now))
         self._end_told = True
 
