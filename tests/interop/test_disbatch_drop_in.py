@@ -1,0 +1,245 @@
+"""The same task files through the real disBatch and through the drop-in: same results, same files, same exit codes.
+
+The real runs take half a minute each, whatever they do, so all of them are started at once and waited for together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import components
+from pilothouse.protocols.disbatch.status_file import HEADER, parse_line
+
+DROP_IN = components.ROOT / "libexec" / "disbatch"
+
+EVERYTHING = rb"""# a comment
+#DISBATCH PERENGINE START echo join $DISBATCH_ENGINE_RANK $DISBATCH_CYLINDER_RANK > joined
+#DISBATCH PERENGINE STOP echo leave > left
+   # another one
+
+echo plain > plain.txt
+#DISBATCH PREFIX ( echo begin ; 
+#DISBATCH SUFFIX  ; echo end ) > out_${DISBATCH_TASKID_ZP}.txt
+echo one two
+#DISBATCH REPEAT 3 start 10 step 5 echo $DISBATCH_REPEAT_INDEX
+#DISBATCH PREFIX 
+#DISBATCH SUFFIX 
+#DISBATCH BARRIER
+env | grep ^DISBATCH_ | sort > env_$DISBATCH_TASKID
+#DISBATCH REPEAT 2 env | grep ^DISBATCH_ | sort > env_$DISBATCH_TASKID
+echo leaked; echo complaint >&2; exit 3
+kill -9 $$
+printf 'x%.0s' {1..50}
+printf 'y%.0s' {1..500} >&2
+no-such-program-anywhere
+echo caf""" + b"\xc3\xa9 \xff > bytes_$DISBATCH_TASKID" + rb"""
+#DISBATCH BARRIER some key
+#DISBATCH NONSENSE
+#DISBATCH REPEAT many x
+#DISBATCHED
+echo "$0 $BASH_VERSION" > shell.txt; false
+"""
+
+
+@dataclass
+class Scenario:
+    tasks: bytes
+    arguments: list[str] = field(default_factory=list)
+    resume: bytes = b""
+    """A status file to resume from, whose lines were written by the real one."""
+
+
+def status(*rows: tuple[int, int, str]) -> bytes:
+    """(task id, code, command), one line of the task file each."""
+    lines = []
+    for task_id, code, command in rows:
+        flags = "R   " if code else "    "
+        middle = f"{task_id}\t{task_id + 1}\t-1\told\t7\t{code}\t1.500\t100.000\t101.500\t0\t''\t0\t''"
+        lines.append(f"{flags}\t{middle}\t{command}\n")
+    return "".join(lines).encode()
+
+
+SCENARIOS = {
+    "everything": Scenario(EVERYTHING, ["--status-header", "-e"]),
+    "success": Scenario(b"true\n#DISBATCH BARRIER CHECK\ntrue\n", ["-e"]),
+    "check": Scenario(b"false\ntrue\n#DISBATCH BARRIER CHECK\ntouch never\n"),
+    "late": Scenario(b"true\n#DISBATCH PERENGINE START touch started\ntouch never\n"),
+    "fail-fast": Scenario(b"sleep 1000\nexit 1\ntouch never\n", ["--fail-fast"]),
+    "resume": Scenario(
+        b"touch a\ntouch b\nexit 4\ntouch d\n", ["-r", "old_status.txt", "-e"],
+        status((0, 0, "touch a"), (1, 2, "touch b")),
+    ),
+    "retry": Scenario(
+        b"touch a\ntouch b\ntouch c\n", ["-r", "old_status.txt", "-R", "-e"],
+        status((0, 0, "touch a"), (1, 2, "touch b")),
+    ),
+    "force": Scenario(
+        b"touch a\ntouch b\n", ["-r", "old_status.txt", "--force-resume"], status((0, 0, "something else"))
+    ),
+    "empty": Scenario(b"# nothing\n"),
+}  # fmt: skip
+
+
+@dataclass
+class Outcome:
+    code: int
+    rows: list[tuple[object, ...]]
+    header: bool
+    files: dict[str, str]
+    text: str
+
+
+def outcome(folder: Path, code: int, text: str) -> Outcome:
+    (path,) = (path for path in folder.glob("tasks_disBatch_*_status.txt"))
+    lines = path.read_text(encoding="utf-8").splitlines()
+    header = lines[:1] == [HEADER]
+    rows = []
+    for line in lines[header:]:
+        read = parse_line(line)
+        snippets = (read.out_bytes, read.out_snippet, read.err_bytes, read.err_snippet)
+        numbers = (read.task_id, read.line_number, read.repeat_index, read.return_code)
+        rows.append((line.split("\t")[0], *numbers, *snippets, line.split("\t", 14)[14]))
+    made = {}
+    for file in folder.iterdir():
+        if file.is_file() and not file.name.startswith(("tasks", "old_status")):
+            made[file.name] = _without_chance(file.read_text(encoding="utf-8", errors="surrogateescape"))
+    return Outcome(code, sorted(rows, key=str), header, made, text)
+
+
+def _without_chance(text: str) -> str:
+    """What may differ between two runs of one program."""
+    lines = (line for line in text.splitlines() if not line.startswith(("DISBATCH_JOBID", "DISBATCH_KVSSTCP_HOST")))
+    return "\n".join(line for line in lines if not line.startswith("DISBATCH_CYLINDER_RANK"))
+
+
+def start(folder: Path, scenario: Scenario, programs: Path) -> subprocess.Popen[str]:
+    folder.mkdir()
+    (folder / "tasks").write_bytes(scenario.tasks)
+    if scenario.resume:
+        (folder / "old_status.txt").write_bytes(scenario.resume)
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "DISBATCH_"))}
+    env["PATH"] = f"{programs}:{env['PATH']}"
+    command = ["disBatch", "-s", "localhost:2", "--use-address", "localhost:0", *scenario.arguments, "tasks"]
+    return subprocess.Popen(
+        command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def real_runs(
+    client_env: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, tuple[Path, subprocess.Popen[str]]]]:
+    base = tmp_path_factory.mktemp("real")
+    programs = client_env("disbatch").parent
+    runs = {name: (base / name, start(base / name, scenario, programs)) for name, scenario in SCENARIOS.items()}
+    yield runs
+    for _, process in runs.values():
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+    _end_whatever_works_in(base)
+
+
+def _end_whatever_works_in(folder: Path) -> None:
+    """The real one leaves an engine and its task behind when it fails fast."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if (entry / "cwd").resolve().is_relative_to(folder):
+                    os.kill(int(entry.name), signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def our_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    base = tmp_path_factory.mktemp("ours")
+    outcomes = {}
+    for name, scenario in SCENARIOS.items():
+        process = start(base / name, scenario, DROP_IN)
+        text, _ = process.communicate(timeout=120)
+        outcomes[name] = outcome(base / name, process.returncode, text)
+    return outcomes
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_same_as_disbatch(
+    name: str, our_runs: dict[str, Outcome], real_runs: dict[str, tuple[Path, subprocess.Popen[str]]]
+) -> None:
+    folder, process = real_runs[name]
+    text, _ = process.communicate(timeout=200)
+    theirs = outcome(folder, process.returncode, text)
+    ours = our_runs[name]
+    assert ours.rows == theirs.rows
+    assert ours.header == theirs.header
+    assert ours.files == theirs.files
+    assert ours.code == theirs.code, ours.text
+    assert ("No tasks to run." in ours.text) == ("No tasks to run." in theirs.text)
+
+
+def test_its_own_files_are_there(our_runs: dict[str, Outcome], tmp_path: Path) -> None:
+    process = start(tmp_path / "run", Scenario(b"cat $0 > /dev/null; sleep 0.1\n", ["-l", "here"]), DROP_IN)
+    process.communicate(timeout=60)
+    names = sorted(path.name.split("_disBatch_")[1][17:] for path in (tmp_path / "run").glob("tasks_disBatch_*"))
+    host = os.uname().nodename
+    wanted = {"dbUtil.sh", "driver.log", "status.txt", "here.context.log", f"here_{host}_engine_0.log"}
+    assert wanted <= set(names), names
+    assert "kvsinfo.txt" not in names
+    script = next((tmp_path / "run").glob("*_dbUtil.sh"))
+    assert script.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_mismatch_ends_it_before_anything_runs(tmp_path: Path) -> None:
+    scenario = Scenario(b"touch a\ntouch b\n", ["-r", "old_status.txt"], status((1, 0, "something else")))
+    process = start(tmp_path / "run", scenario, DROP_IN)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "--force-resume" in text
+    assert not (tmp_path / "run" / "a").exists()
+
+
+def test_no_context_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "tasks").write_text("true\n")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "DISBATCH_"))}
+    ran = subprocess.run(
+        [DROP_IN / "disbatch", "tasks"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ran.returncode == 1
+    assert "Cannot determine batch execution environment." in ran.stderr
+
+
+def test_tasks_from_a_pipe_start_before_it_ends(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [DROP_IN / "disBatch", "-s", "localhost:2", "-"], cwd=tmp_path, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+    )  # fmt: skip
+    assert process.stdin is not None
+    process.stdin.write(b"touch first\n")
+    components.wait_until((tmp_path / "first").exists, "the first task to run while the pipe is open")
+    process.stdin.write(b"touch second\n")
+    process.stdin.close()
+    assert process.wait(60) == 0
+    assert (tmp_path / "second").exists()
+    assert list(tmp_path.glob("stdin_disBatch_*_status.txt"))
+    for stream in (process.stdout, process.stderr):
+        assert stream is not None
+        stream.close()
+
+
+def test_a_prefix_names_all_files(tmp_path: Path) -> None:
+    (tmp_path / "tasks").write_text("true\n")
+    (tmp_path / "logs").mkdir()
+    command = [DROP_IN / "disBatch", "-s", "localhost:1", "-p", "logs/mine", "tasks"]
+    assert subprocess.run(command, cwd=tmp_path, check=False, timeout=60).returncode == 0
+    assert (tmp_path / "logs" / "mine_status.txt").read_text().endswith("\ttrue\n")
+    shutil.rmtree(tmp_path / "logs")
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 1 and "no folder" in ran.stderr
