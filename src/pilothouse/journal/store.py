@@ -128,9 +128,11 @@ class Journal:
         """What a restarted driver must know, in an order in which it can be taken in."""
         db = self._db
         for row in db.execute("SELECT * FROM engines ORDER BY rank"):
-            gpus = tuple(row[9].split(",")) if row[9] else ()
-            joined: r.EngineJoined = msgspec.convert((*row[:9], gpus, row[10], row[11]), r.EngineJoined)
-            yield joined
+            engine, rank, context, node, slots, first_unit, pid, at, key, gpus, memory_mb, cores = row[:12]
+            owned = tuple(gpus.split(",")) if gpus else ()
+            yield r.EngineJoined(
+                engine, rank, context, node, slots, first_unit, pid, at, key, owned, memory_mb, cores
+            )
         for engine, at, reason, lost in db.execute(
             "SELECT engine, left_at, reason, lost FROM engines WHERE left_at IS NOT NULL"
         ):

@@ -50,6 +50,7 @@ from pilothouse.worlds.live.roster import PRESENT, Proxy, ProxyState, ProxyStimu
 from pilothouse.worlds.live.work import CUT_S, Backlog, DoneIds, Lot, order_of
 
 TICK_S = 1.0
+NOT_HEARD = "not heard since the restart"
 ACK_WITHIN_S = 0.5
 PARTING_S = 15.0
 """How long the driver waits for engines to say goodbye when all work is done."""
@@ -137,7 +138,9 @@ class Driver:
                     closed.assignment, closed.engine = 0, ""
             case r.EngineJoined():
                 state = ProxyState.EXPECTED if restoring else ProxyState.JOINED
-                self.roster.enter(record, state, now, inf)
+                proxy = self.roster.enter(record, state, now, inf)
+                if restoring:
+                    proxy.closed_for = NOT_HEARD
             case r.EngineLeft(engine=engine, lost=lost):
                 stimulus = ProxyStimulus.SILENT if lost else ProxyStimulus.SAID_GOODBYE
                 self.roster.remove(self.roster.engines[engine], stimulus)
@@ -356,7 +359,12 @@ class Driver:
                 self._goodbye(proxy, body, now)
             elif type(body) is Hello and not proxy.welcomed:
                 proxy.step(ProxyStimulus.HEARD)
+                proxy.ends_at = body.ends_at - self._unix_offset
                 self._welcome(proxy)
+                if proxy.closed_for == NOT_HEARD:
+                    proxy.closed_for = ""
+                    if self._begun:
+                        self.events.append(e.UnitsAvailable(now, proxy.units))
                 missing = [number for number in proxy.assignments if number not in body.held]
                 for number in sorted(missing):
                     self._send_assignment(proxy, number, self._assignments[number])
@@ -581,7 +589,11 @@ class Driver:
                 raise DecisionError("decider", 0, "not in a live world", f"{name} has no meaning where real tasks run")
 
     def _start(self, order: d.StartJob, now: float) -> None:
-        lot = self.lots[order.job_id]
+        lot = self.lots.get(order.job_id)
+        if lot is None:
+            # Taken back in the very batch that let the decider start it: its units are free again.
+            self.events.append(e.JobEnded(now, order.job_id, JobState.KILLED, -15, order.units))
+            return
         proxy = self.roster.owner(order.units.first())
         lot.units = order.units
         lot.step(Stimulus.ALLOCATED)

@@ -92,6 +92,7 @@ class LiveWorld:
         self._poller.register(self._bell_read, zmq.POLLIN)
         self._watched: list[int] = []
         self._ticked_at = 0.0
+        self._given_up = 0
         self._closed = False
         self._ended = False
         self.on_tick: list[Callable[[], None]] = []
@@ -114,6 +115,8 @@ class LiveWorld:
                 break
             if self.options.service and not expected:
                 break
+            if self.driver.stopped_because:
+                raise RunError(f"{self.driver.stopped_because}; see the engine logs in {self.folder}")
             if not present and self.now() > until:
                 raise RunError(f"no engine joined within {FIRST_ENGINE_S:g} s; see the engine logs in {self.folder}")
             self._turn()
@@ -276,18 +279,27 @@ class LiveWorld:
             action()
 
     def _look_at_contexts(self, now: float) -> None:
+        driver = self.driver
         for context in self.contexts:
             for departure in context.ended():
+                for tell in self.on_departure:
+                    tell(departure)
                 engine = self._engine_by_key(departure.key)
                 if engine is not None:
                     # Its warden would have spoken first: it is gone as well.
-                    self.driver.engine_vanished(engine, f"its program ended with code {departure.code}", now)
-                elif departure.code and not self.driver.over:
-                    self._warn(
-                        f"{departure.context}: an engine could not be started: {departure.text or departure.code}"
-                    )
-                for tell in self.on_departure:
-                    tell(departure)
+                    driver.engine_vanished(engine, f"its program ended with code {departure.code}", now)
+                if not departure.code or driver.over or driver.stopped_because:
+                    continue
+                why = departure.text or f"its program ended with code {departure.code}"
+                again = context.again(departure.key, self.launch())
+                then = "starting another" if again else "giving up"
+                self._warn(f"{departure.context}: an engine was lost ({why}); {then}")
+                self._given_up += not again
+        if self._given_up and not driver.roster.engines and not self._may_come():
+            driver.stop("no engine is left", now)
+
+    def _may_come(self) -> bool:
+        return self.options.service or self._given_up < sum(context.engines for context in self.contexts)
 
     def _engine_by_key(self, key: str) -> str | None:
         for proxy in self.driver.roster.engines.values():

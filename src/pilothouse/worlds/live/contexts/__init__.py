@@ -74,6 +74,10 @@ class Context(Protocol):
         """What has ended since the last call; never waits."""
         ...
 
+    def again(self, key: str, launch: Launch) -> bool:
+        """Starts a new engine in the place of one that ended; False if that is no use."""
+        ...
+
     def close(self) -> None:
         """Lets go of what is left; engines that still run are not harmed."""
         ...

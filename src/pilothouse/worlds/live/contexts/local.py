@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pilothouse.worlds.live.contexts import Launch
+from pilothouse.worlds.live.contexts.programs import ProgramContext, engine_command, log_name
+from pilothouse.worlds.live.engine_process import EngineConfig
 
-from pilothouse.worlds.live.contexts import Departure, Launch
-from pilothouse.worlds.live.contexts.programs import Programs, engine_command, new_key
 
-
-class LocalContext:
+class LocalContext(ProgramContext):
     """One engine with so many slots."""
 
     remote = False
-    engines = 1
 
     def __init__(
         self,
@@ -22,20 +20,15 @@ class LocalContext:
         gpus: tuple[str, ...] = (),
         slot_env: dict[str, tuple[str, ...]] | None = None,
     ) -> None:
-        self.name = name
+        super().__init__(name, [""])
         self._slots = slots
         self._gpus = gpus
         self._slot_env = slot_env or {}
-        self._programs = Programs(name)
 
-    def start(self, launch: Launch) -> None:
-        key = new_key(self.name)
-        log = str(Path(launch.folder) / f"engine-{key}.log")
-        config = launch.config(self.name, self._slots, gpus=self._gpus, slot_env=self._slot_env, key=key, log=log)
-        self._programs.start(engine_command(launch.python), config)
+    def command(self, part: str, launch: Launch) -> list[str]:
+        return engine_command(launch.python)
 
-    def ended(self) -> list[Departure]:
-        return self._programs.ended()
-
-    def close(self) -> None:
-        self._programs.forget()
+    def config(self, part: str, key: str, launch: Launch) -> EngineConfig:
+        return launch.config(
+            self.name, self._slots, gpus=self._gpus, slot_env=self._slot_env, key=key, log=log_name(launch, key)
+        )

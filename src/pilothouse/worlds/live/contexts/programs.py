@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
 from pilothouse.model.errors import RunError, one_line
-from pilothouse.worlds.live.contexts import Departure
+from pilothouse.worlds.live.contexts import Departure, Launch
 from pilothouse.worlds.live.engine_process import EngineConfig
+
+MOST_STARTS = 5
+"""An engine that dies is started again, but not for ever."""
 
 _CODE = "import sys; sys.path.append({root!r}); from pilothouse.worlds.live.engine_process import main; main()"
 _ROOT = str(Path(__file__).resolve().parents[4])
@@ -23,21 +28,65 @@ def engine_command(python: str) -> list[str]:
     return [python, "-c", _CODE.format(root=_ROOT)]
 
 
-def new_key(context: str) -> str:
-    """A name for an engine that is about to be started."""
-    return f"{context}-{os.getpid()}-{os.urandom(3).hex()}"
+class ProgramContext:
+    """A context whose engines are started by one program each. A subclass names its parts (nodes), and says for each
+    what to run and what to tell the engine. The programs live in sessions of their own: a driver that is killed leaves
+    them alone."""
 
+    remote = True
 
-class Programs:
-    """Programs that were started and have not been seen to end. They live in sessions of their own: a driver that is
-    killed leaves them alone."""
+    def __init__(self, name: str, parts: Iterable[str]) -> None:
+        self.name = name
+        self._waiting = list(parts)
+        self.engines = len(self._waiting)
+        self._children: dict[str, tuple[str, subprocess.Popen[bytes], IO[bytes]]] = {}
+        self._ended_parts: dict[str, str] = {}
+        self._starts: dict[str, int] = {}
 
-    def __init__(self, context: str) -> None:
-        self._context = context
-        self._children: dict[str, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
+    def command(self, part: str, launch: Launch) -> list[str]:
+        """The program that brings an engine up on this part; it gets the configuration on its standard input."""
+        raise NotImplementedError
 
-    def start(self, command: list[str], config: EngineConfig, env: dict[str, str] | None = None) -> None:
-        """Starts one, with the configuration on its standard input."""
+    def config(self, part: str, key: str, launch: Launch) -> EngineConfig:
+        """What the engine is told."""
+        raise NotImplementedError
+
+    def start(self, launch: Launch) -> None:
+        for part in self._waiting:
+            self._start_one(part, launch)
+        self._waiting.clear()
+
+    def again(self, key: str, launch: Launch) -> bool:
+        """Starts a new engine where that one had been; False if that has failed too often."""
+        part = self._ended_parts.pop(key, None)
+        if part is None or self._starts[part] >= MOST_STARTS:
+            return False
+        self._start_one(part, launch)
+        return True
+
+    def ended(self) -> list[Departure]:
+        gone = []
+        for key, (part, child, complaints) in list(self._children.items()):
+            code = child.poll()
+            if code is not None:
+                complaints.seek(0)
+                text = one_line(complaints.read(4000).decode("utf-8", "replace"))
+                complaints.close()
+                del self._children[key]
+                self._ended_parts[key] = part
+                gone.append(Departure(self.name, key, code, text))
+        return gone
+
+    def close(self) -> None:
+        for _part, child, complaints in self._children.values():
+            complaints.close()
+            child.returncode = child.returncode or 0  # it is not ours to wait for any more
+        self._children.clear()
+
+    def _start_one(self, part: str, launch: Launch) -> None:
+        self._starts[part] = self._starts.get(part, 0) + 1
+        key = f"{self.name}-{os.getpid()}-{os.urandom(3).hex()}"
+        command = self.command(part, launch)
         complaints = tempfile.TemporaryFile()  # noqa: SIM115 - read when the program has ended
         try:
             child = subprocess.Popen(
@@ -45,33 +94,16 @@ class Programs:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=complaints,
-                env=env,
                 start_new_session=True,
             )
         except OSError as error:
-            raise RunError(f"{self._context}: cannot run {command[0]}: {error.strerror}") from error
+            raise RunError(f"{self.name}: cannot run {command[0]}: {error.strerror}") from error
         assert child.stdin is not None
-        try:
-            child.stdin.write(msgspec.msgpack.encode(config))
+        with contextlib.suppress(BrokenPipeError):  # it has ended already; `ended` tells why
+            child.stdin.write(msgspec.msgpack.encode(self.config(part, key, launch)))
             child.stdin.close()
-        except BrokenPipeError:
-            pass  # it has ended already; `ended` tells why
-        self._children[config.key] = (child, complaints)
+        self._children[key] = (part, child, complaints)
 
-    def ended(self) -> list[Departure]:
-        gone = []
-        for key, (child, complaints) in list(self._children.items()):
-            code = child.poll()
-            if code is not None:
-                complaints.seek(0)
-                text = one_line(complaints.read(4000).decode("utf-8", "replace"))
-                complaints.close()
-                del self._children[key]
-                gone.append(Departure(self._context, key, code, text))
-        return gone
 
-    def forget(self) -> None:
-        for child, complaints in self._children.values():
-            complaints.close()
-            child.returncode = child.returncode or 0  # it is not ours to wait for any more
-        self._children.clear()
+def log_name(launch: Launch, key: str, part: str = "") -> str:
+    return str(Path(launch.folder) / f"engine-{key}{'-' + part if part else ''}.log")

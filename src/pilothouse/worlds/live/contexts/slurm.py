@@ -5,21 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from math import inf
-from pathlib import Path
 
 from pilothouse.formats.hostlist import parse as parse_hostlist
 from pilothouse.model.errors import InputError, quoted
-from pilothouse.worlds.live.contexts import Departure, Launch
-from pilothouse.worlds.live.contexts.programs import Programs, engine_command, new_key
+from pilothouse.worlds.live.contexts import Launch
+from pilothouse.worlds.live.contexts.programs import ProgramContext, engine_command, log_name
+from pilothouse.worlds.live.engine_process import EngineConfig
 
 SRUN = ("srun", "--nodes=1", "--ntasks=1", "--overlap", "--cpu-bind=none", "--mpi=none", "--kill-on-bad-exit=0")
 _COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
-class SlurmContext:
+class SlurmContext(ProgramContext):
     """Nodes of one Slurm job and the slots on each."""
-
-    remote = True
 
     def __init__(
         self,
@@ -31,14 +29,12 @@ class SlurmContext:
         gpus: tuple[str, ...] = (),
         ends_at: float = inf,
     ) -> None:
-        self.name = name or f"J{job_id}"
-        self.engines = len(nodes)
+        super().__init__(name or f"J{job_id}", nodes)
         self._nodes = nodes
         self._job_id = job_id
         self._cpus = cpus or nodes
         self._gpus = gpus
         self._ends_at = ends_at
-        self._programs = Programs(self.name)
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str], *, name: str = "", units: int = 1) -> SlurmContext:
@@ -63,21 +59,15 @@ class SlurmContext:
             ends_at=float(environment.get("SLURM_JOB_END_TIME") or inf),
         )
 
-    def start(self, launch: Launch) -> None:
-        for node, slots in self._nodes.items():
-            key = new_key(self.name)
-            log = str(Path(launch.folder) / f"engine-{key}-{node}.log")
-            config = launch.config(
-                self.name, slots, node=node, key=key, gpus=self._gpus, ends_at=self._ends_at, log=log
-            )
-            step = [f"--jobid={self._job_id}", f"--nodelist={node}", f"--cpus-per-task={self._cpus[node]}"]
-            self._programs.start([*SRUN, *step, *engine_command(launch.python)], config)
+    def command(self, part: str, launch: Launch) -> list[str]:
+        step = [f"--jobid={self._job_id}", f"--nodelist={part}", f"--cpus-per-task={self._cpus[part]}"]
+        return [*SRUN, *step, *engine_command(launch.python)]
 
-    def ended(self) -> list[Departure]:
-        return self._programs.ended()
-
-    def close(self) -> None:
-        self._programs.forget()
+    def config(self, part: str, key: str, launch: Launch) -> EngineConfig:
+        return launch.config(
+            self.name, self._nodes[part], node=part, key=key, gpus=self._gpus, ends_at=self._ends_at,
+            log=log_name(launch, key, part),
+        )  # fmt: skip
 
 
 def _counts(text: str, nodes: int, where: str) -> list[int]:

@@ -4,41 +4,29 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from pathlib import Path
 
 from pilothouse.model.errors import InputError, quoted
-from pilothouse.worlds.live.contexts import Departure, Launch
-from pilothouse.worlds.live.contexts.programs import Programs, engine_command, new_key
+from pilothouse.worlds.live.contexts import Launch
+from pilothouse.worlds.live.contexts.programs import ProgramContext, engine_command, log_name
+from pilothouse.worlds.live.engine_process import EngineConfig
 
 SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=30")
 
 
-class SshContext:
+class SshContext(ProgramContext):
     """Hosts and their slots. `python` is the interpreter over there (default: the one here)."""
 
-    remote = True
-
     def __init__(self, hosts: dict[str, int], *, name: str = "ssh", python: str = "") -> None:
-        self.name = name
-        self.engines = len(hosts)
+        super().__init__(name, hosts)
         self._hosts = hosts
         self._python = python
-        self._programs = Programs(name)
 
-    def start(self, launch: Launch) -> None:
-        command = shlex.join(engine_command(self._python or launch.python))
-        for host, slots in self._hosts.items():
-            key = new_key(self.name)
-            # A name given by the user tells hosts apart even where several call themselves the same.
-            log = str(Path(launch.folder) / f"engine-{key}-{host}.log")
-            config = launch.config(self.name, slots, node=host, key=key, log=log)
-            self._programs.start([*SSH, host, command], config)
+    def command(self, part: str, launch: Launch) -> list[str]:
+        return [*SSH, part, shlex.join(engine_command(self._python or launch.python))]
 
-    def ended(self) -> list[Departure]:
-        return self._programs.ended()
-
-    def close(self) -> None:
-        self._programs.forget()
+    def config(self, part: str, key: str, launch: Launch) -> EngineConfig:
+        # A name given by the user tells hosts apart even where several call themselves the same.
+        return launch.config(self.name, self._hosts[part], node=part, key=key, log=log_name(launch, key, part))
 
 
 def parse_hosts(texts: Iterable[str]) -> dict[str, int]:
