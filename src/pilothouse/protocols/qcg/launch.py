@@ -100,6 +100,8 @@ def prepare(
             env["I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS"] = "-v --overcommit --oversubscribe --mem-per-cpu=0"
     words = _in_shell(words, execution)
     directories = {wd, *(dirname(path) for stream, path in streams.items() if path and stream != "stdin")}
+    # File names of live tasks may hold placeholders in braces; ours are meant as they stand.
+    streams = {stream: path.replace("{", "{{").replace("}", "}}") for stream, path in streams.items()}
     command = Command(argv=tuple(words), env=env, cwd=wd, **streams)
     return Launch(command, wd, execution.program, tuple(sorted(directories)), tuple(files))
 

@@ -23,7 +23,7 @@ from pilothouse.model.lifecycle import ENDS, FINAL, JobState, Stimulus
 from pilothouse.protocols.qcg.answers import Usage, duration_text
 from pilothouse.protocols.qcg.dependencies import Dependencies, Place, Verdict
 from pilothouse.protocols.qcg.layout import Layout
-from pilothouse.protocols.qcg.registry import Entry, Life, Registry, Runtime, state_name
+from pilothouse.protocols.qcg.registry import Entry, Life, Registry, Runtime, split_name, state_name
 
 WINDOW = 4096
 """How many jobs may wait in the world at once; the others wait here."""
@@ -39,8 +39,21 @@ class Outbox(msgspec.Struct):
     accepted: list[Entry] = []
     finished: list[Place] = []
     """Jobs and iterations that have ended, in order: to be reported and tracked."""
+    removed: list[str] = []
     kill: list[str] = []
     withdraw: list[str] = []
+
+
+class Past(msgspec.Struct, frozen=True):
+    """How a job ended in an earlier life of the manager; what is not known is empty."""
+
+    state: JobState
+    units: IdSet | None = None
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    return_code: int = 0
+    pid: int = -1
+    wd: str | None = None
 
 
 class Work:
@@ -64,12 +77,12 @@ class Work:
         self._reused: set[str] = set()
         self._hopeless: list[Place] = []
         self._none_left = False
-        self._outbox = Outbox()
+        self.outbox = Outbox()
 
     # ---- what the runner asks
 
     def take(self) -> Outbox:
-        outbox, self._outbox = self._outbox, Outbox()
+        outbox, self.outbox = self.outbox, Outbox()
         return outbox
 
     @property
@@ -110,13 +123,14 @@ class Work:
         entry.life.step(Stimulus.QUEUED, now)
         entry.queue_position = len(self._waiting)
         self._waiting[entry.number] = entry
-        self._outbox.accepted.append(entry)
+        self.outbox.accepted.append(entry)
         return entry
 
     def remove(self, entry: Entry) -> None:
         """Forgets a job that has ended."""
         self.registry.remove(entry.name)
         self._reused.add(entry.name)
+        self.outbox.removed.append(entry.name)
 
     def cancel(self, entry: Entry, index: int | None, now: float) -> None:
         """Cancels a job with all its iterations, or one iteration. What runs is killed, and ends when it has ended."""
@@ -135,10 +149,10 @@ class Work:
         if entry.state_of(index) in (JobState.STARTING, JobState.RUNNING):
             if job_id not in self._cancelling:
                 self._cancelling.add(job_id)
-                self._outbox.kill.append(job_id)
+                self.outbox.kill.append(job_id)
             return
         if self._in_world.pop(job_id, None) is not None:
-            self._outbox.withdraw.append(job_id)
+            self.outbox.withdraw.append(job_id)
         self._dependencies.forget(place)
         self._end(place, Stimulus.KILLED, now)
 
@@ -172,7 +186,7 @@ class Work:
             if whole_loop and loop is not None and index + 1 < loop.stop:
                 heapq.heappush(self._ready, (number, index + 1, entry, True))
             place: Place = (entry, index if loop is not None else None)
-            if entry.life.final or entry.state_of(place[1]) in FINAL:
+            if entry.life.final or entry.state_of(place[1]) in FINAL or self._world_id(*place) in self._in_world:
                 continue
             asked = self._asked(place, now)
             if asked is not None:
@@ -276,18 +290,50 @@ class Work:
         self._end(place, Stimulus.REFUSED, now)
         self._settle(now)
 
-    def restore(self, place: Place, state: JobState, now: float) -> None:
-        """A resumed manager learns how something ended in the run before. It is not reported again."""
+    # ---- what a resumed manager is told
+
+    def restore(self, place: Place, past: Past, now: float) -> None:
+        """How something ended in an earlier life of this manager. It is reported only if it was not."""
         entry, index = place
         if entry.state_of(index) in FINAL:
             return
         self._dependencies.forget(place)
-        if state is JobState.OMITTED and index is None and entry.parts is not None:
+        if past.state is JobState.OMITTED and index is None and entry.parts is not None:
             entry.parts.close(JobState.OMITTED)
         life = entry.life_of(index)
-        if state is JobState.SUCCEEDED and life.state is JobState.WAITING and index is not None:
+        if past.units is not None:
+            life.runtime = Runtime(self.layout.named_cores(past.units), self.layout.counted_cores(past.units))
+            life.runtime.rtime = duration_text(past.ended_at - past.started_at)
+            life.runtime.exit_code, life.runtime.pid = past.return_code, past.pid
+            life.runtime.wd, life.runtime.program = past.wd, entry.description.execution.program
+            life.step(Stimulus.ALLOCATED, past.started_at)
+            life.step(Stimulus.LAUNCHED, past.started_at)
+        elif past.state is JobState.SUCCEEDED and index is not None:
             life.step(Stimulus.ALLOCATED, now)
-        self._end(place, ENDS[state], now, reported=False)
+        self._end(place, ENDS[past.state], past.ended_at or now)
+
+    def replace(self, name: str) -> None:
+        """The name was used again later: its first owner had ended and was removed."""
+        entry = self.registry.entries[name]
+        if not entry.life.final:
+            self.registry.unfinished -= 1
+            self._waiting.pop(entry.number, None)
+            entry.life.step(Stimulus.KILLED, entry.arrived_at)
+        self.remove(entry)
+
+    def adopt(self, job_id: str, now: float, units: IdSet | None) -> Place | None:
+        """A job that the world has from before: running on `units`, or waiting. None if nobody wants it any more."""
+        name = job_id.partition("#")[0]
+        job, index = split_name(name)
+        entry = self.registry.entries.get(job)
+        if entry is None or (index is not None and (entry.parts is None or index not in entry.parts.iteration)):
+            return None
+        if entry.state_of(index) in FINAL or self._world_id(entry, index) != job_id:
+            return None
+        self._in_world[job_id] = (entry, index)
+        if units is not None:
+            self.allocated(job_id, units, now)
+        return entry, index
 
     # ---- changes of state
 
@@ -295,13 +341,12 @@ class Work:
         if life.step(stimulus, now):
             self._publish(place, life.state)
 
-    def _end(self, place: Place, stimulus: Stimulus, now: float, *, reported: bool = True) -> None:
+    def _end(self, place: Place, stimulus: Stimulus, now: float) -> None:
         entry, index = place
         life = entry.life_of(index)
         life.step(stimulus, now)
         self._publish(place, life.state)
-        if reported:
-            self._outbox.finished.append(place)
+        self.outbox.finished.append(place)
         if index is None:
             self._forget(entry, omitted=life.state is JobState.OMITTED)
         else:
@@ -312,7 +357,7 @@ class Work:
         for freed, verdict in list(self._dependencies.ended(entry.full_name(index), life.state)):
             self._judged(freed, verdict)
         if index is not None and entry.parts is not None and entry.parts.unfinished == 0 and not entry.life.final:
-            self._end((entry, None), _parent_stimulus(entry), now, reported=reported)
+            self._end((entry, None), _parent_stimulus(entry), now)
 
     def _forget(self, entry: Entry, *, omitted: bool) -> None:
         self.registry.unfinished -= 1
@@ -331,7 +376,7 @@ class Work:
             self._break_circles(now)
         if self._none_left and self.registry.unfinished == 0:
             self._none_left = False
-            self._outbox.publications.append(("NOJ", {"manager": self._instance}))
+            self.outbox.publications.append(("NOJ", {"manager": self._instance}))
 
     def _omit_hopeless(self, now: float) -> None:
         while self._hopeless:
@@ -365,9 +410,9 @@ class Work:
         if index is not None:
             event["it"] = index
         kind = "J" if index is None else "I"
-        self._outbox.publications.append((f"{kind}ST", event))
+        self.outbox.publications.append((f"{kind}ST", event))
         if state in FINAL:
-            self._outbox.publications.append((f"{kind}FI", event))
+            self.outbox.publications.append((f"{kind}FI", event))
 
 
 def _parent_stimulus(entry: Entry) -> Stimulus:

@@ -1,0 +1,90 @@
+"""`pilothouse qcg`: a drop-in for qcg-pm-service, the QCG PilotJob Manager's service."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+_IGNORED = "Accepted for compatibility."
+
+
+@click.command()
+@click.argument("request_file", required=False, metavar="[REQUESTS]")
+@click.option("--net", is_flag=True, help="Listen for requests on the network (loopback unless --net-address).")
+@click.option("--net-port", type=int, metavar="PORT", help="Port for requests (implies --net).")
+@click.option("--net-pub-port", type=int, metavar="PORT", help="Port for events (implies --net).")
+@click.option("--net-port-min", type=int, metavar="PORT", help="Lowest port to try (default 2222; implies --net).")
+@click.option("--net-port-max", type=int, metavar="PORT", help="Highest port to try (default 9999; implies --net).")
+@click.option(
+    "--net-address", default="127.0.0.1", show_default=True, metavar="HOST",
+    help="Where to listen; beyond loopback clients need the key in the manager's folder.",
+)  # fmt: skip
+@click.option("--disable-pub", is_flag=True, help="No events.")
+@click.option("--file", "file", is_flag=True, help="Read requests from a file.")
+@click.option("--file-path", metavar="FILE", help="The request file (implies --file; default qcg_pm_reqs.json).")
+@click.option("--wd", default=".", show_default=True, metavar="DIR", help="Working directory of the manager.")
+@click.option(
+    "--envschema", type=click.Choice(["auto", "slurm", "common"]), default="auto", show_default=True,
+    help="Which environment jobs get.",
+)  # fmt: skip
+@click.option(
+    "--resources", type=click.Choice(["auto", "slurm", "local"]), default="auto", show_default=True,
+    help="Where nodes and cores come from.",
+)  # fmt: skip
+@click.option("--nodes", metavar="[NAME:]CORES,...", help="Nodes on this host (implies --resources local).")
+@click.option("--ssh", "hosts", multiple=True, metavar="HOST:CORES,...", help="Nodes reached over ssh.")
+@click.option(
+    "--report-format", type=click.Choice(["json", "text", "none"]), default="json", show_default=True,
+    help="Format of jobs.report.",
+)  # fmt: skip
+@click.option("--report-file", default="jobs.report", show_default=True, metavar="NAME", help="Name of the report.")
+@click.option(
+    "--log", "level", default="info", show_default=True, help="Level of service.log.",
+    type=click.Choice(["critical", "error", "warning", "info", "debug", "notset"]),
+)  # fmt: skip
+@click.option("--show-progress", is_flag=True, help="Print each end of a job.")
+@click.option("--system-core", is_flag=True, help="Keep one core of the first node for the manager.")
+@click.option("--id", "instance", metavar="ID", help="Name of this manager (default: host and a number).")
+@click.option("--tags", metavar="TAG,...", help="Shown in service.log.")
+@click.option("--resume", metavar="DIR", help="Go on with the manager of DIR: nothing that ended runs again.")
+@click.option(
+    "--policy", "--by", "by", default="qcg", show_default=True, metavar="DECIDER",
+    help="Who decides: QCG's own rules, or any policy or scheduler.",
+)  # fmt: skip
+@click.option("--slurm-limit-nodes-range-begin", type=int, metavar="N", help="Use the allocation's nodes from here.")
+@click.option("--slurm-limit-nodes-range-end", type=int, metavar="N", help="Use the allocation's nodes up to here.")
+@click.option("--slurm-partition-nodes", type=int, hidden=True, help=_IGNORED)
+@click.option("--slurm-resources-file", hidden=True, help=_IGNORED)
+@click.option("--governor", is_flag=True, hidden=True, help=_IGNORED)
+@click.option("--parent", hidden=True, help=_IGNORED)
+@click.option("--disable-nl", is_flag=True, hidden=True, help=_IGNORED)
+@click.option("--nl-init-timeout", type=int, hidden=True, help=_IGNORED)
+@click.option("--nl-ready-threshold", type=float, hidden=True, help=_IGNORED)
+@click.option("--nl-start-method", default="slurm", hidden=True, help=_IGNORED)
+@click.option("--enable-proc-stats", is_flag=True, hidden=True, help=_IGNORED)
+@click.option("--enable-rt-stats", is_flag=True, hidden=True, help=_IGNORED)
+@click.option("--wrapper-rt-stats", hidden=True, help=_IGNORED)
+def command(**given: object) -> None:
+    """Run many jobs inside one allocation, as the QCG PilotJob Manager does.
+
+    Requests come from a file (REQUESTS, or --file-path) or over the network (--net). Both dialects are understood: the
+    specification's of 2018 and that of qcg-pilotjob 0.14. Takes qcg-pm-service's options.
+
+    Exit code 0 when the manager has ended in order, whatever became of its jobs; 1 where it could not begin.
+
+    \b
+    Examples:
+      pilothouse qcg bac16.json
+      pilothouse qcg --file-path jobs.json --nodes 4,4 --report-format text
+      pilothouse qcg --net --net-port 5555
+      pilothouse qcg --resume .qcgpjm-service-host.4711
+      pilothouse qcg jobs.json --policy easy
+    """
+    from pilothouse.cli.qcg_run import Choices, run
+
+    request_file = given.pop("request_file")
+    if request_file is not None:
+        given["file_path"] = request_file
+    known = Choices.__struct_fields__
+    sys.exit(run(Choices(**{name: value for name, value in given.items() if name in known})))  # type: ignore[arg-type]

@@ -1,0 +1,359 @@
+"""Behind `pilothouse qcg`: putting a manager together, going on with an earlier one, and ending in order."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import getpass
+import logging
+import os
+import random
+import signal
+import socket
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+
+from pilothouse.cli import naming
+from pilothouse.core.session import Session
+from pilothouse.formats.qcg_description import Dialect
+from pilothouse.formats.qcg_requests import RequestError, preferred_dialect, split_requests
+from pilothouse.journal.store import FILE_NAME, Journal
+from pilothouse.model.errors import InputError, PilothouseError, RunError
+from pilothouse.model.idset import IdSet
+from pilothouse.model.lifecycle import JobState
+from pilothouse.protocols.qcg.answers import System
+from pilothouse.protocols.qcg.folder import PREFIX, Folder, find_folder
+from pilothouse.protocols.qcg.launch import Surroundings
+from pilothouse.protocols.qcg.network import PORTS, Endpoint, Network
+from pilothouse.protocols.qcg.nodes import VirtualNodes, parse_nodes
+from pilothouse.protocols.qcg.registry import split_name
+from pilothouse.protocols.qcg.service import Service
+from pilothouse.protocols.qcg.work import WINDOW, Past
+from pilothouse.worlds.live.contexts import Context
+from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.records import JobKnown, Note, TaskEnded
+from pilothouse.worlds.live.world import LiveWorld
+
+DEFAULT_FILE = "qcg_pm_reqs.json"
+LOCK_S = 60.0
+"""How long a resumed manager waits for the one before it to end."""
+KILL_GRACE_S = 10.0
+"""Between TERM and KILL when a job is cancelled, as in 0.14.2."""
+
+log = logging.getLogger("pilothouse.qcg")
+
+
+class Choices(msgspec.Struct, kw_only=True):
+    """The options of the command, by their names."""
+
+    net: bool
+    net_port: int | None
+    net_pub_port: int | None
+    net_port_min: int | None
+    net_port_max: int | None
+    net_address: str
+    disable_pub: bool
+    file: bool
+    file_path: str | None
+    wd: str
+    envschema: str
+    resources: str
+    nodes: str | None
+    hosts: tuple[str, ...]
+    report_format: str
+    report_file: str
+    level: str
+    show_progress: bool
+    system_core: bool
+    instance: str | None
+    tags: str | None
+    resume: str | None
+    by: str
+    slurm_limit_nodes_range_begin: int | None
+    slurm_limit_nodes_range_end: int | None
+    governor: bool
+    parent: str | None
+    slurm_partition_nodes: int | None
+
+    @property
+    def networked(self) -> bool:
+        ports = (self.net_port, self.net_pub_port, self.net_port_min, self.net_port_max)
+        return self.net or self.governor or any(port is not None for port in ports)
+
+
+class Allocation(msgspec.Struct):
+    """Where jobs run, and what is special about it."""
+
+    context: Context
+    names: tuple[str, ...]
+    slurm: bool
+    cluster: str = "local"
+
+
+def run(choices: Choices) -> int:
+    """Runs one manager. The exit code: 1 where it could not begin, else 0."""
+    try:
+        _run(choices)
+    except PilothouseError as problem:
+        # qcg-pm-service ends with 1 for every kind of wrong beginning.
+        click.echo(f"Error: {problem}", err=True)
+        return 1
+    return 0
+
+
+def _run(choices: Choices) -> None:
+    if choices.parent:
+        raise InputError(
+            "--parent", "not supported", hint="one manager looks after all nodes; start it without --parent"
+        )
+    if choices.file and not choices.file_path:
+        choices.file_path = DEFAULT_FILE
+    if not choices.file_path and not choices.networked and choices.resume is None:
+        raise InputError("", "no interface enabled - finishing", hint="name a request file, or use --net")
+    requests = _read_requests(choices.file_path) if choices.file_path else None
+    wd = Path(choices.wd).absolute()
+    instance = choices.instance or f"{socket.gethostname()}.{random.randrange(10_000)}"
+    if choices.resume is not None:
+        path = find_folder(Path(choices.resume).absolute())
+        instance = path.name.removeprefix(PREFIX)
+    else:
+        path = wd / f"{PREFIX}{instance}"
+    allocation = _allocation(choices)
+    path.mkdir(parents=True, exist_ok=True)
+    _log_into(path / "service.log", choices.level)
+    tags = ",".join([instance, *(choices.tags.split(",") if choices.tags else [])])
+    log.info("service %s started @ %s (with tags %s)", instance, socket.gethostname(), tags)
+    with _lock(path):
+        _manage(choices, path, wd=wd, instance=instance, allocation=allocation, requests=requests)
+
+
+def _manage(
+    choices: Choices, path: Path, *, wd: Path, instance: str, allocation: Allocation, requests: list[bytes] | None
+) -> None:
+    journal = Journal(path)
+    session = int(journal.note("session") or b"0") + 1
+    live = LiveWorld(
+        LiveOptions(window=WINDOW, grace_s=KILL_GRACE_S, bundle=1, task_env=""),
+        folder=path, recorder=journal, session=session, port=int(journal.note("port") or b"0"),
+        remote=allocation.context.remote, warn=log.warning,
+    )  # fmt: skip
+    journal.write([Note("port", str(live.port).encode()), Note("session", str(session).encode())])
+    known: list[str] = []
+    if session > 1:
+        known = _known_jobs(journal)
+        live.restore(journal.replay())
+        _give_up_dead_engines(live)
+    if not live.driver.roster.engines:
+        live.contexts.append(allocation.context)
+    folder = Folder(path, choices.report_file, choices.report_format)
+    folder.write_environment(os.environ)
+    network = _network(choices, path) if choices.networked else None
+    if requests is not None and preferred_dialect(requests) is Dialect.SPECIFICATION:
+        folder.link_into(wd)
+    service = Service(
+        live,
+        _system(instance, wd, network, file=requests is not None),
+        folder,
+        Surroundings(
+            root_wd=str(wd),
+            address=network.address if network is not None else None,
+            slurm=allocation.slurm,
+            slurm_variables=choices.envschema == "slurm" or (choices.envschema == "auto" and allocation.slurm),
+            binding=allocation.slurm,
+        ),
+        clock=time.time,
+        network=network,
+        requests=requests,
+        node_order=allocation.names,
+        cluster=allocation.cluster,
+        restore=(lambda service: _restore(service, path, known)) if session > 1 else None,
+        progress=click.echo if choices.show_progress else None,
+    )
+    if network is not None:
+        folder.write_address(network.address)
+        log.info("network interface @ %s, events @ %s", network.address, network.events_address)
+    _end_on_signals(service)
+    Session(service, naming.decider(choices.by), name=choices.by).run()
+
+
+def _read_requests(path: str) -> list[bytes]:
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(path, "cannot be read", found=error.strerror or "") from None
+    try:
+        return split_requests(text, path)
+    except RequestError as error:
+        raise InputError("", str(error)) from None
+
+
+def _allocation(choices: Choices) -> Allocation:
+    if choices.hosts:
+        from pilothouse.worlds.live.contexts.ssh import SshContext, parse_hosts
+
+        return Allocation(SshContext(parse_hosts(choices.hosts)), (), False)
+    in_slurm = "SLURM_JOB_ID" in os.environ or "SLURM_JOBID" in os.environ
+    if choices.resources == "slurm" or (choices.resources == "auto" and not choices.nodes and in_slurm):
+        return _slurm(choices)
+    nodes = parse_nodes(choices.nodes or "", socket.gethostname(), len(os.sched_getaffinity(0)))
+    if choices.system_core:
+        first, cores = nodes[0]
+        if cores < 2:
+            raise InputError("--system-core", f"node {first} has one core only")
+        nodes[0] = (first, cores - 1)
+    gpus = tuple(part for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part)
+    return Allocation(VirtualNodes(nodes, gpus=gpus), tuple(name for name, _ in nodes), False)
+
+
+def _slurm(choices: Choices) -> Allocation:
+    from pilothouse.formats.hostlist import parse as parse_hostlist
+    from pilothouse.worlds.live.contexts.slurm import SlurmContext
+
+    # Cores are what the allocation has, not the tasks that its batch script was started with.
+    environment = {
+        key: value for key, value in os.environ.items() if key not in ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE")
+    }
+    context = SlurmContext.of_environment(environment)
+    names = environment.get("SLURM_JOB_NODELIST") or environment.get("SLURM_NODELIST", "")
+    return Allocation(context, tuple(parse_hostlist(names)), True, os.environ.get("SLURM_CLUSTER_NAME", "local"))
+
+
+def _network(choices: Choices, path: Path) -> Network:
+    low = choices.net_port_min or PORTS.start
+    high = choices.net_port_max or PORTS.stop - 1
+    if low > high:
+        raise InputError("--net-port-min", f"no port between {low} and {high}")
+    endpoint = Endpoint(
+        choices.net_address, choices.net_port, choices.net_pub_port, range(low, high + 1), not choices.disable_pub
+    )
+    return Network(endpoint, path)
+
+
+def _system(instance: str, wd: Path, network: Network | None, *, file: bool) -> System:
+    return System(
+        instance,
+        time.time(),
+        host=socket.gethostname(),
+        account=getpass.getuser(),
+        wd=str(wd),
+        python_version=sys.version.replace("\n", " "),
+        python=sys.executable,
+        platform=sys.platform,
+        address=network.address if network is not None else None,
+        publisher=network.events_address if network is not None else None,
+        interfaces=tuple(name for name, on in (("FILE", file), ("ZMQ", network is not None)) if on),
+    )
+
+
+def _log_into(path: Path, level: str) -> None:
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s: %(message)s"))
+    log.handlers[:] = [handler]
+    log.setLevel(level.upper())
+    log.propagate = False
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """One manager at a time in one folder; one that is being terminated is waited for."""
+    until = time.monotonic() + LOCK_S
+    with (path / "lock").open("w") as stream:
+        while True:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise RunError(f"{path}: a manager is at work in this folder") from None
+                time.sleep(0.1)
+        yield
+
+
+def _end_on_signals(service: Service) -> None:
+    """The first signal ends the manager in order, a second one at once."""
+
+    def on_signal(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        service.live.call(service.terminate)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+
+
+# ---- going on with an earlier manager
+
+
+def _known_jobs(journal: Journal) -> list[str]:
+    """Jobs that the live world had been given and that had not ended."""
+    known: dict[str, None] = {}
+    for record in journal.replay():
+        if isinstance(record, JobKnown):
+            known[record.job_id] = None
+        elif isinstance(record, TaskEnded) and record.final:
+            known.pop(record.job_id, None)
+    return list(known)
+
+
+def _give_up_dead_engines(live: LiveWorld) -> None:
+    """Engines of this host whose process is gone need not be waited for."""
+    for proxy in list(live.driver.roster.engines.values()):
+        try:
+            os.kill(proxy.joined.pid, 0)
+        except ProcessLookupError:
+            live.driver.engine_vanished(proxy.id, "its process is gone", live.now())
+        except PermissionError:
+            continue
+
+
+def _restore(service: Service, path: Path, known: list[str]) -> None:
+    """The registry as it was: accepted jobs, how they ended, and what the live world still has."""
+    folder, work, now = service.folder, service.manager.work, time.time()
+    folder.read_reported()
+    ended = _ends(path)
+    states = folder.tracked_states()
+    for planned in folder.tracked_jobs():
+        if planned.name in work.registry:
+            work.replace(planned.name)
+        work.enter([planned], now)
+    work.outbox.accepted.clear()
+    for job_id, past in ended.items():
+        job, index = split_name(job_id.partition("#")[0])
+        entry = work.registry.entries.get(job)
+        if entry is None or (
+            past.state is JobState.KILLED and states.get(entry.full_name(index)) is not JobState.KILLED
+        ):
+            continue  # ended with the manager, not by anybody's wish: it runs again
+        work.restore((entry, index), past, now)
+    for name, state in states.items():
+        job, index = split_name(name)
+        entry = work.registry.entries.get(job)
+        if entry is None:
+            continue
+        if state is None:
+            work.remove(entry)
+        elif index is None or (entry.parts is not None and index in entry.parts.iteration):
+            work.restore((entry, index), Past(state), now)
+    work.outbox.removed.clear()
+    service.adopt(known)
+    log.info("resumed: %d jobs, %d of them unfinished", len(work.registry), work.registry.unfinished)
+
+
+def _ends(path: Path) -> dict[str, Past]:
+    """How jobs ended, by the journal: the last word about each."""
+    with contextlib.closing(sqlite3.connect(f"file:{path / FILE_NAME}?mode=ro", uri=True)) as db:
+        rows = db.execute(
+            "SELECT e.job_id, e.state, e.started_at, e.ended_at, e.return_code, e.pid,"
+            " (SELECT a.units FROM assignments a WHERE a.job_id = e.job_id ORDER BY a.id DESC LIMIT 1)"
+            " FROM ends e WHERE e.final AND e.job_id != '' ORDER BY e.rowid"
+        ).fetchall()
+    states = {state.value: state for state in JobState}
+    return {
+        job_id: Past(states[state], IdSet.parse(units) if units and pid > 0 else None, start, end, code, pid)
+        for job_id, state, start, end, code, pid, units in rows
+    }
