@@ -188,7 +188,8 @@ def _fork_cylinder(spool: Spool, index: int) -> socket.socket:
             ours.close()
             _die_with_parent()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                signal.signal(number, signal.SIG_IGN)
+                # Not SIG_IGN: tasks would inherit that, and a TERM could not end them.
+                signal.signal(number, lambda _number, _frame: None)
             Cylinder(theirs, spool.cylinders[index]).run()
         finally:
             os._exit(0)
