@@ -81,9 +81,10 @@ def cli() -> None:
 def main() -> None:
     """Runs the command; an expected error is one line on stderr and its exit code."""
     try:
-        cli.main(prog_name="pilothouse", standalone_mode=False)
-    except click.exceptions.Exit as leave:
-        sys.exit(leave.exit_code)
+        # Outside of standalone mode click returns the code of an Exit instead of raising it.
+        code = cli.main(prog_name="pilothouse", standalone_mode=False)
+        if isinstance(code, int):
+            sys.exit(code)
     except click.Abort:
         click.echo("pilothouse: interrupted", err=True)
         sys.exit(130)
