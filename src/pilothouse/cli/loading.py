@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from pilothouse.formats.workload import Workload
 from pilothouse.worlds.simulated.inputs import Setup
@@ -17,8 +16,7 @@ def load(platform: str, workloads: Sequence[str], events: Sequence[str] = (), du
     def read_requests(path: str, name: str, machine: Platform) -> Workload:
         from pilothouse.formats.qcg_workload import Durations, load_workload
 
-        durations = Durations.parse(duration) if duration else Durations()
-        jobs = load_workload(path, durations, machine.nodes())
-        return Workload(name, str(Path(path).absolute()), machine.compute_count, jobs)
+        durations = Durations.named(duration) if duration else Durations()
+        return load_workload(path, durations, machine.nodes(), name=name)
 
     return load_setup(platform, workloads, events=events, read_other=read_requests)
