@@ -6,7 +6,8 @@ the run goes, and kept whatever happens.
 
 from __future__ import annotations
 
-from math import isnan, nan
+from math import fsum, isnan, nan
+from operator import sub
 from typing import TextIO
 
 from pilothouse.cli.outputs import opened
@@ -42,7 +43,7 @@ class Batsim4Outputs(Watcher):
         self._traces_states = machine_states
         self._energy = self._table("consumed_energy", "time,energy,event_type,wattmin,epower") if energy else None
         self._pstates = self._table("pstate_changes", "time,machine_id,new_pstate") if energy else None
-        self._last_energy = (0.0, 0.0)
+        self._last_energy: tuple[float, list[float]] = (0.0, [])
         self._energy_at_first_submission = -1.0
         self._energy_at_last_end = -1.0
         self._summary = Summary()
@@ -59,7 +60,7 @@ class Batsim4Outputs(Watcher):
             for power_state, units in server.machines.by_power_state():
                 self._pstates.write(f"0,{units},{power_state}\n")
 
-    def jobs_submitted(self, server: Server) -> None:
+    def job_due(self, server: Server) -> None:
         """The first submission is where the summary's energy starts."""
         if self._energy is not None and self._energy_at_first_submission < 0:
             self._energy_at_first_submission = server.energy_j()
@@ -80,6 +81,7 @@ class Batsim4Outputs(Watcher):
 
     def job_over(self, record: JobRecord) -> None:
         if record.started_at is not None and record.ended_at - record.started_at <= 0:
+            record.execution_s = SHORTEST_RUN_S
             record.ended_at = record.started_at + SHORTEST_RUN_S
         self._jobs.write(record)
         self._summary.add(record)
@@ -107,15 +109,20 @@ class Batsim4Outputs(Watcher):
             self._pstates.write(f"{server.agenda.now:g},{units},{power_state}\n")
 
     def _trace_energy(self, server: Server, kind: str) -> float:
-        assert self._energy is not None
-        assert server.physics.machines is not None
-        watts = server.physics.machines.least_power_w()
-        now, joules = server.agenda.now, server.energy_j()
+        machines = server.physics.machines
+        assert self._energy is not None and machines is not None
+        machines.energy_j()
+        meters = machines.meters
+        watts = sum(meter.range(state).epsilon for meter, state in zip(meters, machines.pstates, strict=True))
+        now, joules = server.agenda.now, [meter.joules for meter in meters]
         before, joules_before = self._last_energy
-        power = f"{(joules - joules_before) / (now - before):f}" if now > before else "NA"
-        self._energy.write(f"{now:f},{joules:f},{kind},{watts:f},{power}\n")
+        # Machine by machine: the difference of two large sums would lose what a short time adds.
+        added = fsum(map(sub, joules, joules_before)) if joules_before else fsum(joules)
+        power = f"{added / (now - before):f}" if now > before else "NA"
+        total = fsum(joules)
+        self._energy.write(f"{now:f},{total:f},{kind},{watts:f},{power}\n")
         self._last_energy = (now, joules)
-        return joules
+        return total
 
     # ---- the end
 
@@ -170,7 +177,8 @@ class Summary:
         self.makespan = max(self.makespan, record.ended_at)
         submitted = record.job.submitted_at
         turnaround = record.ended_at - submitted
-        figures = (start - submitted, turnaround, turnaround / (record.ended_at - start))
+        execution = record.ended_at - start if record.execution_s is None else record.execution_s
+        figures = (start - submitted, turnaround, turnaround / execution)
         for index, figure in enumerate(figures):
             self._sums[index] += figure
             self._most[index] = max(self._most[index], figure)

@@ -58,6 +58,8 @@ class JobsCsv:
         else:
             energy = record.energy_j
             execution, turnaround = end - start, end - submitted
+            if record.execution_s is not None:
+                execution = record.execution_s
             row = "%s,%s,%s,%f,%d,%f,%d,%s,%f,%f,%f,%f,%f,%f,%s,%f,%s" % (
                 local, workload, profile, submitted, job.units, walltime, state is JobState.SUCCEEDED, BATSIM[state],
                 start, execution, end, start - submitted, turnaround, turnaround / execution if execution else inf,

@@ -20,3 +20,5 @@ class JobRecord(msgspec.Struct, eq=False, gc=False):
     return_code: int = 0
     energy_j: float | None = None
     metadata: str = ""
+    execution_s: float | None = None
+    """How long it ran, where that is told otherwise than by its dates (Batsim lets no job run for 0 seconds)."""

@@ -116,7 +116,8 @@ class Watcher:
 
     def began(self, server: Server) -> None: ...
 
-    def jobs_submitted(self, server: Server) -> None: ...
+    def job_due(self, server: Server) -> None:
+        """A source is about to submit jobs."""
 
     def job_started(self, server: Server, known: Known) -> None: ...
 
@@ -311,7 +312,6 @@ class Server:
 
     def on_submitted(self, submitted: tuple[list[Job], Mailbox | None]) -> None:
         jobs, origin = submitted
-        self.watcher.jobs_submitted(self)
         for job in jobs:
             self.jobs[job.id] = Known(job, origin=origin)
             self.unfinished += 1

@@ -38,6 +38,8 @@ class JobSource:
                     due = []
                 yield sleep(job.submitted_at - awake_at)
                 awake_at = agenda.now
+            if not due:
+                server.watcher.job_due(server)
             due.append(job)
         if due:
             yield server.send(server.on_submitted, (due, None))
