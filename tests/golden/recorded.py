@@ -1,7 +1,7 @@
 """Recorded runs of the real Batsim 4 and 5, and our physics replayed over their decisions.
 
-A recording says which job started when and where; we start it at that date on those hosts, kill it or change power states
-when the recording does, and compare how long it took, how it ended, and what energy it used.
+A recording says which job started when and where; we start it at that date on those hosts, kill it or change power
+states when the recording does, and compare how long it took, how it ended, and what energy it used.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from typing import Any
 
 import msgspec
 
-from pilothouse.formats import profile_json, workload_json
+from pilothouse.formats import dax, profile_json, workload_json
 from pilothouse.model.decisions import Placement
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import BATSIM, JobState
-from pilothouse.model.profile import Profile
+from pilothouse.model.profile import Delay, Profile
 from pilothouse.worlds.simulated.agenda import Agenda
 from pilothouse.worlds.simulated.execution import SHORTEST_RUN_S, Physics, Run
 from pilothouse.worlds.simulated.platform import Platform
-
 
 PLACEMENTS = {
     # This decider, a library without a transcript, places three executors for moldable jobs; where, is inferred.
@@ -45,6 +44,8 @@ class Row:
     seconds: float
     units: IdSet
     energy_j: float
+    profile: str
+    walltime: float
 
 
 @dataclass
@@ -55,6 +56,7 @@ class Recording:
     generation: int
     platform_file: Path
     workload_files: list[Path]
+    workflow_files: list[Path]
     rows: list[Row]
     options: str
     pstates: list[tuple[float, IdSet, int]] = field(default_factory=list)
@@ -91,13 +93,12 @@ def load(directory: Path, generation: int, inputs: Path) -> Recording | None:
     line = next(line for line in command.splitlines() if "batsim" in line and " -p " in line)
     platform = _find(re.search(r" -p (\S+)", line)[1], directory, inputs)  # type: ignore[index]
     workloads = [_find(found, directory, inputs) for found in re.findall(r" -w (\S+)", line)]
-    recording = Recording(directory.name, generation, platform, workloads, rows, line)
+    workflows = [_find(found, directory, inputs) for found in re.findall(r" -W (\S+)", line)]
+    recording = Recording(directory.name, generation, platform, workloads, workflows, rows, line)
     changes = directory / ("out_pstate_changes.csv" if generation == 4 else "out/pstate_changes.csv")
-    if changes.exists():
-        with changes.open() as file:
-            for change in csv.DictReader(file):
-                units = IdSet.parse(change["machine_id"])
-                recording.pstates.append((float(change["time"]), units, int(change["new_pstate"])))
+    for change in _table(changes):
+        units = IdSet.parse(change["machine_id"])
+        recording.pstates.append((float(change["time"]), units, int(change["new_pstate"])))
     _read_orders(directory, recording)
     _sharpen(directory / "out_machine_states.csv", rows)
     return recording
@@ -105,30 +106,36 @@ def load(directory: Path, generation: int, inputs: Path) -> Recording | None:
 
 def _sharpen(path: Path, rows: list[Row]) -> None:
     """Early dates have more decimals in the file of machine states: which of two events came first depends on them."""
-    if path.exists():
-        with path.open() as file:
-            dates = [float(row["time"]) for row in csv.DictReader(file)]
-        for row in rows:
-            near = [date for date in dates if abs(date - row.started_at) < 6e-7 and date < 1]
-            row.started_at = near[0] if near else row.started_at
+    dates = [date for state in _table(path) if (date := float(state["time"])) < 1]
+    for row in rows:
+        near = [date for date in dates if abs(date - row.started_at) < 6e-7]
+        row.started_at = near[0] if near else row.started_at
+
+
+def _table(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file that may be compressed, or absent."""
+    packed = path.with_name(path.name + ".gz")
+    text = (
+        gzip.decompress(packed.read_bytes()).decode() if packed.exists() else path.read_text() if path.exists() else ""
+    )
+    return list(csv.DictReader(text.splitlines()))
 
 
 def _rows(path: Path) -> list[Row]:
-    if not path.exists():
-        return []
-    with path.open() as file:
-        return [
-            Row(
-                f"{row['workload_name']}!{row['job_id']}",
-                row["final_state"],
-                float(row["starting_time"]),
-                float(row["execution_time"]),
-                IdSet.parse(row["allocated_resources"]),
-                float(row["consumed_energy"]),
-            )
-            for row in csv.DictReader(file)
-            if row["final_state"] != "REJECTED"
-        ]
+    return [
+        Row(
+            f"{row['workload_name']}!{row['job_id']}",
+            row["final_state"],
+            float(row["starting_time"]),
+            float(row["execution_time"]),
+            IdSet.parse(row["allocated_resources"]),
+            float(row["consumed_energy"]),
+            row["profile"],
+            float(row["requested_time"]),
+        )
+        for row in _table(path)
+        if row["final_state"] != "REJECTED"
+    ]
 
 
 def _find(name: str, directory: Path, inputs: Path) -> Path:
@@ -142,13 +149,18 @@ def _find(name: str, directory: Path, inputs: Path) -> Path:
 
 def _read_orders(directory: Path, recording: Recording) -> None:
     for path in sorted(directory.glob("protocol.jsonl*")):
-        opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
-        with opened as file:
-            for line in file:
-                message = json.loads(line)
-                if message["dir"] == "sched->batsim":
-                    for event in message["msg"]["events"]:
-                        _note(event, recording)
+        text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
+        for line in text.splitlines():
+            message = json.loads(line)
+            if message["dir"] == "sched->batsim":
+                for event in message["msg"]["events"]:
+                    _note(event, recording)
+    for path in directory.glob("transcript.jsonl"):
+        for line in path.read_text().splitlines():
+            message = json.loads(line)
+            if message["dir"] == "edc->batsim":
+                for event in message["msg"]["events"]:
+                    _note_5(event["event_type"], event["event"], recording)
 
 
 def _note(event: dict[str, Any], recording: Recording) -> None:
@@ -162,6 +174,16 @@ def _note(event: dict[str, Any], recording: Recording) -> None:
             recording.registered_profiles[f"{data['workload_name']}!{data['profile_name']}"] = data["profile"]
         case "TO_JOB_MSG":
             recording.messages.append((event["timestamp"], data["job_id"], data["msg"]))
+
+
+def _note_5(kind: str, data: dict[str, Any], recording: Recording) -> None:
+    if kind == "RegisterProfileEvent":
+        profile = data["profile"]
+        recording.registered_profiles[profile["id"]] = {"type": profile["profile_type"], **profile["profile"]}
+    elif kind == "RegisterJobEvent":
+        job = data["job"]
+        written = {"res": job["resource_request"], "profile": job["profile_id"], "walltime": job.get("walltime") or -1}
+        recording.registered_jobs[data["job_id"]] = written
 
 
 class Replay:
@@ -184,6 +206,8 @@ class Replay:
             self.profiles.update(workload.profiles)
             self.jobs.update((job.id, job) for job in workload.jobs)
         self._register()
+        for number, path in enumerate(recording.workflow_files):
+            self._add_workflow(dax.read(path, f"wf{number}"))
         self.agenda = Agenda()
         self.physics = Physics(
             self.agenda,
@@ -206,9 +230,16 @@ class Replay:
             raw = msgspec.Raw(json.dumps(written).encode())
             self.profiles[name] = profile_json.parse(raw, name.partition("!")[2], place)
         for job_id, written in self.recording.registered_jobs.items():
-            profile = self.profiles.get(f"{job_id.partition('!')[0]}!{written['profile']}")
+            profile = self.profiles.get(profile_json.full_name(job_id.partition("!")[0], written["profile"]))
             walltime = written.get("walltime", -1)
             self.jobs[job_id] = Job(job_id, written["res"], inf if walltime == -1 else walltime, profile=profile)
+
+    def _add_workflow(self, workflow: dax.Workflow) -> None:
+        runtimes = {f"{workflow.name}_{task.id}": task.runtime_s for task in workflow.tasks}
+        for row in self.recording.rows:
+            if row.profile in runtimes:
+                profile = Profile(row.profile, Delay(runtimes[row.profile]))
+                self.jobs[row.job_id] = Job(row.job_id, len(row.units), row.walltime, profile=profile)
 
     def run(self) -> list[Difference]:
         """Everything that differs by more than 1e-6 (relative, or absolute for what was rounded to six decimals)."""
@@ -233,10 +264,11 @@ class Replay:
         units, pstate = change
         machines = self.physics.machines
         assert machines is not None
-        machines.energy_j() if machines.meters else None
+        if machines.meters:
+            machines.energy_j()
         first = units.first()
         sleeps = machines.sleep_states(self.platform.hosts[first])
-        if pstate >= 0 and not (pstate in sleeps) and machines.pstates[first] not in sleeps:
+        if pstate >= 0 and pstate not in sleeps and machines.pstates[first] not in sleeps:
             machines.set_pstate(units, pstate)
 
     def _say(self, message: tuple[str, str]) -> None:

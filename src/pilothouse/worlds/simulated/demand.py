@@ -40,7 +40,7 @@ class Demands:
         self.processors = [Processor(host) for host in platform.hosts]
         self.links: dict[Link, Constraint] = {}
         self._tcp_gamma = float(platform.configuration.get("network/TCP-gamma", TCP_GAMMA))
-        self._stars: dict[int, tuple[StarZone, tuple[Link, ...], tuple[Link, ...]] | None] = {}
+        self._stars: dict[int, _Place] = {}
 
     def constraint(self, link: Link) -> Constraint:
         """A link as a constraint."""
@@ -89,28 +89,28 @@ class Demands:
                 matrix = [0.0 if i == j else size for i in range(count) for j in range(count)]
             return self.task(hosts, (flop,) * count, matrix, done)
         uses: dict[Constraint, Use] = {}
+        places = [self._stars[number] for number in hosts]
+        slowest = inf
         if flop > 0:
             use = (flop, flop, 1)
-            processors = self.processors
-            for number in hosts:
-                uses[processors[number]] = use
+            for place in places:
+                processor = place.processor
+                uses[processor] = use
+                slowest = min(slowest, processor.speed)
         each = size * (count - 1)
-        amounts: dict[Link, float] = {}
-        ups, downs = [], []
-        for number in hosts:
-            place = self._stars[number]
-            assert place is not None
-            ups.append(sum(link.latency for link in place[1]))
-            downs.append(sum(link.latency for link in place[2]))
-            for link in place[1]:
-                amounts[link] = amounts.get(link, 0.0) + each if link.shared else size
-            for link in place[2]:
-                amounts[link] = amounts.get(link, 0.0) + each if link.shared else size
-        latency = _farthest(ups, downs)
+        by_times = ((size, size, 1), (each, each, 1), (2 * each, 2 * each, 1))
+        for place in places:
+            for constraint, times in place.own:
+                uses[constraint] = by_times[times]
+        latency = _farthest([place.up_s for place in places], [place.down_s for place in places])
         for link in star.backbone:
-            amounts[link] = each * count if link.shared else size
+            amount = each * count if link.shared else size
+            uses[self.constraint(link)] = (amount, amount, 1)
             latency += link.latency
-        return self._flow(uses, amounts, latency, latency * size, done=done)
+        flow = Flow(uses, done, latency=latency)
+        flow.network_bound = self._tcp_gamma / (2.0 * latency * size) if latency > 0 else inf
+        flow.bound = min(flow.network_bound, slowest / flop if flop > 0 else inf)
+        return flow
 
     def message(self, source: int, target: int, size: float, done: Callable[[Flow], None]) -> Flow:
         """One transfer from host to host, also from a host to itself."""
@@ -181,24 +181,47 @@ class Demands:
             return None
         stars = self._stars
         for number in hosts:
-            if number not in stars:
-                stars[number] = self._place_in_star(number)
-            place = stars[number]
-            if place is None or place[0] is not zone:
+            place = stars.get(number)
+            if place is None:
+                place = stars[number] = self._place_in_star(number)
+            if place.zone is not zone:
                 return None
         return zone
 
-    def _place_in_star(self, number: int) -> tuple[StarZone, tuple[Link, ...], tuple[Link, ...]] | None:
+    def _place_in_star(self, number: int) -> _Place:
         host = self._platform.hosts[number]
         zone = host.zone
         ways = zone.ways_of(host.name) if isinstance(zone, StarZone) else None
         if ways is None:
-            return None
+            return _Place(None, self.processors[number], (), 0.0, 0.0)
         assert isinstance(zone, StarZone)
-        backbone = zone.backbone
-        up = tuple(link for link in ways[0] if link not in backbone)
-        down = tuple(link for link in ways[1] if link not in backbone)
-        return zone, up, down
+        up = [link for link in ways[0] if link not in zone.backbone]
+        down = [link for link in ways[1] if link not in zone.backbone]
+        own = tuple(
+            (self.constraint(link), (up + down).count(link) if link.shared else 0) for link in dict.fromkeys(up + down)
+        )
+        up_s, down_s = sum(link.latency for link in up), sum(link.latency for link in down)
+        return _Place(zone, self.processors[number], own, up_s, down_s)
+
+
+class _Place:
+    """A host in a star: its own links, and how often each is used by what it sends and receives (0: a pipe)."""
+
+    __slots__ = ("down_s", "own", "processor", "up_s", "zone")
+
+    def __init__(
+        self,
+        zone: StarZone | None,
+        processor: Processor,
+        own: tuple[tuple[Constraint, int], ...],
+        up_s: float,
+        down_s: float,
+    ) -> None:
+        self.zone = zone
+        self.processor = processor
+        self.own = own
+        self.up_s = up_s
+        self.down_s = down_s
 
 
 def _farthest(ups: list[float], downs: list[float]) -> float:
