@@ -88,3 +88,8 @@ def command(**given: object) -> None:
         given["file_path"] = request_file
     known = Choices.__struct_fields__
     sys.exit(run(Choices(**{name: value for name, value in given.items() if name in known})))  # type: ignore[arg-type]
+
+
+def main() -> None:
+    """The executable qcg-pm-service."""
+    command.main(prog_name="qcg-pm-service")

@@ -1,0 +1,86 @@
+"""Talking to a QCG PilotJob Manager, ours or the original: one request, one answer; and the stream of its events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+import zmq
+
+from pilothouse.model.errors import InputError, PeerError, quoted
+from pilothouse.protocols.qcg.folder import PREFIX
+from pilothouse.protocols.qcg.network import KEY_FILE
+
+DEFAULT_PORT = "5555"
+TIMEOUT_S = 30.0
+
+
+class QcgClient:
+    """A connection to one manager. Give `key` (the text of its network.key) where it listens beyond loopback."""
+
+    def __init__(self, address: str, *, key: str = "", timeout_s: float = TIMEOUT_S) -> None:
+        self.address = _complete(address)
+        self._key = key.strip().encode()
+        self._timeout_ms = int(timeout_s * 1000)
+        self._context = zmq.Context()
+        self._requests = self._socket(zmq.REQ, self.address)
+
+    @classmethod
+    def of_folder(cls, folder: Path, *, timeout_s: float = TIMEOUT_S) -> QcgClient:
+        """The manager that works in this directory (or whose own folder it is)."""
+        folders = [folder] if folder.name.startswith(PREFIX) else sorted(folder.glob(f"{PREFIX}*"))
+        for candidate in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True):
+            if (candidate / "address").exists():
+                key = candidate / KEY_FILE
+                text = key.read_text(encoding="ascii") if key.exists() else ""
+                return cls((candidate / "address").read_text(encoding="ascii"), key=text, timeout_s=timeout_s)
+        raise InputError(str(folder), "unable to find QCG PJM network interface address", hint="name it with -p or -a")
+
+    def _socket(self, kind: int, address: str) -> zmq.Socket[bytes]:
+        made = self._context.socket(kind)
+        made.setsockopt(zmq.LINGER, 0)
+        if self._key:
+            public, secret = zmq.curve_keypair()
+            made.curve_serverkey, made.curve_publickey, made.curve_secretkey = self._key, public, secret
+        made.connect(address)
+        return made
+
+    def ask(self, request: str, **fields: object) -> dict[str, object]:
+        """The data of the answer. A refusal, and silence, are a PeerError."""
+        self._requests.send(msgspec.json.encode({"request": request, **fields}))
+        if not self._requests.poll(self._timeout_ms):
+            raise PeerError(self.address, f"no answer within {self._timeout_ms / 1000:g} s", event=request)
+        answer = msgspec.json.decode(self._requests.recv())
+        if not isinstance(answer, Mapping) or "code" not in answer:
+            raise PeerError(self.address, "not an answer", event=request, hint=quoted(answer))
+        if answer["code"] != 0:
+            raise PeerError(self.address, str(answer.get("message", "refused")), event=request)
+        data = answer.get("data")
+        return data if isinstance(data, dict) else {}
+
+    def events(self, *topics: str) -> Iterator[tuple[str, dict[str, object]]]:
+        """(topic, event) for ever, from now on: JST, JFI, IST, IFI, NOJ."""
+        system = self.ask("status")["System"]
+        publisher = system.get("StatusPublisher") if isinstance(system, dict) else None
+        if not publisher:
+            raise PeerError(self.address, "does not publish events")
+        subscriber = self._socket(zmq.SUB, str(publisher))
+        for topic in topics or ("",):
+            subscriber.setsockopt_string(zmq.SUBSCRIBE, topic)
+        try:
+            while True:
+                name, _, data = subscriber.recv().partition(b" ")
+                yield name.decode(), msgspec.json.decode(data)
+        finally:
+            subscriber.close()
+
+    def close(self) -> None:
+        self._requests.close()
+        self._context.term()
+
+
+def _complete(address: str) -> str:
+    if "://" not in address:
+        address = f"tcp://{address}"
+    return address if address.rpartition(":")[2].isdigit() else f"{address}:{DEFAULT_PORT}"
