@@ -78,6 +78,11 @@ class BatsimDecider:
 
     def decide(self, batch: e.Batch) -> d.Reply:
         assert self._channel is not None, "decide() before hello()"
+        if len(batch.events) > 1 and type(batch.events[0]) is e.Began:
+            # SIMULATION_BEGINS is alone in its message: clients get ready only after they have read all of it.
+            first = self.decide(e.Batch(batch.now, batch.events[:1]))
+            rest = self.decide(e.Batch(max(batch.now, first.now), batch.events[1:]))
+            return d.Reply(rest.now, [*first.decisions, *rest.decisions])
         own = self._answer_withdrawals(batch)
         events = [*self._late, *self._facts.events(batch)]
         self._late = []
