@@ -47,10 +47,12 @@ def command(
     from pilothouse.cli.loading import load
     from pilothouse.cli.outputs import Outputs
     from pilothouse.cli.progress import progress
+    from pilothouse.cli.running import calm_collector
     from pilothouse.core.session import Session
     from pilothouse.views.metrics import Collector, Metrics
     from pilothouse.views.tables import comparison
 
+    calm_collector()
     names = list(dict.fromkeys(name for text in policies for name in split_policies(text)))
     for name in names:
         naming.policy(name)

@@ -50,9 +50,10 @@ def command(
     from pilothouse.cli.loading import load
     from pilothouse.cli.outputs import Outputs
     from pilothouse.cli.progress import progress
-    from pilothouse.cli.running import supervised
+    from pilothouse.cli.running import calm_collector, supervised
     from pilothouse.core.session import Session
 
+    calm_collector()
     decider = naming.decider(by, timeout=timeout)
     setup = load(platform, workloads, events, duration)
     units = setup.begins.units

@@ -105,7 +105,7 @@ def _interact(console: object, reader: object, meter: object, screen: Screen, ev
 
 def _press(data: bytes, screen: Screen, state: RunState, reader: object) -> bool:
     """What a key does; False: quit."""
-    from pilothouse.journal.requests import ask_to_stop
+    from pilothouse.worlds.live.requests import ask_to_stop
     from pilothouse.views.run_reader import RunReader
 
     assert isinstance(reader, RunReader)

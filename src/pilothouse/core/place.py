@@ -25,7 +25,7 @@ def choose(cluster: Cluster, job: Job) -> int | NotNow | Never:
     if 0 < least <= cluster.free:
         return lowest_bits(cluster.free_mask, job.most_units or least)
     refusal = never(cluster, job)
-    return refusal or NotNow(f"it needs {least} units, and {cluster.free} are free")
+    return NotNow(f"it needs {least} units, and {cluster.free} are free") if refusal is None else refusal
 
 
 def never(cluster: Cluster, job: Job) -> Never | None:
