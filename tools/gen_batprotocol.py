@@ -326,11 +326,11 @@ class Writer:
         out += [
             "    data = r.data",
             "    at = pos - _I32(data, pos)[0]",
-            f"    read, pick, d = _shape_{name}(data[at : at + _U16(data, at)[0]]) or _TABLE_{name}.learn(data, at)",
+            f"    read, rest, sort, d = _shape_{name}(data[at : at + _U16(data, at)[0]]) or _TABLE_{name}.learn(data, at)",
         ]
         if not fields:
             return [*out, "    read(data, pos)", f"    return {name}()"]
-        out.append("    v = read(data, pos) if pick is None else pick(read(data, pos))")
+        out += ["    v = read(data, pos) + rest", "    if sort is not None:", "        v = sort(v)"]
         found: dict[str, str] = {}
         for field in fields:
             kind = self.schema.kind(field)

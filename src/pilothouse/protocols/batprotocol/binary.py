@@ -160,8 +160,10 @@ _shape_DelayProfile = _TABLE_DelayProfile.shapes.get
 def _get_DelayProfile(r: Reader, pos: int) -> DelayProfile:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_DelayProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_DelayProfile.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_DelayProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_DelayProfile.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     return DelayProfile(v[0])
 
 
@@ -191,8 +193,10 @@ _shape_ParallelTaskProfile = _TABLE_ParallelTaskProfile.shapes.get
 def _get_ParallelTaskProfile(r: Reader, pos: int) -> ParallelTaskProfile:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_ParallelTaskProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_ParallelTaskProfile.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_ParallelTaskProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_ParallelTaskProfile.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     return ParallelTaskProfile(None if not v[0] else r.numbers(pos + d[0] + v[0], "d", 8), None if not v[1] else r.numbers(pos + d[1] + v[1], "d", 8))
 
 
@@ -213,8 +217,10 @@ _shape_SequentialCompositionProfile = _TABLE_SequentialCompositionProfile.shapes
 def _get_SequentialCompositionProfile(r: Reader, pos: int) -> SequentialCompositionProfile:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_SequentialCompositionProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_SequentialCompositionProfile.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_SequentialCompositionProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_SequentialCompositionProfile.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[1]:
         raise missing("SequentialCompositionProfile", "profile_ids")
     return SequentialCompositionProfile(r.texts(pos + d[1] + v[1]), v[0])
@@ -237,8 +243,10 @@ _shape_ForkJoinCompositionProfile = _TABLE_ForkJoinCompositionProfile.shapes.get
 def _get_ForkJoinCompositionProfile(r: Reader, pos: int) -> ForkJoinCompositionProfile:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_ForkJoinCompositionProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_ForkJoinCompositionProfile.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_ForkJoinCompositionProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_ForkJoinCompositionProfile.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("ForkJoinCompositionProfile", "profile_ids")
     return ForkJoinCompositionProfile(r.texts(pos + d[0] + v[0]))
@@ -261,8 +269,10 @@ _shape_ParallelTaskMergeCompositionProfile = _TABLE_ParallelTaskMergeComposition
 def _get_ParallelTaskMergeCompositionProfile(r: Reader, pos: int) -> ParallelTaskMergeCompositionProfile:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_ParallelTaskMergeCompositionProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_ParallelTaskMergeCompositionProfile.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_ParallelTaskMergeCompositionProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_ParallelTaskMergeCompositionProfile.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("ParallelTaskMergeCompositionProfile", "profile_ids")
     return ParallelTaskMergeCompositionProfile(r.texts(pos + d[0] + v[0]))
@@ -282,8 +292,10 @@ _shape_ParallelTaskHomogeneousProfile = _TABLE_ParallelTaskHomogeneousProfile.sh
 def _get_ParallelTaskHomogeneousProfile(r: Reader, pos: int) -> ParallelTaskHomogeneousProfile:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_ParallelTaskHomogeneousProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_ParallelTaskHomogeneousProfile.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_ParallelTaskHomogeneousProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_ParallelTaskHomogeneousProfile.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not 0 <= v[2] < 2:
         raise unknown_value("HomogeneousParallelTaskGenerationStrategy", v[2])
     return ParallelTaskHomogeneousProfile(v[0], v[1], _VALUES_HomogeneousParallelTaskGenerationStrategy[v[2]])
@@ -306,8 +318,10 @@ _shape_ParallelTaskOnStorageHomogeneousProfile = _TABLE_ParallelTaskOnStorageHom
 def _get_ParallelTaskOnStorageHomogeneousProfile(r: Reader, pos: int) -> ParallelTaskOnStorageHomogeneousProfile:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_ParallelTaskOnStorageHomogeneousProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_ParallelTaskOnStorageHomogeneousProfile.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_ParallelTaskOnStorageHomogeneousProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_ParallelTaskOnStorageHomogeneousProfile.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("ParallelTaskOnStorageHomogeneousProfile", "storage_name")
     if not 0 <= v[3] < 2:
@@ -335,8 +349,10 @@ _shape_ParallelTaskDataStagingBetweenStoragesProfile = _TABLE_ParallelTaskDataSt
 def _get_ParallelTaskDataStagingBetweenStoragesProfile(r: Reader, pos: int) -> ParallelTaskDataStagingBetweenStoragesProfile:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_ParallelTaskDataStagingBetweenStoragesProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_ParallelTaskDataStagingBetweenStoragesProfile.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_ParallelTaskDataStagingBetweenStoragesProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_ParallelTaskDataStagingBetweenStoragesProfile.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[1]:
         raise missing("ParallelTaskDataStagingBetweenStoragesProfile", "emitter_storage_name")
     if not v[2]:
@@ -361,8 +377,10 @@ _shape_TraceReplayProfile = _TABLE_TraceReplayProfile.shapes.get
 def _get_TraceReplayProfile(r: Reader, pos: int) -> TraceReplayProfile:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_TraceReplayProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_TraceReplayProfile.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_TraceReplayProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_TraceReplayProfile.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not 0 <= v[0] < 2:
         raise unknown_value("TraceType", v[0])
     if not v[1]:
@@ -397,8 +415,10 @@ _shape_Job = _TABLE_Job.shapes.get
 def _get_Job(r: Reader, pos: int) -> Job:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_Job(data[at : at + _U16(data, at)[0]]) or _TABLE_Job.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_Job(data[at : at + _U16(data, at)[0]]) or _TABLE_Job.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     return Job(v[0], v[1], None if not v[2] else r.text(pos + d[2] + v[2]), v[3], None if not v[4] else r.text(pos + d[4] + v[4]))
 
 
@@ -428,8 +448,10 @@ _shape_JobSubmittedEvent = _TABLE_JobSubmittedEvent.shapes.get
 def _get_JobSubmittedEvent(r: Reader, pos: int) -> JobSubmittedEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_JobSubmittedEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_JobSubmittedEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_JobSubmittedEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_JobSubmittedEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("JobSubmittedEvent", "job_id")
     if not v[1]:
@@ -454,8 +476,10 @@ _shape_JobCompletedEvent = _TABLE_JobCompletedEvent.shapes.get
 def _get_JobCompletedEvent(r: Reader, pos: int) -> JobCompletedEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_JobCompletedEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_JobCompletedEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_JobCompletedEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_JobCompletedEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("JobCompletedEvent", "job_id")
     if not 0 <= v[1] < 5:
@@ -480,8 +504,10 @@ _shape_RejectJobEvent = _TABLE_RejectJobEvent.shapes.get
 def _get_RejectJobEvent(r: Reader, pos: int) -> RejectJobEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_RejectJobEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_RejectJobEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_RejectJobEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_RejectJobEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("RejectJobEvent", "job_id")
     return RejectJobEvent(r.text(pos + d[0] + v[0]))
@@ -501,8 +527,10 @@ _shape_PredefinedExecutorPlacementStrategyWrapper = _TABLE_PredefinedExecutorPla
 def _get_PredefinedExecutorPlacementStrategyWrapper(r: Reader, pos: int) -> PredefinedExecutorPlacementStrategyWrapper:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_PredefinedExecutorPlacementStrategyWrapper(data[at : at + _U16(data, at)[0]]) or _TABLE_PredefinedExecutorPlacementStrategyWrapper.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_PredefinedExecutorPlacementStrategyWrapper(data[at : at + _U16(data, at)[0]]) or _TABLE_PredefinedExecutorPlacementStrategyWrapper.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not 0 <= v[0] < 2:
         raise unknown_value("PredefinedExecutorPlacementStrategy", v[0])
     return PredefinedExecutorPlacementStrategyWrapper(_VALUES_PredefinedExecutorPlacementStrategy[v[0]])
@@ -528,8 +556,10 @@ _shape_CustomExecutorToHostMapping = _TABLE_CustomExecutorToHostMapping.shapes.g
 def _get_CustomExecutorToHostMapping(r: Reader, pos: int) -> CustomExecutorToHostMapping:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_CustomExecutorToHostMapping(data[at : at + _U16(data, at)[0]]) or _TABLE_CustomExecutorToHostMapping.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_CustomExecutorToHostMapping(data[at : at + _U16(data, at)[0]]) or _TABLE_CustomExecutorToHostMapping.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     return CustomExecutorToHostMapping(None if not v[0] else r.numbers(pos + d[0] + v[0], "I", 4))
 
 
@@ -550,8 +580,10 @@ _shape_StorageHost = _TABLE_StorageHost.shapes.get
 def _get_StorageHost(r: Reader, pos: int) -> StorageHost:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_StorageHost(data[at : at + _U16(data, at)[0]]) or _TABLE_StorageHost.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_StorageHost(data[at : at + _U16(data, at)[0]]) or _TABLE_StorageHost.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("StorageHost", "storage_name")
     return StorageHost(r.text(pos + d[0] + v[0]), v[1])
@@ -578,8 +610,10 @@ _shape_AllocationPlacement = _TABLE_AllocationPlacement.shapes.get
 def _get_AllocationPlacement(r: Reader, pos: int) -> AllocationPlacement:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_AllocationPlacement(data[at : at + _U16(data, at)[0]]) or _TABLE_AllocationPlacement.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_AllocationPlacement(data[at : at + _U16(data, at)[0]]) or _TABLE_AllocationPlacement.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("AllocationPlacement", "host_allocation")
     if not v[1] or not v[2]:
@@ -611,8 +645,10 @@ _shape_ProfileAllocationPlacement = _TABLE_ProfileAllocationPlacement.shapes.get
 def _get_ProfileAllocationPlacement(r: Reader, pos: int) -> ProfileAllocationPlacement:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_ProfileAllocationPlacement(data[at : at + _U16(data, at)[0]]) or _TABLE_ProfileAllocationPlacement.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_ProfileAllocationPlacement(data[at : at + _U16(data, at)[0]]) or _TABLE_ProfileAllocationPlacement.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("ProfileAllocationPlacement", "profile_id")
     if not v[1]:
@@ -654,8 +690,10 @@ _shape_ExecuteJobEvent = _TABLE_ExecuteJobEvent.shapes.get
 def _get_ExecuteJobEvent(r: Reader, pos: int) -> ExecuteJobEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_ExecuteJobEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_ExecuteJobEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_ExecuteJobEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_ExecuteJobEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("ExecuteJobEvent", "job_id")
     if not v[1]:
@@ -680,8 +718,10 @@ _shape_KillJobsEvent = _TABLE_KillJobsEvent.shapes.get
 def _get_KillJobsEvent(r: Reader, pos: int) -> KillJobsEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_KillJobsEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_KillJobsEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_KillJobsEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_KillJobsEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("KillJobsEvent", "job_ids")
     return KillJobsEvent(r.texts(pos + d[0] + v[0]))
@@ -704,8 +744,10 @@ _shape_KillProgressAtomicProfile = _TABLE_KillProgressAtomicProfile.shapes.get
 def _get_KillProgressAtomicProfile(r: Reader, pos: int) -> KillProgressAtomicProfile:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_KillProgressAtomicProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_KillProgressAtomicProfile.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_KillProgressAtomicProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_KillProgressAtomicProfile.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("KillProgressAtomicProfile", "profile_id")
     return KillProgressAtomicProfile(r.text(pos + d[0] + v[0]), v[1])
@@ -732,8 +774,10 @@ def _get_KillProgressSequentialProfile(r: Reader, pos: int) -> KillProgressSeque
     r.descend()
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_KillProgressSequentialProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_KillProgressSequentialProfile.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_KillProgressSequentialProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_KillProgressSequentialProfile.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("KillProgressSequentialProfile", "profile_id")
     if not v[3]:
@@ -764,8 +808,10 @@ def _get_KillProgressForkJoinProfile(r: Reader, pos: int) -> KillProgressForkJoi
     r.descend()
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_KillProgressForkJoinProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_KillProgressForkJoinProfile.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_KillProgressForkJoinProfile(data[at : at + _U16(data, at)[0]]) or _TABLE_KillProgressForkJoinProfile.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("KillProgressForkJoinProfile", "profile_id")
     if not v[1]:
@@ -794,8 +840,10 @@ def _get_KillProgressWrapper(r: Reader, pos: int) -> KillProgressWrapper:
     r.descend()
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_KillProgressWrapper(data[at : at + _U16(data, at)[0]]) or _TABLE_KillProgressWrapper.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_KillProgressWrapper(data[at : at + _U16(data, at)[0]]) or _TABLE_KillProgressWrapper.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0] or not v[1]:
         raise missing("KillProgressWrapper", "kill_progress")
     made = KillProgressWrapper(_member_KillProgress(r, v[0], pos + d[1] + v[1]))
@@ -823,8 +871,10 @@ _shape_JobAndProgress = _TABLE_JobAndProgress.shapes.get
 def _get_JobAndProgress(r: Reader, pos: int) -> JobAndProgress:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_JobAndProgress(data[at : at + _U16(data, at)[0]]) or _TABLE_JobAndProgress.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_JobAndProgress(data[at : at + _U16(data, at)[0]]) or _TABLE_JobAndProgress.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("JobAndProgress", "job_id")
     if not v[1]:
@@ -858,8 +908,10 @@ _shape_JobsKilledEvent = _TABLE_JobsKilledEvent.shapes.get
 def _get_JobsKilledEvent(r: Reader, pos: int) -> JobsKilledEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_JobsKilledEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_JobsKilledEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_JobsKilledEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_JobsKilledEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("JobsKilledEvent", "job_ids")
     if not v[1]:
@@ -894,8 +946,10 @@ _shape_ProfileAndId = _TABLE_ProfileAndId.shapes.get
 def _get_ProfileAndId(r: Reader, pos: int) -> ProfileAndId:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_ProfileAndId(data[at : at + _U16(data, at)[0]]) or _TABLE_ProfileAndId.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_ProfileAndId(data[at : at + _U16(data, at)[0]]) or _TABLE_ProfileAndId.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("ProfileAndId", "id")
     if not v[1] or not v[2]:
@@ -923,8 +977,10 @@ _shape_RegisterProfileEvent = _TABLE_RegisterProfileEvent.shapes.get
 def _get_RegisterProfileEvent(r: Reader, pos: int) -> RegisterProfileEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_RegisterProfileEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_RegisterProfileEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_RegisterProfileEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_RegisterProfileEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     return RegisterProfileEvent(None if not v[0] else _get_ProfileAndId(r, pos + d[0] + v[0]))
 
 
@@ -948,8 +1004,10 @@ _shape_RegisterJobEvent = _TABLE_RegisterJobEvent.shapes.get
 def _get_RegisterJobEvent(r: Reader, pos: int) -> RegisterJobEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_RegisterJobEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_RegisterJobEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_RegisterJobEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_RegisterJobEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("RegisterJobEvent", "job_id")
     if not v[1]:
@@ -977,8 +1035,10 @@ _shape_HostResources = _TABLE_HostResources.shapes.get
 def _get_HostResources(r: Reader, pos: int) -> HostResources:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_HostResources(data[at : at + _U16(data, at)[0]]) or _TABLE_HostResources.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_HostResources(data[at : at + _U16(data, at)[0]]) or _TABLE_HostResources.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     return HostResources(None if not v[0] else r.text(pos + d[0] + v[0]))
 
 
@@ -1002,8 +1062,10 @@ _shape_LinkResources = _TABLE_LinkResources.shapes.get
 def _get_LinkResources(r: Reader, pos: int) -> LinkResources:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_LinkResources(data[at : at + _U16(data, at)[0]]) or _TABLE_LinkResources.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_LinkResources(data[at : at + _U16(data, at)[0]]) or _TABLE_LinkResources.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     return LinkResources(None if not v[0] else r.texts(pos + d[0] + v[0]))
 
 
@@ -1021,7 +1083,7 @@ _shape_NoProbeDataAccumulation = _TABLE_NoProbeDataAccumulation.shapes.get
 def _get_NoProbeDataAccumulation(r: Reader, pos: int) -> NoProbeDataAccumulation:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_NoProbeDataAccumulation(data[at : at + _U16(data, at)[0]]) or _TABLE_NoProbeDataAccumulation.learn(data, at)
+    read, rest, sort, d = _shape_NoProbeDataAccumulation(data[at : at + _U16(data, at)[0]]) or _TABLE_NoProbeDataAccumulation.learn(data, at)
     read(data, pos)
     return NoProbeDataAccumulation()
 
@@ -1040,7 +1102,7 @@ _shape_NoReset = _TABLE_NoReset.shapes.get
 def _get_NoReset(r: Reader, pos: int) -> NoReset:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_NoReset(data[at : at + _U16(data, at)[0]]) or _TABLE_NoReset.learn(data, at)
+    read, rest, sort, d = _shape_NoReset(data[at : at + _U16(data, at)[0]]) or _TABLE_NoReset.learn(data, at)
     read(data, pos)
     return NoReset()
 
@@ -1059,8 +1121,10 @@ _shape_ProbeAccumulationReset = _TABLE_ProbeAccumulationReset.shapes.get
 def _get_ProbeAccumulationReset(r: Reader, pos: int) -> ProbeAccumulationReset:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_ProbeAccumulationReset(data[at : at + _U16(data, at)[0]]) or _TABLE_ProbeAccumulationReset.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_ProbeAccumulationReset(data[at : at + _U16(data, at)[0]]) or _TABLE_ProbeAccumulationReset.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     return ProbeAccumulationReset(v[0])
 
 
@@ -1086,8 +1150,10 @@ _shape_ProbeDataAccumulation = _TABLE_ProbeDataAccumulation.shapes.get
 def _get_ProbeDataAccumulation(r: Reader, pos: int) -> ProbeDataAccumulation:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_ProbeDataAccumulation(data[at : at + _U16(data, at)[0]]) or _TABLE_ProbeDataAccumulation.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_ProbeDataAccumulation(data[at : at + _U16(data, at)[0]]) or _TABLE_ProbeDataAccumulation.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if v[0] and not v[1]:
         raise missing("ProbeDataAccumulation", "reset_mode")
     if not 0 <= v[2] < 3:
@@ -1109,7 +1175,7 @@ _shape_NoTemporalAggregation = _TABLE_NoTemporalAggregation.shapes.get
 def _get_NoTemporalAggregation(r: Reader, pos: int) -> NoTemporalAggregation:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_NoTemporalAggregation(data[at : at + _U16(data, at)[0]]) or _TABLE_NoTemporalAggregation.learn(data, at)
+    read, rest, sort, d = _shape_NoTemporalAggregation(data[at : at + _U16(data, at)[0]]) or _TABLE_NoTemporalAggregation.learn(data, at)
     read(data, pos)
     return NoTemporalAggregation()
 
@@ -1128,7 +1194,7 @@ _shape_ExponentialMovingAverage = _TABLE_ExponentialMovingAverage.shapes.get
 def _get_ExponentialMovingAverage(r: Reader, pos: int) -> ExponentialMovingAverage:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_ExponentialMovingAverage(data[at : at + _U16(data, at)[0]]) or _TABLE_ExponentialMovingAverage.learn(data, at)
+    read, rest, sort, d = _shape_ExponentialMovingAverage(data[at : at + _U16(data, at)[0]]) or _TABLE_ExponentialMovingAverage.learn(data, at)
     read(data, pos)
     return ExponentialMovingAverage()
 
@@ -1147,7 +1213,7 @@ _shape_SlidingWindowOperation = _TABLE_SlidingWindowOperation.shapes.get
 def _get_SlidingWindowOperation(r: Reader, pos: int) -> SlidingWindowOperation:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_SlidingWindowOperation(data[at : at + _U16(data, at)[0]]) or _TABLE_SlidingWindowOperation.learn(data, at)
+    read, rest, sort, d = _shape_SlidingWindowOperation(data[at : at + _U16(data, at)[0]]) or _TABLE_SlidingWindowOperation.learn(data, at)
     read(data, pos)
     return SlidingWindowOperation()
 
@@ -1166,7 +1232,7 @@ _shape_NoResourcesAggregation = _TABLE_NoResourcesAggregation.shapes.get
 def _get_NoResourcesAggregation(r: Reader, pos: int) -> NoResourcesAggregation:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_NoResourcesAggregation(data[at : at + _U16(data, at)[0]]) or _TABLE_NoResourcesAggregation.learn(data, at)
+    read, rest, sort, d = _shape_NoResourcesAggregation(data[at : at + _U16(data, at)[0]]) or _TABLE_NoResourcesAggregation.learn(data, at)
     read(data, pos)
     return NoResourcesAggregation()
 
@@ -1185,7 +1251,7 @@ _shape_Sum = _TABLE_Sum.shapes.get
 def _get_Sum(r: Reader, pos: int) -> Sum:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_Sum(data[at : at + _U16(data, at)[0]]) or _TABLE_Sum.learn(data, at)
+    read, rest, sort, d = _shape_Sum(data[at : at + _U16(data, at)[0]]) or _TABLE_Sum.learn(data, at)
     read(data, pos)
     return Sum()
 
@@ -1204,7 +1270,7 @@ _shape_ArithmeticMean = _TABLE_ArithmeticMean.shapes.get
 def _get_ArithmeticMean(r: Reader, pos: int) -> ArithmeticMean:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_ArithmeticMean(data[at : at + _U16(data, at)[0]]) or _TABLE_ArithmeticMean.learn(data, at)
+    read, rest, sort, d = _shape_ArithmeticMean(data[at : at + _U16(data, at)[0]]) or _TABLE_ArithmeticMean.learn(data, at)
     read(data, pos)
     return ArithmeticMean()
 
@@ -1223,8 +1289,10 @@ _shape_QuantileFunction = _TABLE_QuantileFunction.shapes.get
 def _get_QuantileFunction(r: Reader, pos: int) -> QuantileFunction:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_QuantileFunction(data[at : at + _U16(data, at)[0]]) or _TABLE_QuantileFunction.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_QuantileFunction(data[at : at + _U16(data, at)[0]]) or _TABLE_QuantileFunction.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     return QuantileFunction(v[0])
 
 
@@ -1242,7 +1310,7 @@ _shape_NoFiltering = _TABLE_NoFiltering.shapes.get
 def _get_NoFiltering(r: Reader, pos: int) -> NoFiltering:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_NoFiltering(data[at : at + _U16(data, at)[0]]) or _TABLE_NoFiltering.learn(data, at)
+    read, rest, sort, d = _shape_NoFiltering(data[at : at + _U16(data, at)[0]]) or _TABLE_NoFiltering.learn(data, at)
     read(data, pos)
     return NoFiltering()
 
@@ -1261,8 +1329,10 @@ _shape_ThresholdFilteringFunction = _TABLE_ThresholdFilteringFunction.shapes.get
 def _get_ThresholdFilteringFunction(r: Reader, pos: int) -> ThresholdFilteringFunction:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_ThresholdFilteringFunction(data[at : at + _U16(data, at)[0]]) or _TABLE_ThresholdFilteringFunction.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_ThresholdFilteringFunction(data[at : at + _U16(data, at)[0]]) or _TABLE_ThresholdFilteringFunction.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not 0 <= v[1] < 4:
         raise unknown_value("BooleanComparisonOperator", v[1])
     return ThresholdFilteringFunction(v[0], _VALUES_BooleanComparisonOperator[v[1]])
@@ -1336,8 +1406,10 @@ _shape_CreateProbeEvent = _TABLE_CreateProbeEvent.shapes.get
 def _get_CreateProbeEvent(r: Reader, pos: int) -> CreateProbeEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_CreateProbeEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_CreateProbeEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_CreateProbeEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_CreateProbeEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not 0 <= v[1] < 5:
         raise unknown_value("Metrics", v[1])
     if v[2] and not v[3]:
@@ -1375,8 +1447,10 @@ _shape_StopProbeEvent = _TABLE_StopProbeEvent.shapes.get
 def _get_StopProbeEvent(r: Reader, pos: int) -> StopProbeEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_StopProbeEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_StopProbeEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_StopProbeEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_StopProbeEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     return StopProbeEvent(None if not v[0] else r.text(pos + d[0] + v[0]))
 
 
@@ -1400,8 +1474,10 @@ _shape_ResetProbeEvent = _TABLE_ResetProbeEvent.shapes.get
 def _get_ResetProbeEvent(r: Reader, pos: int) -> ResetProbeEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_ResetProbeEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_ResetProbeEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_ResetProbeEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_ResetProbeEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     return ResetProbeEvent(None if not v[0] else r.text(pos + d[0] + v[0]), v[1])
 
 
@@ -1425,8 +1501,10 @@ _shape_TriggerProbeEvent = _TABLE_TriggerProbeEvent.shapes.get
 def _get_TriggerProbeEvent(r: Reader, pos: int) -> TriggerProbeEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_TriggerProbeEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_TriggerProbeEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_TriggerProbeEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_TriggerProbeEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     return TriggerProbeEvent(None if not v[0] else r.text(pos + d[0] + v[0]), v[1])
 
 
@@ -1444,8 +1522,10 @@ _shape_AggregatedProbeData = _TABLE_AggregatedProbeData.shapes.get
 def _get_AggregatedProbeData(r: Reader, pos: int) -> AggregatedProbeData:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_AggregatedProbeData(data[at : at + _U16(data, at)[0]]) or _TABLE_AggregatedProbeData.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_AggregatedProbeData(data[at : at + _U16(data, at)[0]]) or _TABLE_AggregatedProbeData.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     return AggregatedProbeData(v[0])
 
 
@@ -1469,8 +1549,10 @@ _shape_VectorialProbeData = _TABLE_VectorialProbeData.shapes.get
 def _get_VectorialProbeData(r: Reader, pos: int) -> VectorialProbeData:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_VectorialProbeData(data[at : at + _U16(data, at)[0]]) or _TABLE_VectorialProbeData.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_VectorialProbeData(data[at : at + _U16(data, at)[0]]) or _TABLE_VectorialProbeData.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     return VectorialProbeData(None if not v[0] else r.numbers(pos + d[0] + v[0], "d", 8))
 
 
@@ -1510,8 +1592,10 @@ _shape_ProbeDataEmittedEvent = _TABLE_ProbeDataEmittedEvent.shapes.get
 def _get_ProbeDataEmittedEvent(r: Reader, pos: int) -> ProbeDataEmittedEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_ProbeDataEmittedEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_ProbeDataEmittedEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_ProbeDataEmittedEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_ProbeDataEmittedEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if v[1] and not v[2]:
         raise missing("ProbeDataEmittedEvent", "resources")
     if not 0 <= v[3] < 5:
@@ -1535,8 +1619,10 @@ _shape_OneShot = _TABLE_OneShot.shapes.get
 def _get_OneShot(r: Reader, pos: int) -> OneShot:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_OneShot(data[at : at + _U16(data, at)[0]]) or _TABLE_OneShot.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_OneShot(data[at : at + _U16(data, at)[0]]) or _TABLE_OneShot.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not 0 <= v[1] < 2:
         raise unknown_value("TimeUnit", v[1])
     return OneShot(v[0], _VALUES_TimeUnit[v[1]])
@@ -1556,7 +1642,7 @@ _shape_Infinite = _TABLE_Infinite.shapes.get
 def _get_Infinite(r: Reader, pos: int) -> Infinite:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_Infinite(data[at : at + _U16(data, at)[0]]) or _TABLE_Infinite.learn(data, at)
+    read, rest, sort, d = _shape_Infinite(data[at : at + _U16(data, at)[0]]) or _TABLE_Infinite.learn(data, at)
     read(data, pos)
     return Infinite()
 
@@ -1575,8 +1661,10 @@ _shape_FinitePeriodNumber = _TABLE_FinitePeriodNumber.shapes.get
 def _get_FinitePeriodNumber(r: Reader, pos: int) -> FinitePeriodNumber:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_FinitePeriodNumber(data[at : at + _U16(data, at)[0]]) or _TABLE_FinitePeriodNumber.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_FinitePeriodNumber(data[at : at + _U16(data, at)[0]]) or _TABLE_FinitePeriodNumber.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     return FinitePeriodNumber(v[0])
 
 
@@ -1602,8 +1690,10 @@ _shape_Periodic = _TABLE_Periodic.shapes.get
 def _get_Periodic(r: Reader, pos: int) -> Periodic:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_Periodic(data[at : at + _U16(data, at)[0]]) or _TABLE_Periodic.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_Periodic(data[at : at + _U16(data, at)[0]]) or _TABLE_Periodic.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not 0 <= v[2] < 2:
         raise unknown_value("TimeUnit", v[2])
     if v[3] and not v[4]:
@@ -1633,8 +1723,10 @@ _shape_TemporalTriggerWrapper = _TABLE_TemporalTriggerWrapper.shapes.get
 def _get_TemporalTriggerWrapper(r: Reader, pos: int) -> TemporalTriggerWrapper:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_TemporalTriggerWrapper(data[at : at + _U16(data, at)[0]]) or _TABLE_TemporalTriggerWrapper.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_TemporalTriggerWrapper(data[at : at + _U16(data, at)[0]]) or _TABLE_TemporalTriggerWrapper.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if v[0] and not v[1]:
         raise missing("TemporalTriggerWrapper", "temporal_trigger")
     return TemporalTriggerWrapper(None if not v[0] or not v[1] else _member_TemporalTrigger(r, v[0], pos + d[1] + v[1]))
@@ -1661,8 +1753,10 @@ _shape_CallMeLaterEvent = _TABLE_CallMeLaterEvent.shapes.get
 def _get_CallMeLaterEvent(r: Reader, pos: int) -> CallMeLaterEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_CallMeLaterEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_CallMeLaterEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_CallMeLaterEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_CallMeLaterEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("CallMeLaterEvent", "call_me_later_id")
     if not v[1] or not v[2]:
@@ -1687,8 +1781,10 @@ _shape_RequestedCallEvent = _TABLE_RequestedCallEvent.shapes.get
 def _get_RequestedCallEvent(r: Reader, pos: int) -> RequestedCallEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_RequestedCallEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_RequestedCallEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_RequestedCallEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_RequestedCallEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("RequestedCallEvent", "call_me_later_id")
     return RequestedCallEvent(r.text(pos + d[0] + v[0]), v[1])
@@ -1711,8 +1807,10 @@ _shape_StopCallMeLaterEvent = _TABLE_StopCallMeLaterEvent.shapes.get
 def _get_StopCallMeLaterEvent(r: Reader, pos: int) -> StopCallMeLaterEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_StopCallMeLaterEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_StopCallMeLaterEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_StopCallMeLaterEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_StopCallMeLaterEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("StopCallMeLaterEvent", "call_me_later_id")
     return StopCallMeLaterEvent(r.text(pos + d[0] + v[0]))
@@ -1744,8 +1842,10 @@ _shape_BatsimHelloEvent = _TABLE_BatsimHelloEvent.shapes.get
 def _get_BatsimHelloEvent(r: Reader, pos: int) -> BatsimHelloEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_BatsimHelloEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_BatsimHelloEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_BatsimHelloEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_BatsimHelloEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("BatsimHelloEvent", "batprotocol_version")
     if not v[1]:
@@ -1767,8 +1867,10 @@ _shape_EDCRequestedSimulationFeatures = _TABLE_EDCRequestedSimulationFeatures.sh
 def _get_EDCRequestedSimulationFeatures(r: Reader, pos: int) -> EDCRequestedSimulationFeatures:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_EDCRequestedSimulationFeatures(data[at : at + _U16(data, at)[0]]) or _TABLE_EDCRequestedSimulationFeatures.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_EDCRequestedSimulationFeatures(data[at : at + _U16(data, at)[0]]) or _TABLE_EDCRequestedSimulationFeatures.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     return EDCRequestedSimulationFeatures(v[0], v[1], v[2], v[3], v[4], v[5], v[6])
 
 
@@ -1786,8 +1888,10 @@ _shape_EDCSchedulingConstraints = _TABLE_EDCSchedulingConstraints.shapes.get
 def _get_EDCSchedulingConstraints(r: Reader, pos: int) -> EDCSchedulingConstraints:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_EDCSchedulingConstraints(data[at : at + _U16(data, at)[0]]) or _TABLE_EDCSchedulingConstraints.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_EDCSchedulingConstraints(data[at : at + _U16(data, at)[0]]) or _TABLE_EDCSchedulingConstraints.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not 0 <= v[2] < 3:
         raise unknown_value("JobAllocationValidationStrategy", v[2])
     return EDCSchedulingConstraints(v[0], v[1], _VALUES_JobAllocationValidationStrategy[v[2]])
@@ -1834,8 +1938,10 @@ _shape_EDCHelloEvent = _TABLE_EDCHelloEvent.shapes.get
 def _get_EDCHelloEvent(r: Reader, pos: int) -> EDCHelloEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_EDCHelloEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_EDCHelloEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_EDCHelloEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_EDCHelloEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("EDCHelloEvent", "batprotocol_version")
     if not v[1]:
@@ -1865,8 +1971,10 @@ _shape_HostProperty = _TABLE_HostProperty.shapes.get
 def _get_HostProperty(r: Reader, pos: int) -> HostProperty:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_HostProperty(data[at : at + _U16(data, at)[0]]) or _TABLE_HostProperty.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_HostProperty(data[at : at + _U16(data, at)[0]]) or _TABLE_HostProperty.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("HostProperty", "key")
     if not v[1]:
@@ -1909,8 +2017,10 @@ _shape_Host = _TABLE_Host.shapes.get
 def _get_Host(r: Reader, pos: int) -> Host:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_Host(data[at : at + _U16(data, at)[0]]) or _TABLE_Host.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_Host(data[at : at + _U16(data, at)[0]]) or _TABLE_Host.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[1]:
         raise missing("Host", "name")
     if not 0 <= v[4] < 5:
@@ -1938,8 +2048,10 @@ _shape_WorkloadAndFilename = _TABLE_WorkloadAndFilename.shapes.get
 def _get_WorkloadAndFilename(r: Reader, pos: int) -> WorkloadAndFilename:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_WorkloadAndFilename(data[at : at + _U16(data, at)[0]]) or _TABLE_WorkloadAndFilename.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_WorkloadAndFilename(data[at : at + _U16(data, at)[0]]) or _TABLE_WorkloadAndFilename.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("WorkloadAndFilename", "name")
     if not v[1]:
@@ -1967,8 +2079,10 @@ _shape_ExternalEventListAndFilename = _TABLE_ExternalEventListAndFilename.shapes
 def _get_ExternalEventListAndFilename(r: Reader, pos: int) -> ExternalEventListAndFilename:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_ExternalEventListAndFilename(data[at : at + _U16(data, at)[0]]) or _TABLE_ExternalEventListAndFilename.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_ExternalEventListAndFilename(data[at : at + _U16(data, at)[0]]) or _TABLE_ExternalEventListAndFilename.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("ExternalEventListAndFilename", "name")
     if not v[1]:
@@ -2047,8 +2161,10 @@ _shape_SimulationBeginsEvent = _TABLE_SimulationBeginsEvent.shapes.get
 def _get_SimulationBeginsEvent(r: Reader, pos: int) -> SimulationBeginsEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_SimulationBeginsEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_SimulationBeginsEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_SimulationBeginsEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_SimulationBeginsEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[6]:
         raise missing("SimulationBeginsEvent", "batsim_execution_context_json")
     return SimulationBeginsEvent(r.text(pos + d[6] + v[6]), v[0], v[1], None if not v[2] else [_get_Host(r, at) for at in r.places(pos + d[2] + v[2])], v[3], None if not v[4] else [_get_Host(r, at) for at in r.places(pos + d[4] + v[4])], None if not v[5] else r.texts(pos + d[5] + v[5]), None if not v[7] else [_get_WorkloadAndFilename(r, at) for at in r.places(pos + d[7] + v[7])], None if not v[8] else [_get_ProfileAndId(r, at) for at in r.places(pos + d[8] + v[8])], None if not v[9] else [_get_ExternalEventListAndFilename(r, at) for at in r.places(pos + d[9] + v[9])], None if not v[10] else r.text(pos + d[10] + v[10]), None if not v[11] else r.text(pos + d[11] + v[11]), None if not v[12] else r.text(pos + d[12] + v[12]))
@@ -2068,7 +2184,7 @@ _shape_SimulationEndsEvent = _TABLE_SimulationEndsEvent.shapes.get
 def _get_SimulationEndsEvent(r: Reader, pos: int) -> SimulationEndsEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_SimulationEndsEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_SimulationEndsEvent.learn(data, at)
+    read, rest, sort, d = _shape_SimulationEndsEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_SimulationEndsEvent.learn(data, at)
     read(data, pos)
     return SimulationEndsEvent()
 
@@ -2087,7 +2203,7 @@ _shape_AllStaticJobsHaveBeenSubmittedEvent = _TABLE_AllStaticJobsHaveBeenSubmitt
 def _get_AllStaticJobsHaveBeenSubmittedEvent(r: Reader, pos: int) -> AllStaticJobsHaveBeenSubmittedEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_AllStaticJobsHaveBeenSubmittedEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_AllStaticJobsHaveBeenSubmittedEvent.learn(data, at)
+    read, rest, sort, d = _shape_AllStaticJobsHaveBeenSubmittedEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_AllStaticJobsHaveBeenSubmittedEvent.learn(data, at)
     read(data, pos)
     return AllStaticJobsHaveBeenSubmittedEvent()
 
@@ -2106,7 +2222,7 @@ _shape_AllStaticExternalEventsHaveBeenInjectedEvent = _TABLE_AllStaticExternalEv
 def _get_AllStaticExternalEventsHaveBeenInjectedEvent(r: Reader, pos: int) -> AllStaticExternalEventsHaveBeenInjectedEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_AllStaticExternalEventsHaveBeenInjectedEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_AllStaticExternalEventsHaveBeenInjectedEvent.learn(data, at)
+    read, rest, sort, d = _shape_AllStaticExternalEventsHaveBeenInjectedEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_AllStaticExternalEventsHaveBeenInjectedEvent.learn(data, at)
     read(data, pos)
     return AllStaticExternalEventsHaveBeenInjectedEvent()
 
@@ -2125,7 +2241,7 @@ _shape_FinishRegistrationEvent = _TABLE_FinishRegistrationEvent.shapes.get
 def _get_FinishRegistrationEvent(r: Reader, pos: int) -> FinishRegistrationEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_FinishRegistrationEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_FinishRegistrationEvent.learn(data, at)
+    read, rest, sort, d = _shape_FinishRegistrationEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_FinishRegistrationEvent.learn(data, at)
     read(data, pos)
     return FinishRegistrationEvent()
 
@@ -2144,7 +2260,7 @@ _shape_ForceSimulationStopEvent = _TABLE_ForceSimulationStopEvent.shapes.get
 def _get_ForceSimulationStopEvent(r: Reader, pos: int) -> ForceSimulationStopEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_ForceSimulationStopEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_ForceSimulationStopEvent.learn(data, at)
+    read, rest, sort, d = _shape_ForceSimulationStopEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_ForceSimulationStopEvent.learn(data, at)
     read(data, pos)
     return ForceSimulationStopEvent()
 
@@ -2169,8 +2285,10 @@ _shape_GenericExternalEvent = _TABLE_GenericExternalEvent.shapes.get
 def _get_GenericExternalEvent(r: Reader, pos: int) -> GenericExternalEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_GenericExternalEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_GenericExternalEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_GenericExternalEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_GenericExternalEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     return GenericExternalEvent(None if not v[0] else r.text(pos + d[0] + v[0]))
 
 
@@ -2202,8 +2320,10 @@ _shape_ExternalEventOccurredEvent = _TABLE_ExternalEventOccurredEvent.shapes.get
 def _get_ExternalEventOccurredEvent(r: Reader, pos: int) -> ExternalEventOccurredEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_ExternalEventOccurredEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_ExternalEventOccurredEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_ExternalEventOccurredEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_ExternalEventOccurredEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if v[1] and not v[2]:
         raise missing("ExternalEventOccurredEvent", "external_event")
     return ExternalEventOccurredEvent(None if not v[0] else r.text(pos + d[0] + v[0]), None if not v[1] or not v[2] else _member_ExternalEvent(r, v[1], pos + d[2] + v[2]))
@@ -2226,8 +2346,10 @@ _shape_ChangeHostsPStateEvent = _TABLE_ChangeHostsPStateEvent.shapes.get
 def _get_ChangeHostsPStateEvent(r: Reader, pos: int) -> ChangeHostsPStateEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_ChangeHostsPStateEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_ChangeHostsPStateEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_ChangeHostsPStateEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_ChangeHostsPStateEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("ChangeHostsPStateEvent", "host_ids")
     return ChangeHostsPStateEvent(r.text(pos + d[0] + v[0]), v[1])
@@ -2250,8 +2372,10 @@ _shape_HostsPStateChangedEvent = _TABLE_HostsPStateChangedEvent.shapes.get
 def _get_HostsPStateChangedEvent(r: Reader, pos: int) -> HostsPStateChangedEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_HostsPStateChangedEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_HostsPStateChangedEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_HostsPStateChangedEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_HostsPStateChangedEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("HostsPStateChangedEvent", "host_ids")
     return HostsPStateChangedEvent(r.text(pos + d[0] + v[0]), v[1])
@@ -2274,8 +2398,10 @@ _shape_TurnOnOffHostsEvent = _TABLE_TurnOnOffHostsEvent.shapes.get
 def _get_TurnOnOffHostsEvent(r: Reader, pos: int) -> TurnOnOffHostsEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_TurnOnOffHostsEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_TurnOnOffHostsEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_TurnOnOffHostsEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_TurnOnOffHostsEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("TurnOnOffHostsEvent", "host_ids")
     return TurnOnOffHostsEvent(r.text(pos + d[0] + v[0]), v[1])
@@ -2298,8 +2424,10 @@ _shape_HostsTurnedOnOffEvent = _TABLE_HostsTurnedOnOffEvent.shapes.get
 def _get_HostsTurnedOnOffEvent(r: Reader, pos: int) -> HostsTurnedOnOffEvent:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_HostsTurnedOnOffEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_HostsTurnedOnOffEvent.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_HostsTurnedOnOffEvent(data[at : at + _U16(data, at)[0]]) or _TABLE_HostsTurnedOnOffEvent.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if not v[0]:
         raise missing("HostsTurnedOnOffEvent", "host_ids")
     return HostsTurnedOnOffEvent(r.text(pos + d[0] + v[0]), v[1])
@@ -2327,8 +2455,10 @@ _shape_EventAndTimestamp = _TABLE_EventAndTimestamp.shapes.get
 def _get_EventAndTimestamp(r: Reader, pos: int) -> EventAndTimestamp:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_EventAndTimestamp(data[at : at + _U16(data, at)[0]]) or _TABLE_EventAndTimestamp.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_EventAndTimestamp(data[at : at + _U16(data, at)[0]]) or _TABLE_EventAndTimestamp.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     if v[1] and not v[2]:
         raise missing("EventAndTimestamp", "event")
     return EventAndTimestamp(v[0], None if not v[1] or not v[2] else _member_Event(r, v[1], pos + d[2] + v[2]))
@@ -2354,8 +2484,10 @@ _shape_Message = _TABLE_Message.shapes.get
 def _get_Message(r: Reader, pos: int) -> Message:
     data = r.data
     at = pos - _I32(data, pos)[0]
-    read, pick, d = _shape_Message(data[at : at + _U16(data, at)[0]]) or _TABLE_Message.learn(data, at)
-    v = read(data, pos) if pick is None else pick(read(data, pos))
+    read, rest, sort, d = _shape_Message(data[at : at + _U16(data, at)[0]]) or _TABLE_Message.learn(data, at)
+    v = read(data, pos) + rest
+    if sort is not None:
+        v = sort(v)
     return Message(v[0], None if not v[1] else [_get_EventAndTimestamp(r, at) for at in r.places(pos + d[1] + v[1])])
 
 

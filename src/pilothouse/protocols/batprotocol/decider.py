@@ -43,6 +43,7 @@ class EdcDecider:
         self._form = Format.BINARY
         self._facts = FactsOut(self.wants)
         self._orders = OrdersIn()
+        self._cluster: Cluster | None = None
         self._units = inf
         self._withdrawn: set[str] = set()
         self._started_in_vain: list[str] = []
@@ -63,49 +64,54 @@ class EdcDecider:
     def begin(self, begins: e.Begins, cluster: Cluster | None) -> None:
         self._orders = OrdersIn(begins.profiles)
         self._facts.profiles = self._orders.profiles
+        self._cluster = cluster
         self._units = begins.units
 
     def decide(self, batch: e.Batch) -> d.Reply:
         told: list[m.EventAndTimestamp] = []
         answers: list[d.Decision] = []
+        writers = self._facts.writers
         try:
             for fact in batch.events:
-                self._tell(fact, told, answers)
+                write = writers.get(type(fact))
+                if write is None or self._started_in_vain:
+                    self._tell_other(fact, told, answers)
+                elif (event := write(fact)) is not None:
+                    told.append(m.EventAndTimestamp(fact.at, event))
             if not told:
                 return d.Reply(batch.now, answers)
             message = encode(m.Message(batch.now, told), self._form)
             reply = decode(self._channel.exchange(message), self._form, self.name)
+            if not reply.events:
+                return d.Reply(max(batch.now, reply.now), answers)
             return self._read(reply, batch.now, answers)
         except Malformed as problem:
             raise PeerError(self.name, str(problem)) from None
 
-    def _tell(self, fact: e.Event, told: list[m.EventAndTimestamp], answers: list[d.Decision]) -> None:
-        """Adds what the component is told of a fact, or what we answer in its place."""
-        kind = type(fact)
-        if kind is e.JobWithdrawn:
-            self._withdrawn.add(fact.job_id)  # type: ignore[union-attr]
-            answers.append(d.ConfirmWithdrawal(fact.at, fact.job_id))  # type: ignore[union-attr]
-        elif kind is e.CallArrived and fact.call_id == _OWN_CALL:  # type: ignore[union-attr]
-            for job_id in self._started_in_vain:
-                event = m.JobCompletedEvent(job_id, m.FinalJobState.COMPLETED_KILLED, 0xFFFF_FFFF)
-                told.append(m.EventAndTimestamp(fact.at, event))
+    def _tell_other(self, fact: e.Event, told: list[m.EventAndTimestamp], answers: list[d.Decision]) -> None:
+        """Facts for which batprotocol has no word: tells what comes next to it, or answers in the component's place."""
+        events: list[m.Event | None] = []
+        if isinstance(fact, e.JobWithdrawn):
+            self._withdrawn.add(fact.job_id)
+            answers.append(d.ConfirmWithdrawal(fact.at, fact.job_id))
+        elif isinstance(fact, e.CallArrived) and fact.call_id == _OWN_CALL:
+            killed = m.FinalJobState.COMPLETED_KILLED
+            events += [m.JobCompletedEvent(job_id, killed, 0xFFFF_FFFF) for job_id in self._started_in_vain]
             self._started_in_vain.clear()
-        elif kind is e.JobRequeued:  # it ended for the component, and comes again
-            event = m.JobCompletedEvent(fact.job_id, m.FinalJobState.COMPLETED_FAILED, 1)  # type: ignore[union-attr]
-            told.append(m.EventAndTimestamp(fact.at, event))
-        elif kind is e.FeasibilityAsked:
-            asked = units_asked(fact.job)  # type: ignore[union-attr]
+        elif isinstance(fact, e.JobRequeued):  # it ended for the component, and comes again
+            events.append(m.JobCompletedEvent(fact.job_id, m.FinalJobState.COMPLETED_FAILED, 1))
+            job = None if self._cluster is None else self._cluster.waiting.get(fact.job_id)
+            if job is not None:
+                events.append(self._facts.write(e.JobSubmitted(fact.at, job)))
+        elif isinstance(fact, e.FeasibilityAsked):
+            asked = units_asked(fact.job)
             refusal = f"{asked} units are more than there are" if asked > self._units else ""
-            answers.append(d.AnswerFeasibility(fact.at, fact.question_id, refusal))  # type: ignore[union-attr]
-        elif kind is e.EstimateAsked:
-            answers.append(d.AnswerEstimate(fact.at, fact.job.id, inf))  # type: ignore[union-attr]
+            answers.append(d.AnswerFeasibility(fact.at, fact.question_id, refusal))
+        elif isinstance(fact, e.EstimateAsked):
+            answers.append(d.AnswerEstimate(fact.at, fact.job.id, inf))
         else:
-            if kind is e.JobSubmitted and fact.job.profile is not None:  # type: ignore[union-attr]
-                profile = fact.job.profile  # type: ignore[union-attr]
-                self._orders.profiles[profile.name] = profile
-            event_or_none = self._facts.write(fact)
-            if event_or_none is not None:
-                told.append(m.EventAndTimestamp(fact.at, event_or_none))
+            events.append(self._facts.write(fact))
+        told.extend(m.EventAndTimestamp(fact.at, event) for event in events if event is not None)
 
     def _read(self, reply: m.Message, now: float, answers: list[d.Decision]) -> d.Reply:
         last = 0.0
@@ -118,17 +124,17 @@ class EdcDecider:
                 raise Malformed(f"an event at {at:g} after one at {last:g}: timestamps must not decrease")
             last = at
             order = self._orders.read(item.event, at if at > now else now)
-            kind = type(order)
-            if kind is d.StartJob and order.job_id in self._withdrawn:  # type: ignore[union-attr]
-                self._started_in_vain.append(order.job_id)  # type: ignore[union-attr]
-                orders.append(d.CallAt(order.at, order.at, _OWN_CALL))
-                continue
-            if type(order) is d.CallAt:
+            if type(order) is d.StartJob:
+                if self._withdrawn and order.job_id in self._withdrawn:
+                    self._started_in_vain.append(order.job_id)
+                    orders.append(d.CallAt(order.at, order.at, _OWN_CALL))
+                    continue
+            elif type(order) is d.CallAt:
                 order.when = max(order.when, order.at)
-            elif kind is d.CallEvery or kind is d.CreateProbe:
+            else:
                 self._facts.note(order)
             orders.append(order)
-            if kind is d.StopWorld:
+            if type(order) is d.StopWorld:
                 break
         return d.Reply(max(now, reply.now), orders)
 

@@ -41,7 +41,7 @@ class FactsOut:
         self._periodic: set[str] = set()
         self._jobs: dict[str, Job] = {}
         self._keep_jobs = bool(wants.forward_profiles_on_kill)
-        self._writers: dict[type, Callable[[Any], m.Event | None]] = {
+        self.writers: dict[type, Callable[[Any], m.Event | None]] = {
             e.Began: lambda fact: self.begins_out(fact.begins),
             e.Ended: lambda fact: m.SimulationEndsEvent(),
             e.JobSubmitted: self._submitted,
@@ -58,7 +58,7 @@ class FactsOut:
         }
 
     def write(self, fact: e.Event) -> m.Event | None:
-        writer = self._writers.get(type(fact))
+        writer = self.writers.get(type(fact))
         return self._other(fact) if writer is None else writer(fact)
 
     def note(self, order: d.Decision) -> None:
@@ -72,7 +72,7 @@ class FactsOut:
         return m.RequestedCallEvent(fact.call_id, fact.last and fact.call_id in self._periodic)
 
     def begins_out(self, begins: e.Begins) -> m.SimulationBeginsEvent:
-        self.profiles = dict(begins.profiles)
+        self.profiles.update(begins.profiles)
         forwarded = []
         if self.wants.forward_profiles_at_begin:
             forwarded = [profile_out(profile) for profile in begins.profiles.values()]
@@ -99,8 +99,10 @@ class FactsOut:
     def _submitted(self, fact: e.JobSubmitted) -> m.JobSubmittedEvent:
         job = fact.job
         profile = None
-        if self.wants.forward_profiles and job.profile is not None:
-            profile = profile_out(job.profile)
+        if job.profile is not None:
+            self.profiles[job.profile.name] = job.profile
+            if self.wants.forward_profiles:
+                profile = profile_out(job.profile)
         if self._keep_jobs:
             self._jobs[job.id] = job
         return m.JobSubmittedEvent(job.id, job_out(job), job.submitted_at, profile)

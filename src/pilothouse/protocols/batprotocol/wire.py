@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
@@ -30,6 +31,7 @@ MOST_SHAPES = 512
 _U16 = struct.Struct("<H").unpack_from
 _U32 = struct.Struct("<I").unpack_from
 _PACK_U32 = struct.Struct("<I").pack
+_PACK_ONE = struct.Struct("<II").pack
 _SIZES = {"B": 1, "?": 1, "b": 1, "H": 2, "I": 4, "i": 4, "Q": 8, "q": 8, "d": 8}
 _SMALL = 256
 
@@ -83,14 +85,14 @@ class Reader:
     def count(self, pos: int, width: int) -> int:
         """The length of the vector at pos, whose elements take `width` bytes each."""
         try:
-            (length,) = _U32(self.data, pos)
+            length = _U32(self.data, pos)[0]
         except struct.error:
             raise Malformed(f"a vector at byte {pos} lies outside of the buffer of {self.size} bytes") from None
         if pos + 4 + length * width > self.size:
             raise Malformed(f"the vector of {length} elements at byte {pos} ends outside of the buffer")
         if length > 16:
             self.spend(length * width)
-        return int(length)
+        return length  # type: ignore[no-any-return]
 
     def numbers(self, pos: int, code: str, width: int) -> list[Any]:
         count = self.count(pos, width)
@@ -99,11 +101,18 @@ class Reader:
     def places(self, pos: int) -> list[int]:
         """Where the elements of a vector of strings or tables lie."""
         count = self.count(pos, 4)
+        if count <= 1:
+            return [pos + 4 + _U32(self.data, pos + 4)[0]] if count else []
         offsets = struct.unpack_from(f"<{count}I", self.data, pos + 4)
         return [at + offset for at, offset in zip(range(pos + 4, pos + 4 + 4 * count, 4), offsets, strict=True)]
 
     def texts(self, pos: int) -> list[str]:
         return [self.text(place) for place in self.places(pos)]
+
+
+Shape = tuple[Callable[[bytes, int], Values], Values, Callable[[Values], Values] | None, Deltas]
+"""Reads the fields that are there, in the order of memory; what to put behind them for those that are not; how to put
+both into the order of the schema, None if they are in it; where each field lies in the table."""
 
 
 class Table:
@@ -115,12 +124,10 @@ class Table:
         self.name = name
         self.codes = tuple(codes)
         self.defaults = defaults
-        self.shapes: dict[bytes, tuple[Callable[[bytes, int], Values], Callable[[Values], Values] | None, Deltas]] = {}
+        self.shapes: dict[bytes, Shape] = {}
 
-    def learn(
-        self, data: bytes, vtable: int
-    ) -> tuple[Callable[[bytes, int], Values], Callable[[Values], Values] | None, Deltas]:
-        """The shape of the vtable at this byte: what reads the fields, puts them in order, and where each one lies."""
+    def learn(self, data: bytes, vtable: int) -> Shape:
+        """The shape of the vtable at this byte."""
         if vtable < 0:
             raise Malformed(f"{self.name}: its vtable lies before the buffer")
         (size,) = _U16(data, vtable)
@@ -137,28 +144,17 @@ class Table:
             code = self.codes[field]
             layout += f"{offset - end}x{code}"
             end = offset + _SIZES[code]
-        order = [field for _, field in present]
-        if order == list(range(len(self.codes))):
-            pick = None
-        else:
-            pick = _picker(order, self.defaults)
-        shape = (struct.Struct(layout).unpack_from, pick, tuple(slots))
+        absent = [field for field, offset in enumerate(slots) if not offset]
+        order = [field for _, field in present] + absent
+        sort = None
+        if order != sorted(order):
+            sort = itemgetter(*(order.index(field) for field in range(len(order))))
+        rest = tuple(self.defaults[field] for field in absent)
+        shape = (struct.Struct(layout).unpack_from, rest, sort, tuple(slots))
         if len(self.shapes) >= MOST_SHAPES:
             self.shapes.clear()
         self.shapes[key] = shape
         return shape
-
-
-def _picker(order: list[int], defaults: Values) -> Callable[[Values], Values]:
-    """Puts values read in memory order into schema order, with defaults for the absent ones."""
-    where = {field: i for i, field in enumerate(order)}
-    indices = [where.get(field, len(order) + field) for field in range(len(defaults))]
-    if not order:
-        return lambda values: defaults
-    if len(indices) == 1:
-        return lambda values: values
-    get = itemgetter(*indices)
-    return lambda values: get(values + defaults)
 
 
 def missing(table: str, field: str) -> Malformed:
@@ -179,6 +175,7 @@ _ZEROS = tuple(bytes(8 - i) for i in range(8))
 _FILL = tuple(bytes(-i % 8) for i in range(8))
 
 
+@lru_cache(8192)
 def put_text(text: str) -> bytes:
     raw = text.encode()
     size = len(raw)
@@ -195,6 +192,8 @@ def put_numbers(code: str, width: int, values: Sequence[Any]) -> bytes:
 def put_parts(parts: list[bytes], at: int) -> bytes:
     """A vector of strings (at 0) or tables that begin `at` bytes into their part."""
     count = len(parts)
+    if count == 1:
+        return _PACK_ONE(1, at + 4) + parts[0]
     base = (4 + 4 * count + 7) & ~7
     offsets = []
     place = base + at - 4
