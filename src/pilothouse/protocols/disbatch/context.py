@@ -30,6 +30,8 @@ RETIRE_AFTER_S = 10.0
 """Nodes that are given back within this time of each other are given back together: Slurm is not to be flooded."""
 TERMINATE_S = 15.0
 MOST_CONTEXTS = 100_000
+MOST_RESTARTS = 3
+"""How often an engine that was lost is started again on its node."""
 
 
 class JoinInfo(msgspec.Struct, frozen=True):
@@ -98,6 +100,8 @@ class DisbatchContext:
         self._retiring: list[tuple[str, int]] = []
         self._retire_at = inf
         self._driver_node = ""
+        self._restarts: dict[str, int] = {}
+        self._ends_at = inf
 
     @property
     def over(self) -> bool:
@@ -112,10 +116,10 @@ class DisbatchContext:
             self.log.warning("no engine on %s: not enough cores there for one task", ", ".join(idle))
         if not self.layout.usable:
             raise InputError("", "no node of this context has enough cores for a task")
-        ends_at = allocation_end(os.environ) if self.layout.kind == "Slurm" else inf
+        self._ends_at = allocation_end(os.environ) if self.layout.kind == "Slurm" else inf
         for node in self.layout.usable:
-            self._keys[node.name] = f"{self.name}-{node.name}-{os.urandom(4).hex()}"
-            self._running[node.name] = self._start(node, launch, ends_at)
+            self._keys[node.name] = self._new_key(node.name)
+            self._running[node.name] = self._start(node, launch, self._ends_at)
 
     def ended(self) -> list[Departure]:
         """Notices engines that ended, and gives their nodes back while others still work."""
@@ -135,6 +139,18 @@ class DisbatchContext:
         if now >= self._retire_at and self._running:
             self._retire()
         return departures
+
+    def again(self, key: str, launch: Launch) -> bool:
+        """A new engine on the node of one that was lost, a few times."""
+        name = next((name for name, known in self._keys.items() if known == key), None)
+        if name is None or name in self._running or self._restarts.get(name, 0) >= MOST_RESTARTS:
+            return False
+        self._restarts[name] = self._restarts.get(name, 0) + 1
+        self._retiring = [entry for entry in self._retiring if entry[0] != name]
+        (node,) = (node for node in self.layout.usable if node.name == name)
+        self._keys[name] = self._new_key(name)
+        self._running[name] = self._start(node, launch, self._ends_at)
+        return True
 
     def close(self) -> None:
         """Lets go; engines end by themselves when the driver tells them or does not come back."""
@@ -170,6 +186,9 @@ class DisbatchContext:
         except BrokenPipeError:
             self.log.error("the engine of %s ended before it was told what to do; see %s", node.name, log)
         return engine
+
+    def _new_key(self, node: str) -> str:
+        return f"{self.name}-{node}-{os.urandom(4).hex()}"
 
     def _log_name(self, node: NodePlan) -> str:
         return f"{self._unique_id}_{self.layout.label}_{node.name}_engine_wrap.log"
