@@ -229,7 +229,7 @@ class Manager:
         payload = b'{"jobspec":' + spec + b',"userid":0,"rolemask":1,"urgency":16,"flags":0}'
         self.out.append(self._caller.call("feasibility.check", payload, answered))
 
-    def ask_quiet(self, question: int, now: float) -> None:
+    def ask_quiet(self, question: int, now: float | None = None) -> None:
         """sched.quiesce: a scheduler without it answers ENOSYS, but only after it has read all that came before."""
 
         def answered(answer: Message) -> None:
@@ -483,7 +483,7 @@ class Manager:
         job.alloc = Alloc.PENDING
         self.pending[job.id] = job
         self._note_pending(job)
-        payload = b'{"id":%d,"priority":%d,"userid":%d,"t_submit":%.6f' % (
+        payload = b'{"id":%d,"priority":%d,"userid":%d,"t_submit":%r' % (
             job.id, job.priority, job.userid, job.submitted_s,
         )  # fmt: skip
         payload += b"}" if self.strict else b',"jobspec":' + job.spec + b"}"

@@ -110,7 +110,7 @@ class FeasibilityRequest(msgspec.Struct):
     jobspec: msgspec.Raw
 
 
-class QuiesceRequest(msgspec.Struct):
+class QuiesceRequest(msgspec.Struct, omit_defaults=True):
     """Our extension. `now`: the date of a simulated world, where the wall's clock means nothing."""
 
     id: int = 0

@@ -95,8 +95,9 @@ class BrokerServer:
         return not any(peer.wants_write for peer in self._peers.values())
 
     def close(self) -> None:
-        for peer in list(self._peers):
-            self._drop(peer)
+        for connection in self._peers.values():
+            connection.close()
+        self._peers.clear()
         self._selector.close()
         self._listener.close()
 
