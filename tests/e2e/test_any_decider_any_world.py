@@ -1,0 +1,90 @@
+"""The promise of the house: one scheduler, wherever it comes from, decides in simulation and about real processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import components
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+EXAMPLES = components.ROOT / "examples"
+TASKS = "#DISBATCH REPEAT 6 start 1 echo $DISBATCH_REPEAT_INDEX > done-$DISBATCH_REPEAT_INDEX\n"
+
+
+@contextmanager
+def pybatsim(python: Path, port: int, scheduler: str, log: Path) -> Iterator[str]:
+    """A scheduler of another project at a socket; its name for `--by`."""
+    program = python.parent / "pybatsim"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [str(program), "-s", f"tcp://*:{port}", "-t", "60000", scheduler], stdout=out, stderr=out, cwd=log.parent
+        )
+    try:
+        yield f"batsim:tcp://127.0.0.1:{port}"
+        process.wait(30)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def library(policy: str, folder: Path, pilothouse: Command) -> Iterator[str]:
+    """A policy as a shared library with Batsim 5's C interface; its name for `--by`."""
+    pytest.importorskip("cffi")
+    path = folder / "libpolicy.so"
+    built = pilothouse("edc-library", policy, "-o", str(path))
+    assert built.returncode == 0, built.stdout + built.stderr
+    yield f"edc:{path}"
+
+
+@pytest.fixture(params=["easy", "file", "pybatsim2", "pybatsim3", "library"])
+def decider(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    free_port: Callable[[], int],
+    client_env: Callable[[str], Path],
+    pilothouse: Command,
+) -> Iterator[str]:
+    if request.param == "file":
+        yield f"{EXAMPLES / 'shortest_first.py'}:ShortestFirst"
+    elif request.param.startswith("pybatsim"):
+        with pybatsim(client_env(request.param), free_port(), "fillerSched", tmp_path / "scheduler.log") as name:
+            # Clients of the second generation end on words that came later.
+            yield f"{name}?dialect=2" if request.param == "pybatsim2" else name
+    elif request.param == "library":
+        with library("filler", tmp_path, pilothouse) as name:
+            yield name
+    else:
+        yield request.param
+
+
+def test_it_decides_about_simulated_jobs(decider: str, tmp_path: Path, pilothouse: Command) -> None:
+    ran = pilothouse(
+        *("simulate", "-p", "4", "-w", str(EXAMPLES / "tiny.json"), "--by", decider, "-e", "out/"), cwd=tmp_path
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    rows = (tmp_path / "out" / "jobs.csv").read_text().splitlines()[1:]
+    states = {row.split(",")[0]: row.split(",")[7] for row in rows}
+    assert states.pop("5") == "COMPLETED_WALLTIME_REACHED"
+    assert states == dict.fromkeys(["1", "2", "3", "4", "6"], "COMPLETED_SUCCESSFULLY")
+
+
+def test_it_decides_about_real_processes(decider: str, tmp_path: Path, pilothouse: Command) -> None:
+    (tmp_path / "tasks").write_text(TASKS)
+    ran = pilothouse("run", "tasks", "--slots", "2", "--dir", "run", "--by", decider, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert [(tmp_path / f"done-{number}").read_text() for number in range(1, 7)] == [f"{n}\n" for n in range(1, 7)]
+
+
+def test_python_itself_is_enough_to_start_the_command() -> None:
+    """The entry point works without the shell's PATH: `python -m pilothouse`."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "pilothouse", "--version"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout.split()[0]) == (0, "pilothouse,"), ran.stderr
