@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -172,3 +173,21 @@ def test_the_status_that_monitors_read(tmp_path: Path) -> None:
         assert running.wait(60) != 0
         assert context.wait(60) == 0
     assert [line.task_id for line in results(tmp_path)] == [0], "what was cut short has no result"
+
+
+def test_a_killed_engine_loses_nothing(tmp_path: Path) -> None:
+    """Where disBatch books running tasks as failed after two minutes and then waits for ever."""
+    (tmp_path / "tasks").write_text("#DISBATCH REPEAT 8 sleep 0.5; echo $DISBATCH_TASKID >> done.txt\n")
+    running = subprocess.Popen(["disBatch", "-s", "localhost:2", "-p", "run", "tasks"], cwd=tmp_path, env=clean_env())
+    components.wait_until((tmp_path / "done.txt").exists, "the first task to end")
+    reader = RunReader(tmp_path / "run_run")
+    (engine,) = reader.read().engines
+    (log,) = tmp_path.glob("run_SSH0_*_engine_0.log")
+    os.kill(int(log.read_text().split("pid ")[1].split(",")[0]), signal.SIGKILL)
+    assert running.wait(90) == 0
+    after = reader.read()
+    reader.close()
+    assert after.finished == 8 and after.failed == 0
+    assert [row.state for row in after.engines if row.engine == engine.engine] == ["lost"]
+    assert sorted(line.task_id for line in results(tmp_path)) == list(range(8))
+    assert set((tmp_path / "done.txt").read_text().split()) == {str(i) for i in range(8)}

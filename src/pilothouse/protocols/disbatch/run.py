@@ -44,6 +44,9 @@ from pilothouse.worlds.live.stream_lines import StreamLines
 from pilothouse.worlds.live.wire import write_secret
 from pilothouse.worlds.live.world import LiveWorld
 
+NO_ENGINE = "no engine is left"
+"""Why the world stopped, if that is why."""
+
 log = logging.getLogger("disBatch.driver")
 
 
@@ -223,7 +226,6 @@ class DisbatchRun:
             print(f"Run this script to add compute contexts:\n   {script}", flush=True)
         join = JoinInfo(world.launch(), self._id, options.log_level, options.context)
         write_secret(self._folder / JOIN_FILE, msgspec.json.encode(join))
-        world.on_departure.append(lambda _departure: self._look_at_engines(contexts))
         world.on_tick.append(lambda: self._beat(bridge, feeder, status))
         handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -237,6 +239,9 @@ class DisbatchRun:
             if self._task_program is not None and self._task_program.poll() is None:
                 self._task_program.terminate()
             status.write(self._take_skipped(bridge))
+        if world.driver.stopped_because == NO_ENGINE:
+            print("all engines have gone before the work was done; see the logs", file=sys.stderr)
+            return 1
         return self._exit_code()
 
     def _first_context(self) -> DisbatchContext:
@@ -313,18 +318,6 @@ class DisbatchRun:
             if program.returncode:
                 self._interrupted = program.returncode
                 world.stop("the command that gives tasks failed")
-
-    def _look_at_engines(self, contexts: list[DisbatchContext]) -> None:
-        """All engines have gone and work is left: nobody will do it."""
-        world = self._world
-        if world is None or self.options.startup_only or world.driver.over:
-            return
-        if all(context.over for context in contexts) and any(context.failed for context in contexts):
-            if world.driver.roster.engines:
-                return
-            print("all engines have gone before the work was done; see the logs", file=sys.stderr)
-            self._interrupted = 1
-            world.stop("no engine is left")
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self._interrupted = 128 + number
