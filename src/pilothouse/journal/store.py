@@ -94,6 +94,10 @@ class Journal:
                         record.reason,
                     ),
                 )
+            case r.Returned():
+                row = db.execute("SELECT tasks FROM assignments WHERE id=?", (record.id,)).fetchone()
+                kept = [order for order in _decode_tasks(row[0]) if order.task_id not in record.tasks]
+                db.execute("UPDATE assignments SET tasks=? WHERE id=?", (_encode(kept), record.id))
             case r.Closed():
                 # The tasks of a closed assignment are in `ends`; keeping them twice would double the file.
                 db.execute("UPDATE assignments SET closed_at=?, tasks=NULL WHERE id=?", (record.at, record.id))

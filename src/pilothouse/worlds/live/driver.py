@@ -47,7 +47,7 @@ from pilothouse.worlds.live.messages import (
 )
 from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.roster import PRESENT, Proxy, ProxyState, ProxyStimulus, Roster
-from pilothouse.worlds.live.work import CUT_S, Backlog, DoneIds, Lot, order_of
+from pilothouse.worlds.live.work import CUT_S, NODE_LOST, Backlog, DoneIds, Lot, order_of
 
 TICK_S = 1.0
 NOT_HEARD = "not heard since the restart"
@@ -91,7 +91,7 @@ class Driver:
         self._ended_jobs: list[tuple[str, bool]] = []
         self._losses: dict[int, int] = {}
         self._restored: dict[int, r.Assigned] = {}
-        self._dirty: set[str] = set()
+        self._dirty: dict[str, None] = {}
         self._begun = False
         self._no_more = False
         self._told_no_more = False
@@ -129,6 +129,14 @@ class Driver:
                     self._assignments[number] = lot
                     self.roster.engines[engine].assignments.add(number)
                     self.running_tasks += len(lot.tasks)
+            case r.Returned(id=number, tasks=tasks):
+                if restoring:
+                    kept = [order for order in self._restored[number].tasks if order.task_id not in tasks]
+                    self._restored[number] = msgspec.structs.replace(self._restored[number], tasks=kept)
+                else:
+                    for task_id in tasks:
+                        self.backlog.give_back(self._assignments[number].tasks.pop(task_id))
+                    self.running_tasks -= len(tasks)
             case r.Closed(id=number):
                 self._restored.pop(number, None)
                 closed = self._assignments.pop(number, None)
@@ -225,6 +233,11 @@ class Driver:
         for stimulus in (Stimulus.QUEUED, Stimulus.ALLOCATED, Stimulus.LAUNCHED):
             lot.step(stimulus)
         lot.assignment, lot.engine = assigned.id, proxy.id
+        if lot.units.mask & ~proxy.node.mask:
+            self._spanning.add(assigned.job_id)
+            owners = [self.roster.owner(unit) for unit in lot.units]
+            if any(owner is None or owner.state not in PRESENT for owner in owners):
+                self._kill_lot(lot, NODE_LOST)
         self.lots[assigned.job_id] = lot
         self._assignments[assigned.id] = lot
         proxy.assignments.add(assigned.id)
@@ -314,7 +327,7 @@ class Driver:
             self._hear_stranger(frame, now)
             return
         proxy.heard_at = now
-        self._dirty.add(proxy.id)
+        self._dirty[proxy.id] = None
         if frame.session == 0:
             self._hear_newcomer(proxy, frame, now)
             return
@@ -334,7 +347,7 @@ class Driver:
         departed = self.roster.departed.get(frame.engine)
         if departed is not None and departed.state is ProxyState.GONE and frame.session == self.session:
             departed.speaks_at = now  # it has not heard that we know
-            self._dirty.add(frame.engine)
+            self._dirty[frame.engine] = None
         elif hello is None or departed is not None or self._stopping or self.over:
             self._dismissals.append(frame.engine)
         else:
@@ -345,6 +358,9 @@ class Driver:
             self._welcome(proxy)
             if self._begun:
                 self.events.append(e.NodesJoined(now, (proxy.node,)))
+            limit = hello.properties.get("task_limit", "")
+            if limit.isdigit():
+                self._limits.setdefault(proxy.joined.context, int(limit))
             if self._limits.get(proxy.joined.context, 1) <= 0:
                 self.ask_to_leave(proxy.id, "task limit of its context", now)
 
@@ -392,7 +408,7 @@ class Driver:
                 on_leave=[order_of(line) for line in feeder.engine_stop] if feeder else [],
             )
         )
-        self._dirty.add(proxy.id)
+        self._dirty[proxy.id] = None
 
     def ask_to_leave(self, engine: str, reason: str, now: float, *, at_once: bool = False) -> bool:
         """Soft shutdown: it finishes what it has (or is made to), then goes. False if there is no such engine."""
@@ -403,7 +419,7 @@ class Driver:
         if proxy.state is not ProxyState.LEAVING or at_once:
             proxy.step(ProxyStimulus.ASKED_TO_LEAVE)
             proxy.channel.push(Leave(reason, at_once))
-            self._dirty.add(proxy.id)
+            self._dirty[proxy.id] = None
         return True
 
     def stop_context(self, context: str, reason: str, now: float) -> int:
@@ -422,7 +438,7 @@ class Driver:
     def _close_for(self, proxy: Proxy, reason: str, now: float) -> None:
         if not proxy.closed_for:
             proxy.closed_for = reason
-            if self._begun:
+            if self._begun and self._parting_until == inf:
                 self.events.append(e.UnitsUnavailable(now, proxy.units))
 
     def _goodbye(self, proxy: Proxy, bye: Bye, now: float) -> None:
@@ -441,18 +457,13 @@ class Driver:
                     continue
                 self._lose(lot, order, proxy, reason, now)
             self._release(lot, proxy, now)
-            if lot.kill_reason:
-                for order in list(lot.tasks.values()):
-                    self._unbegun_end(lot, order, proxy, now)
-            if lot.tasks:
-                self._requeue(lot, reason, now)
-            else:
-                self._finish_lot(lot, now)
+            self._settle_lot(lot, proxy, reason, now)
         for job_id in [job_id for job_id in self._spanning if self.lots[job_id].units.mask & proxy.node.mask]:
-            self._kill_lot(self.lots[job_id], "a node of it was lost")
+            self._kill_lot(self.lots[job_id], NODE_LOST)
         lost = bool(reason)
         self._record(r.EngineLeft(proxy.id, now + self._unix_offset, reason or "done", lost), now)
-        if self._begun:
+        if self._begun and self._parting_until == inf:
+            # When all work is done engines leave, which is no news for a decider.
             self.events.append(e.NodesLeft(now, (proxy.node.name,), proxy.units))
         if proxy.state is ProxyState.LOST:
             self._dismissals.append(proxy.id)
@@ -461,7 +472,7 @@ class Driver:
         """A task that was begun, or may have been, on an engine that is gone."""
         losses = self._losses.get(order.task_id, 0) + 1
         again = self.options.reissue and not self.options.at_most_once and losses < self.options.most_losses
-        again = again and not lot.kill_reason and not self._stopping
+        again = again and not lot.killed and not self._stopping
         at = now + self._unix_offset
         result = Result(order.task_id, order.attempt, LOST_CODE, -1, at, at, reason=reason or "its engine left")
         self._record(self._ended(order, result, JobState.LOST, lot, proxy, final=not again), now)
@@ -484,19 +495,27 @@ class Driver:
             order = lot.tasks.get(result.task_id)
             if order is not None and order.attempt == result.attempt:
                 self._task_result(lot, order, result, proxy, now)
-        for task_id in finished.returned:
-            order = lot.tasks.get(task_id)
-            if order is not None and lot.from_file and not lot.kill_reason:
-                del lot.tasks[task_id]
-                self.running_tasks -= 1
-                self.backlog.give_back(order)
+        returned = tuple(task_id for task_id in finished.returned if task_id in lot.tasks)
+        if returned and lot.from_file and not lot.kill_reason:
+            self._record(r.Returned(finished.assignment, returned), now)
         if finished.closed:
+            self._release(lot, proxy, now)
+            self._settle_lot(lot, proxy, NODE_LOST, now)
+
+    def _settle_lot(self, lot: Lot, proxy: Proxy, reason: str, now: float) -> None:
+        """It is on no engine any more: what is left of it waits again, unless it was to be ended."""
+        if lot.killed:
             for order in list(lot.tasks.values()):
                 self._unbegun_end(lot, order, proxy, now)
-            self._release(lot, proxy, now)
+        if lot.tasks:
+            self._requeue(lot, reason, now)
+        else:
             self._finish_lot(lot, now)
 
     def _task_result(self, lot: Lot, order: TaskOrder, result: Result, proxy: Proxy, now: float) -> None:
+        if result.reason == NODE_LOST:
+            self._lose(lot, order, proxy, NODE_LOST, now)
+            return
         if not result.reason:
             state = JobState.FAILED if result.return_code else JobState.SUCCEEDED
             self.backlog.pace.note(result.ended_at - result.started_at)
@@ -528,7 +547,6 @@ class Driver:
         """A task of a killed lot that had not been begun."""
         if self._stopping:
             del lot.tasks[order.task_id]
-            self.running_tasks -= 1
             return
         at = now + self._unix_offset
         result = Result(order.task_id, order.attempt, -15, -1, at, at, reason=lot.kill_reason or "not begun")
@@ -598,7 +616,7 @@ class Driver:
         lot.units = order.units
         lot.step(Stimulus.ALLOCATED)
         self.waiting -= 1
-        if proxy is None or proxy.state not in PRESENT or self._stopping:
+        if proxy is None or proxy.state not in PRESENT or self._stopping or self._spent(proxy):
             # It left while the decider was thinking.
             self._requeue(lot, "its node left before it started", now)
             return
@@ -628,7 +646,7 @@ class Driver:
             CUT_S if lot.size > 1 else inf,
         )  # fmt: skip
         proxy.channel.push(Start([assignment]))
-        self._dirty.add(proxy.id)
+        self._dirty[proxy.id] = None
 
     def _nodes_of(self, units: IdSet) -> str:
         """`name:count` for each node of the set, in order."""
@@ -651,12 +669,16 @@ class Driver:
             if self._limits[context] <= 0:
                 self.stop_context(context, "task limit of its context", now)
 
+    def _spent(self, proxy: Proxy) -> bool:
+        """Whether its context has been given all the tasks that it may have."""
+        return self._limits.get(proxy.joined.context, 1) <= 0
+
     def _kill_lot(self, lot: Lot, reason: str) -> None:
         lot.kill_reason = lot.kill_reason or reason
         proxy = self.roster.engines.get(lot.engine)
         if proxy is not None:
             proxy.channel.push(Kill((lot.assignment,), reason))
-            self._dirty.add(proxy.id)
+            self._dirty[proxy.id] = None
 
     def _check_kills(self, ended: str, now: float) -> None:
         """JobsKilled follows when the last job of a KillJobs has ended."""
@@ -683,7 +705,7 @@ class Driver:
 
     def _requeue(self, lot: Lot, reason: str, now: float) -> None:
         lot.step(Stimulus.REQUEUED)
-        lot.units, lot.worst, lot.code = IdSet(), JobState.SUCCEEDED, 0
+        lot.units, lot.worst, lot.code, lot.kill_reason = IdSet(), JobState.SUCCEEDED, 0, ""
         self._spanning.discard(lot.job.id)
         self.waiting += 1
         self.events.append(e.JobRequeued(now, lot.job.id, reason))
@@ -742,14 +764,16 @@ class Driver:
         if self._no_more and not self._told_no_more and (feeder is None or feeder.state in _NOTHING_MORE):
             self._told_no_more = True
             self.events.append(e.NoMoreJobs(now))
-        if self._finished_all() and self._parting_until == inf:
+        if self.nothing_to_do and self._parting_until == inf:
             self._parting_until = now + PARTING_S
             for engine in list(self.roster.engines):
                 self.ask_to_leave(engine, "all work is done", now, at_once=bool(self._stopping))
         if self._parting_until != inf and (not self.roster.engines or now > self._parting_until):
             self.over = True
 
-    def _finished_all(self) -> bool:
+    @property
+    def nothing_to_do(self) -> bool:
+        """All that is known has ended, and no more will come."""
         if self._stopping:
             return not self.lots
         return self._no_more and not self.lots and self.backlog.empty and not self._dependencies.waiting
@@ -765,7 +789,7 @@ class Driver:
             elif not proxy.closed_for and proxy.ends_at - now < self._least_time():
                 self._close_for(proxy, "its allocation ends", now)
             elif proxy.welcomed and proxy.speaks_at <= now:
-                self._dirty.add(proxy.id)
+                self._dirty[proxy.id] = None
         self.events.extend(self.calls.due(now))
 
     def _least_time(self) -> float:

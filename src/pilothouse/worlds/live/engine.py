@@ -143,7 +143,7 @@ class Engine:
         self._slot_env = slot_env or {}
         self._new_identity = new_identity or (lambda: f"{self.id}+")
         self._held: dict[int, Held] = {}
-        self._by_cylinder: dict[int, int] = {}
+        self._last_taken = 0
         self._welcome: Welcome | None = None
         self._channel: Channel[FromEngine] = Channel()
         self._heard_at = now
@@ -190,7 +190,6 @@ class Engine:
             return  # of a life before a dismissal
         if finished.closed:
             del self._held[finished.assignment]
-            self._by_cylinder.pop(cylinder, None)
         self.unacked.append((self._channel.next_seq, finished))
         self._channel.push(Report([finished]))
         self._check_empty(now)
@@ -264,7 +263,9 @@ class Engine:
         match body:
             case Start(assignments):
                 for assignment in assignments:
-                    if assignment.id not in self._held:
+                    # Assignments come with ascending numbers. An old one again: a driver took a late Hello at its word.
+                    if assignment.id > self._last_taken:
+                        self._last_taken = assignment.id
                         self._held[assignment.id] = Held(assignment)
                         if self._prepared:
                             self._begin(self._held[assignment.id])
@@ -286,7 +287,6 @@ class Engine:
         held.begun = True
         assignment = held.assignment
         cylinder = assignment.slots[0]
-        self._by_cylinder[cylinder] = assignment.id
         env = {}
         if assignment.nodes:
             env["PILOTHOUSE_NODES"] = assignment.nodes

@@ -59,6 +59,13 @@ class Assigned(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class Returned(msgspec.Struct, frozen=True):
+    """Tasks of an open assignment that its engine gave back unbegun."""
+
+    id: int
+    tasks: tuple[int, ...]
+
+
 class Closed(msgspec.Struct, frozen=True):
     """Nothing of this assignment is on the engine any more."""
 
@@ -108,7 +115,7 @@ class Note(msgspec.Struct, frozen=True):
     value: bytes
 
 
-Record: TypeAlias = EngineJoined | EngineLeft | JobKnown | Assigned | Closed | TaskEnded | Refused | Note
+Record: TypeAlias = EngineJoined | EngineLeft | JobKnown | Assigned | Returned | Closed | TaskEnded | Refused | Note
 
 
 class Recorder(Protocol):

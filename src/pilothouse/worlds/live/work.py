@@ -26,6 +26,7 @@ BUNDLE_S = 0.15
 CUT_S = 0.3
 """A bundle that has run for longer gives back what it has not begun."""
 MOST_BUNDLED = 400
+NODE_LOST = "a node of it was lost"
 _SMOOTHING = 0.05
 
 
@@ -46,6 +47,11 @@ class Lot(msgspec.Struct, eq=False):
     """The worst final state of its tasks so far."""
     code: int = 0
     size: int = 1
+
+    @property
+    def killed(self) -> bool:
+        """Somebody wants it ended for good."""
+        return self.kill_reason not in ("", NODE_LOST)
 
     def step(self, stimulus: Stimulus) -> None:
         self.state = step(self.state, stimulus)

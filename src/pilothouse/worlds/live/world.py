@@ -32,6 +32,7 @@ from pilothouse.worlds.live.driver import Driver
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.messages import MOST_FRAME_BYTES, VERSION, decode_from_engine, encode
 from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.requests import take_requests
 from pilothouse.worlds.live.wire import DriverSocket, Keys
 from pilothouse.worlds.live.work import DoneIds
 
@@ -102,6 +103,8 @@ class LiveWorld:
 
     def begin(self, wants: Wants) -> e.Begins:
         """Starts the contexts' engines, waits for the first one (and a little for the others)."""
+        if self.driver.nothing_to_do:
+            return self.driver.begins(self.now())
         for context in self.contexts:
             context.start(self.launch())
         expected = sum(context.engines for context in self.contexts)
@@ -249,6 +252,7 @@ class LiveWorld:
             self._ticked_at = now
             driver.tick(now)
             self._look_at_contexts(now)
+            self._answer_requests()
             for show in self.on_tick:
                 show()
         driver.settle(now)
@@ -277,6 +281,14 @@ class LiveWorld:
             calls, self._calls = self._calls, []
         for action in calls:
             action()
+
+    def _answer_requests(self) -> None:
+        """What people who watch the run have asked for."""
+        for request in take_requests(self.folder):
+            if request.stop == "engine":
+                self.stop_engine(request.name)
+            else:
+                self.stop_context(request.name)
 
     def _look_at_contexts(self, now: float) -> None:
         driver = self.driver

@@ -1,0 +1,1 @@
+"""Driver, contexts and engines on virtual time, under seeded storms of faults."""

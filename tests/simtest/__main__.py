@@ -1,0 +1,37 @@
+"""Any number of storms: `python -m tests.simtest --seeds N --first S`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+
+from tests.simtest.storm import Storm
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=500)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--stop", action="store_true", help="stop at the first failure, with its traceback")
+    arguments = parser.parse_args()
+    began = time.process_time()
+    failed = []
+    for seed in range(arguments.first, arguments.first + arguments.seeds):
+        try:
+            Storm(seed).run()
+        except Exception:
+            failed.append(seed)
+            last = traceback.format_exc()
+            print(f"seed {seed}: {last.strip().splitlines()[-1]}   (python -m tests.simtest --seeds 1 --first {seed} --stop)")
+            if arguments.stop:
+                print(last)
+                break
+    spent = time.process_time() - began
+    print(f"{arguments.seeds} storms, {len(failed)} failed, {spent:.1f} CPU s")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

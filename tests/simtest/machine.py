@@ -1,0 +1,232 @@
+"""A node in a storm: a real Engine, with cylinders and a warden that are played."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pilothouse.worlds.live.engine import Engine, EngineState, Go, ToCylinderOrder
+from pilothouse.worlds.live.messages import (
+    VERSION,
+    Bye,
+    DriverFrame,
+    EngineFrame,
+    Finished,
+    FromEngine,
+    Hello,
+    Report,
+    Result,
+    Stop,
+    TaskOrder,
+    ToCylinder,
+    Work,
+)
+
+if TYPE_CHECKING:
+    from tests.simtest.storm import Storm
+
+_PER_ENGINE = (-1, -2)
+
+
+class PlayedCylinder:
+    """Runs one assignment at a time, task by task; tells now and then, and at the end."""
+
+    def __init__(self, machine: Machine, index: int) -> None:
+        self._machine = machine
+        self._index = index
+        self._queue: list[Work] = []
+        self.work: Work | None = None
+        self.running: TaskOrder | None = None
+        self.unsent: list[Result] = []
+        self._todo: list[TaskOrder] = []
+        self._began_at = 0.0
+        self._serial = 0
+        self._killed = ""
+
+    def tell(self, message: ToCylinder) -> None:
+        if type(message) is Work:
+            self._queue.append(message)
+            if self.work is None:
+                self._next_work()
+        elif type(message) is Stop and self.work is not None and message.assignment == self.work.assignment.id:
+            self._killed = message.reason
+            self._serial += 1  # the running task will not end by itself
+            self._machine.after(0.1, self._end_running)
+
+    def _next_work(self) -> None:
+        self.work = self._queue.pop(0) if self._queue else None
+        if self.work is None:
+            return
+        self._killed = ""
+        self._todo = list(self.work.assignment.tasks)
+        self._began_at = self._machine.storm.clock.now
+        self._next_task()
+
+    def _next_task(self) -> None:
+        work = self.work
+        assert work is not None
+        cut = self._machine.storm.clock.now - self._began_at > work.assignment.cut_after
+        if not self._todo or self._killed or cut:
+            returned = tuple(order.task_id for order in self._todo)
+            finished = Finished(work.assignment.id, self.unsent, True, returned)
+            self.unsent, self._todo, self.running = [], [], None
+            self._next_work_later(finished)
+            return
+        self.running = self._todo.pop(0)
+        self._machine.began(self.running, work)
+        self._serial += 1
+        serial = self._serial
+        words = self.running.line.split()
+        seconds = float(words[-1]) if len(words) > 1 else 0.5
+        if self._todo and work.assignment.cut_after < seconds:
+            self._machine.after(work.assignment.cut_after, lambda: self._give_back(serial))
+        self._machine.after(seconds, lambda: self._end_running() if serial == self._serial else None)
+
+    def _give_back(self, serial: int) -> None:
+        if serial == self._serial and self.work is not None and self._todo and self.running is not None:
+            returned = tuple(order.task_id for order in self._todo)
+            self._todo = []
+            self._machine.heard(self._index, Finished(self.work.assignment.id, [], False, returned))
+
+    def _end_running(self) -> None:
+        if self.running is None or self.work is None:
+            return
+        now = self._machine.storm.clock.now
+        code = -15 if self._killed else int(b"fail" in self.running.line)
+        self.unsent.append(
+            Result(self.running.task_id, self.running.attempt, code, 1, now, now, reason=self._killed)
+        )
+        self._machine.ended(self.running, self.work)
+        self.running = None
+        if self._todo and self._machine.storm.random.random() < 0.3:
+            sent, self.unsent = self.unsent, []
+            self._machine.heard(self._index, Finished(self.work.assignment.id, sent))
+        self._next_task()
+
+    def _next_work_later(self, finished: Finished) -> None:
+        self.work = None
+        self._machine.heard(self._index, finished)
+        if self.work is None:
+            self._next_work()
+
+
+class Machine:
+    """One node: its engine, its cylinders, and what happens to it."""
+
+    def __init__(self, storm: Storm, name: str, slots: int) -> None:
+        self.storm = storm
+        self.alive = True
+        self.cut_off = False
+        self._name = name
+        self._slots = slots
+        self._names = 0
+        self._life = 0
+        hello = Hello(context="storm", node=name, slots=slots, pid=1, started_at=storm.clock.now)
+        self.engine = Engine(name, hello, storm.clock.now, new_identity=self._new_name)
+        self._cylinders = [PlayedCylinder(self, index) for index in range(slots + 1)]
+        self._prepared = False
+        self._stopping = False
+
+    def _new_name(self) -> str:
+        self._names += 1
+        return f"{self._name}.{self._names}"
+
+    @property
+    def busy(self) -> bool:
+        return any(cylinder.work is not None for cylinder in self._cylinders)
+
+    def start(self) -> None:
+        self._wake()
+
+    def after(self, seconds: float, action: object) -> None:
+        """Something of this machine, if it is still alive by then."""
+
+        def later() -> None:
+            if self.alive:
+                action()  # type: ignore[operator]
+                self._perform()
+
+        self.storm.clock.after(seconds, later)
+
+    def hear(self, frame: DriverFrame) -> None:
+        self.engine.hear(frame, self.storm.clock.now)
+        self._perform()
+
+    def heard(self, index: int, finished: Finished) -> None:
+        """A cylinder speaks to the engine."""
+        self.engine.report(index, finished, self.storm.clock.now)
+        self._perform()
+
+    def _wake(self) -> None:
+        if not self.alive:
+            return
+        self.engine.tick(self.storm.clock.now)
+        self._perform()
+        if self.alive:
+            self.storm.clock.after(0.5, self._wake)
+
+    def _perform(self) -> None:
+        for instruction in self.engine.take(self.storm.clock.now):
+            if type(instruction) is EngineFrame:
+                self.storm.to_driver(self, instruction)
+            elif type(instruction) is ToCylinderOrder:
+                self._check_slots(instruction.message)
+                self._cylinders[instruction.cylinder].tell(instruction.message)
+            elif type(instruction) is Go:
+                self.alive = False
+                if instruction.reason != "done":
+                    self._replace()
+
+    def _check_slots(self, message: ToCylinder) -> None:
+        """No slot may be given to two assignments that the driver knows of."""
+        if type(message) is not Work:
+            return
+        mine = set(message.assignment.slots)
+        for cylinder in self._cylinders:
+            work = cylinder.work
+            if work is None or cylinder._killed == "dismissed":
+                continue
+            assert not mine & set(work.assignment.slots), f"{self._name}: a slot is used twice"
+
+    def began(self, order: TaskOrder, work: Work) -> None:
+        if work.assignment.id == -1:
+            assert not self._prepared, "START commands ran twice"
+        elif work.assignment.id == -2:
+            self._stopping = True
+        else:
+            assert not self._stopping, "a task began after the STOP commands"
+            starts = self.engine._welcome.on_join if self.engine._welcome else []
+            assert self._prepared or not starts, "a task began before the START commands were done"
+            self.storm.note_begin(order.task_id, self)
+
+    def ended(self, order: TaskOrder, work: Work) -> None:
+        if work.assignment.id == -1:
+            self._prepared = True
+
+    def crash(self, *, with_will: bool) -> None:
+        """kill -9 of the engine (its warden then speaks for it), or of the whole node."""
+        self.alive = False
+        if with_will and self.engine.state is not EngineState.SEEKING:
+            finished = [entry for _, entry in self.engine.unacked]
+            begun = []
+            for cylinder in self._cylinders:
+                if cylinder.work is None or cylinder.work.assignment.id in _PER_ENGINE:
+                    continue
+                if cylinder.unsent:
+                    finished.append(Finished(cylinder.work.assignment.id, list(cylinder.unsent)))
+                if cylinder.running is not None:
+                    begun.append(cylinder.running.task_id)
+            bodies: list[FromEngine] = [Report(finished), Bye("killed", True, tuple(begun))]
+            frame = EngineFrame(VERSION, self.engine.id, 0, 0, 0, bodies)
+            for second in range(5):
+                copied = msgspec.structs.replace(frame)
+                self.storm.clock.after(0.05 + second, lambda copied=copied: self.storm.to_driver(self, copied))
+        self._replace()
+
+    def _replace(self) -> None:
+        """A context starts another engine."""
+        self.storm.clock.after(self.storm.random.choice([0.5, 5.0]), self.storm.start_machine)
+
+    def reconnect(self) -> None:
+        self.cut_off = False

@@ -1,0 +1,405 @@
+"""One seeded storm: a run on virtual time while everything that can break does, and the checks that nothing was lost.
+
+Real are the Driver, the Engines, the channels between them, the Session, the policy and the feeder. Played here are time, the
+network (loss, repetition, reordering, delay, partitions), processes (crashes of drivers, engines, whole nodes), the
+disk (full for a while) and what tasks do. After the storm the weather clears, so every run must come to its end.
+"""
+
+from __future__ import annotations
+
+import heapq
+import io
+import random
+from collections.abc import Callable
+from math import inf
+
+import msgspec
+
+from pilothouse.core.session import Session
+from pilothouse.formats.task_file import TaskLine, read_file
+from pilothouse.model import events as e
+from pilothouse.model.decisions import Reply, Wants
+from pilothouse.model.errors import RunError
+from pilothouse.model.lifecycle import JobState
+from pilothouse.policies.catalog import make
+from pilothouse.worlds.live import records as r
+from pilothouse.worlds.live.driver import Driver
+from pilothouse.worlds.live.feeder import Feeder
+from pilothouse.worlds.live.messages import DriverFrame, EngineFrame, decode_from_driver, decode_from_engine, encode
+from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.work import DoneIds
+from tests.simtest.machine import Machine
+
+MOST_STEPS = 400_000
+MOST_TIME_S = 50_000.0
+TICK_S = 0.5
+
+
+class DriverCrashed(BaseException):
+    """kill -9 of the driver: nothing may catch this but the storm."""
+
+
+class Weather(msgspec.Struct):
+    """How bad it is. All are probabilities per opportunity, or means in seconds."""
+
+    loss: float
+    repeat: float
+    delay_s: float
+    driver_crash: float
+    engine_crash_every_s: float
+    partition_every_s: float
+    disk_full_every_s: float
+    clears_at: float
+
+
+class Clock:
+    """Virtual time: a heap of callbacks."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._serial = 0
+        self.steps = 0
+
+    def at(self, when: float, action: Callable[[], None]) -> None:
+        self._serial += 1
+        heapq.heappush(self._heap, (max(when, self.now), self._serial, action))
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        self.at(self.now + seconds, action)
+
+    def step(self) -> None:
+        self.steps += 1
+        assert self.steps < MOST_STEPS, "the run does not come to an end"
+        when, _, action = heapq.heappop(self._heap)
+        self.now = when
+        assert self.now < MOST_TIME_S, "the run does not come to an end"
+        action()
+
+
+class Disk:
+    """The journal: what a restarted driver finds. Full for a while now and then."""
+
+    def __init__(self) -> None:
+        self.records: list[r.Record] = []
+        self.full = False
+
+    def write(self, records: list[r.Record]) -> None:
+        if self.full:
+            raise RunError("no space left on device")
+        # What is read back later has gone through the same bytes as in a real journal.
+        self.records.extend(records)
+
+    def close(self) -> None:
+        pass
+
+
+class Storm:
+    """One run. `run` raises AssertionError if anything was lost, repeated or out of order."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.clock = Clock()
+        self.disk = Disk()
+        self.machines: list[Machine] = []
+        self.driver: Driver | None = None
+        self.inbox: list[bytes] = []
+        self.session = 0
+        self.driver_up = False
+        self.executions: dict[int, int] = {}
+        self.final: dict[int, r.TaskEnded] = {}
+        chance = self.random
+        self.weather = Weather(
+            loss=chance.choice([0.0, 0.02, 0.1]),
+            repeat=chance.choice([0.0, 0.05]),
+            delay_s=chance.choice([0.001, 0.05, 0.5]),
+            driver_crash=chance.choice([0.0, 0.002, 0.01]),
+            engine_crash_every_s=chance.choice([inf, 60.0, 15.0]),
+            partition_every_s=chance.choice([inf, 80.0]),
+            disk_full_every_s=chance.choice([inf, 60.0]),
+            clears_at=chance.uniform(20.0, 150.0),
+        )
+        self.options = LiveOptions(
+            retries=chance.choice([0, 0, 2]),
+            at_most_once=chance.random() < 0.25,
+            reissue=chance.random() < 0.9,
+            bundle=chance.choice([1, 5, 400]),
+            units=chance.choice([1, 1, 2]),
+            lost_after_s=chance.choice([10.0, 60.0]),
+            return_within_s=20.0,
+            wait_for_driver_s=chance.choice([600.0, 600.0, 30.0]),
+            most_losses=1000,
+            grace_s=1.0,
+        )
+        self.text = self._task_file()
+        self.lines = {line.task_id: line for line in self._read() if line.kind.value in "NBC"}
+        self.ages = {task_id: line.age for task_id, line in self.lines.items()}
+
+    def _task_file(self) -> bytes:
+        chance = self.random
+        lines = []
+        if chance.random() < 0.3:
+            lines += ["#DISBATCH PERENGINE START setup", "#DISBATCH PERENGINE STOP teardown"]
+        for _ in range(chance.randint(1, 4)):
+            lines += [f"task {chance.choice([0.001, 0.01, 1.0, 5.0])}" for _ in range(chance.randint(0, 25))]
+            if chance.random() < 0.2:
+                lines += ["task fail 0.2"] * chance.randint(1, 3)
+            if chance.random() < 0.3:
+                lines.append(f"#DISBATCH REPEAT {chance.randint(1, 15)} task 0.5")
+            if chance.random() < 0.5:
+                lines.append("#DISBATCH BARRIER")
+        return ("\n".join(lines) + "\n").encode()
+
+    def _read(self) -> list[TaskLine]:
+        return list(read_file(io.BytesIO(self.text), "storm"))
+
+    @property
+    def stormy(self) -> bool:
+        return self.clock.now < self.weather.clears_at
+
+    # ---- the whole run
+
+    def run(self) -> None:
+        for _ in range(self.random.randint(1, 4)):
+            self.start_machine()
+        self._schedule_faults()
+        while True:
+            try:
+                self._one_driver()
+                break
+            except DriverCrashed:
+                self.driver, self.driver_up = None, False
+                pause = self.random.choice([0.1, 2.0, 15.0, 40.0])
+                until = self.clock.now + pause
+                self.clock.at(until, lambda: None)
+                while self.clock.now < until:
+                    self.clock.step()
+        self.check_end()
+
+    def _one_driver(self) -> None:
+        """One life of a driver: from a start or restart to the end of the run, or to its crash."""
+        self.session += 1
+        self.inbox.clear()
+        world = StormWorld(self)
+        self.driver = world.driver
+        self.driver_up = True
+        if self.session > 1:
+            world.driver.restore(self.disk.records, self.clock.now)
+        done = world.driver.done
+
+        def known(line: TaskLine) -> bool | None:
+            return line.task_id in done.failed if line.task_id in done else None
+
+        world.driver.feed(Feeder(iter(self._read()), known))
+        Session(world, make("fcfs", {})).run()
+        self.driver_up = False
+
+    # ---- faults
+
+    def _schedule_faults(self) -> None:
+        weather = self.weather
+        for every_s, fault in (
+            (weather.engine_crash_every_s, self._crash_machine),
+            (weather.partition_every_s, self._partition),
+            (weather.disk_full_every_s, self._fill_disk),
+        ):
+            if every_s != inf:
+                self._again(every_s, fault)
+
+    def _again(self, every_s: float, fault: Callable[[], None]) -> None:
+        def strike() -> None:
+            if self.stormy:
+                fault()
+                self._again(every_s, fault)
+
+        self.clock.after(self.random.expovariate(1 / every_s), strike)
+
+    def start_machine(self) -> None:
+        machine = Machine(self, f"engine{len(self.machines)}", self.random.randint(2, 4))
+        self.machines.append(machine)
+        machine.start()
+
+    def _crash_machine(self) -> None:
+        alive = [machine for machine in self.machines if machine.alive]
+        if alive:
+            self.random.choice(alive).crash(with_will=self.random.random() < 0.5)
+
+    def _partition(self) -> None:
+        alive = [machine for machine in self.machines if machine.alive]
+        if alive:
+            machine = self.random.choice(alive)
+            machine.cut_off = True
+            self.clock.after(self.random.choice([1.0, 20.0, 90.0]), machine.reconnect)
+
+    def _fill_disk(self) -> None:
+        self.disk.full = True
+
+        def clean() -> None:
+            self.disk.full = False
+
+        self.clock.after(self.random.choice([0.5, 5.0]), clean)
+
+    def maybe_crash_driver(self) -> None:
+        if self.stormy and self.random.random() < self.weather.driver_crash:
+            raise DriverCrashed
+
+    # ---- the network
+
+    def to_driver(self, machine: Machine, frame: EngineFrame) -> None:
+        data = encode(frame)
+        for delay in self._deliveries():
+            self.clock.after(delay, lambda: self._arrive_at_driver(machine, data))
+
+    def _arrive_at_driver(self, machine: Machine, data: bytes) -> None:
+        if self.driver_up and not (machine.cut_off and self.stormy):
+            self.inbox.append(data)
+
+    def to_engine(self, frame: DriverFrame) -> None:
+        data = encode(frame)
+        for delay in self._deliveries():
+            self.clock.after(delay, lambda: self._arrive_at_engine(frame.engine, data))
+
+    def _arrive_at_engine(self, engine: str, data: bytes) -> None:
+        for machine in self.machines:
+            if machine.alive and machine.engine.id == engine and not (machine.cut_off and self.stormy):
+                machine.hear(decode_from_driver(data))
+
+    def _deliveries(self) -> list[float]:
+        if not self.stormy:
+            return [0.001]
+        weather, chance = self.weather, self.random
+        if chance.random() < weather.loss:
+            return []
+        delays = [chance.expovariate(1 / weather.delay_s)]
+        if chance.random() < weather.repeat:
+            delays.append(chance.expovariate(1 / (3 * weather.delay_s)))
+        return delays
+
+    # ---- what must hold
+
+    def note_record(self, record: r.Record) -> None:
+        """Called when a record is safely on disk."""
+        if type(record) is r.TaskEnded and record.final and record.kind != "P":
+            assert record.task_id not in self.final, f"task {record.task_id} has two final results"
+            self.final[record.task_id] = record
+
+    def note_begin(self, task_id: int, machine: Machine) -> None:
+        """A task is begun on a machine."""
+        self.executions[task_id] = self.executions.get(task_id, 0) + 1
+        if self.options.at_most_once:
+            attempts = 1 + self.options.retries
+            assert self.executions[task_id] <= attempts, f"task {task_id} was begun too often"
+        age = self.ages[task_id]
+        for other, other_age in self.ages.items():
+            if other_age < age:
+                # The record must be on disk before anything of a later age is begun.
+                assert other in self.final, f"task {task_id} of age {age} began before {other} of age {other_age} ended"
+
+    def check_end(self) -> None:
+        for task_id, line in self.lines.items():
+            assert task_id in self.final, f"task {task_id} was lost"
+            state = self.final[task_id].state
+            if "fail" in line.command:
+                assert state in (JobState.FAILED, JobState.LOST), f"task {task_id} is {state}"
+                assert state is JobState.LOST or self.executions[task_id] > self.options.retries
+            elif line.kind.value == "N" and state is not JobState.SUCCEEDED:
+                assert self.options.at_most_once or not self.options.reissue, f"task {task_id} is {state}"
+                assert state is JobState.LOST
+        calm = (
+            self.weather.engine_crash_every_s == self.weather.partition_every_s == inf
+            and self.options.wait_for_driver_s > 500
+        )
+        if calm and not self._delayed_enough_to_be_given_up():
+            for task_id, count in self.executions.items():
+                expected = 1 + self.options.retries if "fail" in self.lines[task_id].command else 1
+                assert count == expected, f"task {task_id} ran {count} times although no engine was lost"
+        assert not any(machine.alive and machine.busy for machine in self.machines), "something still runs"
+
+    def _delayed_enough_to_be_given_up(self) -> bool:
+        """Whether silence alone may have made the driver give up an engine."""
+        return any(type(record) is r.EngineLeft and record.lost for record in self.disk.records)
+
+
+class StormWorld:
+    """The live world's shell on virtual time: the same order of writing, sending and telling as worlds/live/world.py."""
+
+    name = "storm"
+
+    def __init__(self, storm: Storm) -> None:
+        self._storm = storm
+        self.driver = Driver(storm.options, storm.session, 0.0, DoneIds())
+        self._ended = False
+        self._ticked_at = storm.clock.now
+        self._alarm = -1.0
+
+    def begin(self, wants: Wants) -> e.Begins:
+        while not self.driver.roster.engines and not self.driver.nothing_to_do:
+            self._turn()
+        return self.driver.begins(self._storm.clock.now)
+
+    def advance(self) -> e.Batch | None:
+        if self._ended:
+            return None
+        driver, clock = self.driver, self._storm.clock
+        while True:
+            driver.settle(clock.now)
+            self._flush()
+            if driver.over:
+                self._ended = True
+                return e.Batch(clock.now, [*self._take_events(), e.Ended(clock.now)])
+            if driver.events:
+                return e.Batch(clock.now, self._take_events())
+            self._turn()
+
+    def apply(self, reply: Reply) -> None:
+        for decision in reply.decisions:
+            self.driver.apply(decision, self._storm.clock.now)
+        self._flush()
+
+    def watch(self, fd: int) -> None:
+        raise AssertionError("nothing to watch on virtual time")
+
+    def close(self) -> None:
+        pass
+
+    def _turn(self) -> None:
+        storm, clock = self._storm, self._storm.clock
+        due = self._ticked_at + TICK_S
+        if self._alarm < due:
+            self._alarm = due
+            clock.at(due, lambda: None)
+        while not storm.inbox and clock.now < due:
+            clock.step()
+        storm.maybe_crash_driver()
+        inbox, storm.inbox = storm.inbox, []
+        for data in inbox:
+            self.driver.hear(decode_from_engine(data), clock.now)
+        if clock.now >= due:
+            self._ticked_at = clock.now
+            self.driver.tick(clock.now)
+        self.driver.settle(clock.now)
+        self._flush()
+
+    def _flush(self) -> None:
+        storm, driver = self._storm, self.driver
+        storm.maybe_crash_driver()
+        if driver.records:
+            records, driver.records = driver.records, []
+            while True:
+                try:
+                    storm.disk.write(records)
+                    break
+                except RunError:
+                    storm.clock.after(1.0, lambda: None)
+                    until = storm.clock.now + 1.0
+                    while storm.clock.now < until:
+                        storm.clock.step()
+            for record in records:
+                storm.note_record(record)
+        storm.maybe_crash_driver()
+        for frame in driver.frames(storm.clock.now):
+            storm.to_engine(frame)
+
+    def _take_events(self) -> list[e.Event]:
+        events, self.driver.events = self.driver.events, []
+        return events
