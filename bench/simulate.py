@@ -65,7 +65,9 @@ def main() -> None:
     parser.add_argument("--policy", default="fcfs,easy")
     parser.add_argument("--best-of", type=int, default=3)
     arguments = parser.parse_args()
-    print(f"{'policy':8} {'jobs':>9} {'CPU s':>8} {'jobs/CPU s':>11} {'µs/job':>7} {'MB':>7} {'KB/job':>7} {'growth':>7}")
+    print(
+        f"{'policy':8} {'jobs':>9} {'CPU s':>8} {'jobs/CPU s':>11} {'µs/job':>7} {'MB':>7} {'KB/job':>7} {'growth':>7}"
+    )
     with tempfile.TemporaryDirectory() as folder:
         for policy in arguments.policy.split(","):
             first = 0.0

@@ -63,7 +63,9 @@ def test_every_job_ends_once_and_no_unit_is_used_twice(policy: str, drawn: list[
 @given(drawn=jobs)
 def test_fcfs_never_lets_anybody_overtake(drawn: list[tuple[int, int, int, int]]) -> None:
     _, records = run(drawn, "fcfs")
-    ran = sorted((r for r in records.values() if r.started_at is not None), key=lambda r: (r.job.submitted_at, int(r.job.id[1:])))
+    ran = sorted(
+        (r for r in records.values() if r.started_at is not None), key=lambda r: (r.job.submitted_at, int(r.job.id[1:]))
+    )
     starts = [r.started_at for r in ran]
     assert starts == sorted(starts)  # type: ignore[type-var]
 

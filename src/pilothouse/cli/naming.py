@@ -1,11 +1,11 @@
 """The names of deciders on the command line, and what they stand for.
 
-    easy, easy:estimate=2x            a policy of the catalog, with options
-    file.py:Class, package.mod:Class  a policy of the user's; options follow a second colon
-    batsim:ENDPOINT[?dialect=2]       a scheduler that speaks the Batsim 2-4 protocol
-    edc:./lib.so[?init=...]           a Batsim 5 decision component, as a library
-    edc:tcp://...                     ... as a process
-    rfc27:PATH                        a Flux scheduler on a UNIX socket
+easy, easy:estimate=2x            a policy of the catalog, with options
+file.py:Class, package.mod:Class  a policy of the user's; options follow a second colon
+batsim:ENDPOINT[?dialect=2]       a scheduler that speaks the Batsim 2-4 protocol
+edc:./lib.so[?init=...]           a Batsim 5 decision component, as a library
+edc:tcp://...                     ... as a process
+rfc27:PATH                        a Flux scheduler on a UNIX socket
 """
 
 from __future__ import annotations

@@ -15,7 +15,9 @@ from pilothouse.cli.options import decider_options, platform_option, workload_op
 @workload_options
 @decider_options
 @click.option("-e", "--export", "prefix", default="out/", show_default=True, help="Files are called PREFIX + name.")
-@click.option("--format", "exports", multiple=True, type=click.Choice(["swf", "jsonl"]), help="Also write jobs.swf, jobs.jsonl.")
+@click.option(
+    "--format", "exports", multiple=True, type=click.Choice(["swf", "jsonl"]), help="Also write jobs.swf, jobs.jsonl."
+)
 @click.option("--plot", is_flag=True, help="Also draw utilisation, queue and Gantt chart (PNG and SVG).")
 @click.option("--tau", default=10.0, show_default=True, help="Bound of the bounded slowdown, in seconds.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")

@@ -13,8 +13,12 @@ import click
 @click.option("--policy", "by", metavar="POLICY", help="The same, for policies.")
 @click.option("-p", "--platform", help="With --world sim: as in simulate.")
 @click.option("-w", "--workload", "workloads", multiple=True, metavar="FILE", help="With --world sim: as in simulate.")
-@click.option("-e", "--export", "prefix", default="out/", show_default=True, help="With --world sim: where its files go.")
-@click.option("--decider-timeout", "timeout", type=float, metavar="SECONDS", help="How long a foreign scheduler may think.")
+@click.option(
+    "-e", "--export", "prefix", default="out/", show_default=True, help="With --world sim: where its files go."
+)
+@click.option(
+    "--decider-timeout", "timeout", type=float, metavar="SECONDS", help="How long a foreign scheduler may think."
+)
 @click.option("--decider-command", metavar="COMMAND", help="Start this scheduler, wait for it, and end it.")
 def command(
     world_name: str,

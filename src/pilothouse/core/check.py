@@ -34,7 +34,9 @@ def refuse_start(cluster: Cluster, order: d.StartJob) -> Refusal | None:
         unknown = IdSet(mask & ~cluster.all_mask)
         return Refusal("unknown unit", f"job {job.id} on {unknown}: there are only units {IdSet(cluster.all_mask)}")
     if mask & cluster.off_mask:
-        return Refusal("unit not available", f"job {job.id} on {IdSet(mask & cluster.off_mask)}, which cannot run jobs now")
+        return Refusal(
+            "unit not available", f"job {job.id} on {IdSet(mask & cluster.off_mask)}, which cannot run jobs now"
+        )
     if not cluster.sharing and mask & ~cluster.free_mask:
         return Refusal("unit already in use", _who_uses(cluster, job, mask & ~cluster.free_mask))
     return _wrong_count(cluster, job, mask.bit_count(), order.placement)
@@ -112,7 +114,9 @@ def refuse_register_job(cluster: Cluster, order: d.RegisterJob) -> Refusal | Non
 
 def refuse_register_profile(cluster: Cluster, order: d.RegisterProfile) -> Refusal | None:
     if not cluster.registering:
-        return Refusal("registration", f"profile {order.profile.name} was registered, but dynamic registration is not enabled")
+        return Refusal(
+            "registration", f"profile {order.profile.name} was registered, but dynamic registration is not enabled"
+        )
     return None
 
 

@@ -333,7 +333,7 @@ def _mask(nodes: tuple[Node, ...]) -> int:
 
 
 def _count_rule(begins: e.Begins, wants: d.Wants) -> str | None:
-    """"exact", "least", or None: an allocation of any size will do."""
+    """ "exact", "least", or None: an allocation of any size will do."""
     if wants.least_count:
         return "least"
     exact = begins.exact_count if wants.exact_count is None else wants.exact_count

@@ -72,7 +72,10 @@ def _explain_waiting(cluster: Cluster, job_id: str) -> Explanation:
             detail += f" ({off.bit_count()} more are not available)"
         blockers = _soonest(cluster, job.units - cluster.free)
     else:
-        reason, detail = "policy", f"it would fit now ({cluster.free} units are free), but {cluster.decider} holds it back"
+        reason, detail = (
+            "policy",
+            f"it would fit now ({cluster.free} units are free), but {cluster.decider} holds it back",
+        )
     return Explanation(
         job_id,
         JobState.WAITING.value,
@@ -88,7 +91,7 @@ def _explain_waiting(cluster: Cluster, job_id: str) -> Explanation:
 
 def _soonest(cluster: Cluster, missing: int) -> tuple[str, ...]:
     """The running jobs whose expected ends would give enough units back."""
-    names = []
+    names: list[str] = []
     for job_id in sorted(cluster.running, key=cluster.expected_end):
         if missing <= 0 or len(names) == 5:
             break

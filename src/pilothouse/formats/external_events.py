@@ -1,7 +1,7 @@
 """External events, one JSON object a line, as Batsim 4 and 5 write them.
 
-    {"type": "machine_unavailable", "resources": "0-1 3", "timestamp": 20}     (and machine_available)
-    {"type": "generic", "timestamp": 20, "data": "..."}
+{"type": "machine_unavailable", "resources": "0-1 3", "timestamp": 20}     (and machine_available)
+{"type": "generic", "timestamp": 20, "data": "..."}
 """
 
 from __future__ import annotations
@@ -63,5 +63,8 @@ def _event(written: _Line, event_id: str, line: str, where: str, forward_unknown
     if forward_unknown:
         return ExternalEvent(written.timestamp, event_id, written.type, line.strip())
     raise InputError(
-        where, "unknown type of event", expected="machine_available, machine_unavailable or generic", found=quoted(written.type)
+        where,
+        "unknown type of event",
+        expected="machine_available, machine_unavailable or generic",
+        found=quoted(written.type),
     )

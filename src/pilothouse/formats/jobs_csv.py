@@ -51,8 +51,9 @@ class JobsCsv:
         submitted, walltime, state = job.submitted_at, job.walltime, record.state
         if walltime == inf:
             walltime = -1.0
+        # One % for the whole row: an f-string of the same row takes half as long again.
         if start is None:
-            row = "%s,%s,%s,%f,%d,%f,0,%s,,,,,,,,,%s" % (
+            row = "%s,%s,%s,%f,%d,%f,0,%s,,,,,,,,,%s" % (  # noqa: UP031
                 local, workload, profile, submitted, job.units, walltime, BATSIM[state], metadata
             )  # fmt: skip
         else:
@@ -60,7 +61,7 @@ class JobsCsv:
             execution, turnaround = end - start, end - submitted
             if record.execution_s is not None:
                 execution = record.execution_s
-            row = "%s,%s,%s,%f,%d,%f,%d,%s,%f,%f,%f,%f,%f,%f,%s,%f,%s" % (
+            row = "%s,%s,%s,%f,%d,%f,%d,%s,%f,%f,%f,%f,%f,%f,%s,%f,%s" % (  # noqa: UP031
                 local, workload, profile, submitted, job.units, walltime, state is JobState.SUCCEEDED, BATSIM[state],
                 start, execution, end, start - submitted, turnaround, turnaround / execution if execution else inf,
                 record.units.to_text(), -1.0 if energy is None else energy, metadata,
@@ -116,7 +117,9 @@ def read(path: str | Path) -> Iterator[Row]:
         try:
             yield _read_row(record)
         except (ValueError, TypeError, InputError):
-            raise InputError(f"{path}:{reader.line_num}", "not a row of a jobs.csv", found=quoted(lines[reader.line_num - 1])) from None
+            raise InputError(
+                f"{path}:{reader.line_num}", "not a row of a jobs.csv", found=quoted(lines[reader.line_num - 1])
+            ) from None
 
 
 def _read_row(record: dict[str, str]) -> Row:

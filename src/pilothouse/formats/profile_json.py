@@ -14,7 +14,6 @@ import msgspec
 from pilothouse.model import profile as p
 from pilothouse.model.errors import InputError, quoted
 
-
 _NOTHING = msgspec.Raw(b"null")  # A union of Raw with None takes nothing but null.
 
 
@@ -80,7 +79,9 @@ def parse(raw: msgspec.Raw, name: str, place: Place) -> p.Profile:
         raise place.error(str(problem)) from None
     read = READERS.get(written.type)
     if read is None:
-        raise place.error("unknown type of profile", found=quoted(written.type), expected=f"one of {', '.join(READERS)}")
+        raise place.error(
+            "unknown type of profile", found=quoted(written.type), expected=f"one of {', '.join(READERS)}"
+        )
     spec = read(written, place)
     return p.Profile(place.full(name), spec, written.ret, extra_text(written.extra_data, place), raw)
 
@@ -124,7 +125,9 @@ def _parallel(w: Written, place: Place) -> p.Spec:
     if not flop and not amounts:
         raise place.error("a parallel task needs 'cpu', 'com' or both")
     if amounts and len(amounts) != count * count:
-        raise place.error("matrix 'com' of the wrong size", expected=f"{count * count} numbers", found=str(len(amounts)))
+        raise place.error(
+            "matrix 'com' of the wrong size", expected=f"{count * count} numbers", found=str(len(amounts))
+        )
     return p.ParallelTask(flop, amounts)
 
 
@@ -223,8 +226,8 @@ def _send(w: Written, place: Place) -> p.Spec:
 
 
 def _receive(w: Written, place: Place) -> p.Spec:
-    names = [place.full(name) if name else "" for name in (w.success, w.failure, w.timeout)]
-    return p.ReceiveMessage(w.regex, *names, _amount(w.polltime, "polltime", place, positive=True))
+    match, other, timeout = (place.full(name) if name else "" for name in (w.success, w.failure, w.timeout))
+    return p.ReceiveMessage(w.regex, match, other, timeout, _amount(w.polltime, "polltime", place, positive=True))
 
 
 READERS: dict[str, Callable[[Written, Place], p.Spec]] = {

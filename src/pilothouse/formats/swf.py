@@ -104,14 +104,18 @@ def read(path: str | Path, name: str = "w0", *, units: int = 0) -> Workload:
 
 def _columns(path: str | Path, number: int, fields: list[str], line: str) -> tuple[int, float, float, int, float, str]:
     if len(fields) < COLUMNS:
-        raise InputError(f"{path}:{number}", "not an SWF line", expected=f"{COLUMNS} columns", found=f"{len(fields)}: {quoted(line)}")
+        raise InputError(
+            f"{path}:{number}", "not an SWF line", expected=f"{COLUMNS} columns", found=f"{len(fields)}: {quoted(line)}"
+        )
     try:
         processors = int(float(fields[7]))
         if processors <= 0:
             processors = int(float(fields[4]))
         return int(fields[0]), float(fields[1]), float(fields[3]), processors, float(fields[8]), fields[11]
     except (ValueError, OverflowError):
-        raise InputError(f"{path}:{number}", "not an SWF line", expected=f"{COLUMNS} numbers", found=quoted(line)) from None
+        raise InputError(
+            f"{path}:{number}", "not an SWF line", expected=f"{COLUMNS} numbers", found=quoted(line)
+        ) from None
 
 
 def _machine_size(comment: str) -> int:
@@ -127,20 +131,34 @@ _STATUS = {JobState.SUCCEEDED: 1, JobState.FAILED: 0, JobState.TIMED_OUT: 0, Job
 
 
 def write(records: Iterable[JobRecord], units: int) -> str:
-    """Finished jobs as a log of our own; times in seconds, rounded to three decimals."""
-    lines = ["; Version: 2.2", f"; MaxProcs: {units}", "; Note: written by pilothouse; job numbers are in order of the file"]
-    for number, record in enumerate(records, 1):
+    """Finished jobs as a log of our own, numbered in order of submission; times rounded to three decimals."""
+    lines = ["; Version: 2.2", f"; MaxProcs: {units}", "; Note: written by pilothouse"]
+    for number, record in enumerate(sorted(records, key=_submission), 1):
         job = record.job
         start = record.started_at
         wait = -1.0 if start is None else start - job.submitted_at
         run = -1.0 if start is None else record.ended_at - start
         request = -1.0 if job.walltime == inf else job.walltime
         row = (
-            *(number, _number(job.submitted_at), _number(wait), _number(run), len(record.units) or -1, -1, -1, job.units),
+            *(
+                number,
+                _number(job.submitted_at),
+                _number(wait),
+                _number(run),
+                len(record.units) or -1,
+                -1,
+                -1,
+                job.units,
+            ),
             *(_number(request), -1, _STATUS.get(record.state, -1), _user(job.user), -1, -1, -1, -1, -1, -1),
         )
         lines.append(" ".join(map(str, row)))
     return "\n".join(lines) + "\n"
+
+
+def _submission(record: JobRecord) -> tuple[float, int, str]:
+    local = record.job.local_id
+    return record.job.submitted_at, int(local) if local.isdigit() else 0, record.job.id
 
 
 def _number(value: float) -> str:

@@ -20,9 +20,6 @@ from pilothouse.model.job import Job
 from pilothouse.model.profile import Delay, HomogeneousTask, ParallelTask, Profile, Sequence, Spread, parts_of
 
 
-_ABSENT = msgspec.Raw(b"null")
-
-
 class WrittenJob(msgspec.Struct):
     id: str | int
     subtime: float
@@ -126,7 +123,9 @@ class _Reader:
     def _already_full(self, local: str, index: int) -> str:
         # QUIRK: an id that contains the workload's name is taken for a full one.
         if local.count("!") != 1:
-            raise self._error(index, "id", "an id with the workload's name in it", expected="workload!id", found=quoted(local))
+            raise self._error(
+                index, "id", "an id with the workload's name in it", expected="workload!id", found=quoted(local)
+            )
         return local
 
     def _walltime(self, walltime: float | None, index: int) -> float:
@@ -139,7 +138,9 @@ class _Reader:
     def _check_size(self, spec: ParallelTask, units: int, index: int) -> None:
         size = len(spec.flop) or int(len(spec.bytes) ** 0.5)
         if size != units:
-            raise self._error(index, "res", f"its parallel task is for {size} hosts", expected=str(size), found=str(units))
+            raise self._error(
+                index, "res", f"its parallel task is for {size} hosts", expected=str(size), found=str(units)
+            )
 
     def _is_elastic(self, profile: Profile) -> bool:
         """Total amounts are spread over however many hosts there are; so is a sequence of nothing else."""
@@ -158,7 +159,9 @@ class _Reader:
 
     def _read(self, name: str, where: str, within: tuple[str, ...]) -> None:
         if name in within:
-            raise InputError(f"{self._path}: {where}", f"profile {name!r} runs itself", found=" > ".join((*within, name)))
+            raise InputError(
+                f"{self._path}: {where}", f"profile {name!r} runs itself", found=" > ".join((*within, name))
+            )
         if name in self._profiles:
             return
         local = name.partition("!")[2] if name.startswith(self._name + "!") else name

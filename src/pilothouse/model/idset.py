@@ -48,7 +48,9 @@ class IdSet:
         for part in body.replace(",", " ").split():
             match = _RANGE.fullmatch(part)
             if match is None:
-                raise InputError(where, "not a set of ids", expected="numbers and ranges such as 0-3 7", found=quoted(text))
+                raise InputError(
+                    where, "not a set of ids", expected="numbers and ranges such as 0-3 7", found=quoted(text)
+                )
             first = int(match[1])
             last = first if match[2] is None else int(match[2])
             if last < first:

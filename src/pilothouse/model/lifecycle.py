@@ -91,9 +91,7 @@ _ROWS: dict[JobState, tuple[JobState | None, ...]] = {
 }  # fmt: skip
 
 TRANSITIONS: dict[tuple[JobState, Stimulus], JobState | None] = {
-    (state, stimulus): target
-    for state, row in _ROWS.items()
-    for stimulus, target in zip(Stimulus, row, strict=True)
+    (state, stimulus): target for state, row in _ROWS.items() for stimulus, target in zip(Stimulus, row, strict=True)
 }
 
 FINAL: frozenset[JobState] = frozenset(state for state, row in _ROWS.items() if row is _FINAL_ROW)

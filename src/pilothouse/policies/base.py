@@ -1,10 +1,10 @@
 """The Policy: a scheduler in this process. A subclass is only its idea; everything else is kept up to date for it.
 
-    class ShortestFirst(Policy):
-        def schedule(self, cluster):
-            for job in sorted(cluster.queue, key=lambda job: job.walltime):
-                if not cluster.start(job):
-                    break
+class ShortestFirst(Policy):
+    def schedule(self, cluster):
+        for job in sorted(cluster.queue, key=lambda job: job.walltime):
+            if not cluster.start(job):
+                break
 """
 
 from __future__ import annotations

@@ -91,7 +91,11 @@ CATALOG: dict[str, Listing] = {
         for name, (text, about) in score.KNOWN.items()
     },
     "random": Listing("a seeded random order", {"seed": "a whole number"}, _chance),
-    "qcg": Listing("the rules of the QCG PilotJob Manager: FIFO, as much as possible, go on past what does not fit", {}, lambda options: Qcg()),
+    "qcg": Listing(
+        "the rules of the QCG PilotJob Manager: FIFO, as much as possible, go on past what does not fit",
+        {},
+        lambda options: Qcg(),
+    ),
 }
 
 

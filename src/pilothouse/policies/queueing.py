@@ -139,10 +139,9 @@ class Queueing(Policy):
             return
         if self._whole_pass or self._ages or cluster.now > self._shadow:
             self._pass_over_all(cluster)
-        else:
-            # Nothing was freed since the last pass: only what has just arrived can start.
-            if self._backfill != "none" and cluster.free > self._unseen:
-                self._backfill_from(self._fresh, cluster)
+        # Nothing was freed since the last pass: only what has just arrived can start.
+        elif self._backfill != "none" and cluster.free > self._unseen:
+            self._backfill_from(self._fresh, cluster)
         self._fresh.clear()
 
     def _pass_over_all(self, cluster: Cluster) -> None:

@@ -54,7 +54,9 @@ class Expression:
         arguments = ast.arguments([], [ast.arg(name) for name in "rnswp"], None, [], [], None, [])
         function = ast.fix_missing_locations(ast.Expression(ast.Lambda(arguments, tree.body)))
         names = {"__builtins__": {}, **_FUNCTIONS}
-        self._value: Callable[[float, int, float, float, float], float] = eval(compile(function, "score", "eval"), names)
+        self._value: Callable[[float, int, float, float, float], float] = eval(
+            compile(function, "score", "eval"), names
+        )
 
     def __call__(self, job: Job, now: float) -> float:
         submitted = job.submitted_at

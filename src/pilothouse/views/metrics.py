@@ -61,8 +61,7 @@ class Collector:
     def add(self, record: JobRecord) -> None:
         self._counts[record.state] += 1
         submitted = record.job.submitted_at
-        if submitted < self._first_submission:
-            self._first_submission = submitted
+        self._first_submission = min(self._first_submission, submitted)
         start = record.started_at
         if start is not None:
             end = record.ended_at

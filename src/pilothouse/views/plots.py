@@ -43,7 +43,9 @@ def draw(prefix: str, units: int, *, title: str = "") -> list[str]:
     scale, unit = _scale(spans)
     _utilisation(top, spans, units, scale, title or "run")
     _queue(middle, spans, scale, "")
-    _gantt(bottom, [(r.started_at or 0.0, r.ended_at or 0.0, r.allocated) for r in rows[:MOST_GANTT_JOBS]], units, scale)
+    _gantt(
+        bottom, [(r.started_at or 0.0, r.ended_at or 0.0, r.allocated) for r in rows[:MOST_GANTT_JOBS]], units, scale
+    )
     if len(rows) > MOST_GANTT_JOBS:
         bottom.set_title(f"the first {MOST_GANTT_JOBS:,} of {len(rows):,} jobs", fontsize="small")
     bottom.set_xlabel(f"time ({unit})")

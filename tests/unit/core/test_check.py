@@ -66,7 +66,9 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "order"), WRONG, ids=lambda value: value if isinstance(value, str) else type(value).__name__)
+@pytest.mark.parametrize(
+    ("rule", "order"), WRONG, ids=lambda value: value if isinstance(value, str) else type(value).__name__
+)
 def test_a_wrong_order_is_refused_by_its_rule_and_changes_nothing(rule: str, order: d.Decision) -> None:
     c = cluster()
     before = snapshot(c)

@@ -21,9 +21,7 @@ def test_a_job_waits_for_units() -> None:
     c.expect(c.waiting["b"], 100.0)
     why = explain(c, "b")
     assert (why.reason, why.free, why.needed, why.blockers, why.expected_at) == ("resources", 1, 2, ("a",), 100.0)
-    assert why.sentence == (
-        "job b is waiting: it needs 2 units, and 1 are free; it is expected to start at 100 s"
-    )
+    assert why.sentence == ("job b is waiting: it needs 2 units, and 1 are free; it is expected to start at 100 s")
 
 
 def test_a_job_that_can_never_start() -> None:

@@ -11,7 +11,7 @@ def test_the_table_is_total() -> None:
 
 
 def test_final_states_are_never_left() -> None:
-    assert FINAL == set(lifecycle.ENDS)
+    assert set(lifecycle.ENDS) == FINAL
     for state in FINAL:
         for stimulus in Stimulus:
             with pytest.raises(LifecycleError):

@@ -67,8 +67,7 @@ class Agenda:
         while True:
             entry = heappop(heap)
             if entry[1] not in self._cancelled:
-                if entry[0] > self.now:
-                    self.now = entry[0]
+                self.now = max(self.now, entry[0])
                 return entry
             self._cancelled.discard(entry[1])
 
@@ -77,16 +76,14 @@ class Agenda:
         date = self.next_date()
         if date == inf:
             return inf
-        if date < not_before:
-            date = not_before
+        date = max(date, not_before)
         heap, cancelled = self._heap, self._cancelled
         while heap and heap[0][0] <= date:
             due, number, callback, argument = heappop(heap)
             if cancelled and number in cancelled:
                 cancelled.discard(number)
                 continue
-            if due > self.now:
-                self.now = due
+            self.now = max(self.now, due)
             callback(argument)
         self.now = date
         return date
@@ -96,5 +93,4 @@ class Agenda:
         while self.next_date() <= date:
             _, _, callback, argument = self.pop()
             callback(argument)
-        if date > self.now:
-            self.now = date
+        self.now = max(self.now, date)

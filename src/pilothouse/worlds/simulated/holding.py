@@ -22,7 +22,7 @@ class Holding:
             known = {job.id for job in jobs}
         self.held: dict[str, Job] = {}
         self._missing: dict[str, set[str]] = {}
-        self._outcome: dict[str, JobState] = {name: JobState.OMITTED for name in needed - known}
+        self._outcome: dict[str, JobState] = dict.fromkeys(needed - known, JobState.OMITTED)
         self._needed = needed
         self._hopeless: list[Job] = []
 

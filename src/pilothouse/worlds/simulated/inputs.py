@@ -18,6 +18,7 @@ from pilothouse.model.events import Begins, Event
 from pilothouse.model.job import Job
 from pilothouse.model.profile import Profile
 from pilothouse.model.record import JobRecord
+from pilothouse.worlds.simulated import feasible
 from pilothouse.worlds.simulated.platform import Platform
 from pilothouse.worlds.simulated.world import SimulatedWorld
 
@@ -73,6 +74,8 @@ def load(
         external_event_lists={f"ee{i}": str(Path(path).absolute()) for i, path in enumerate(events)},
         profiles=profiles,
     )
+    for workload in read:
+        feasible.check(machine, workload.jobs, profiles)
     external = [event for i, path in enumerate(events) for event in external_events.read(path, f"ee{i}")]
     return Setup(machine, read, external, begins)
 

@@ -207,9 +207,7 @@ class SimulatedWorld:
 
     def _start(self, order: d.StartJob) -> None:
         job = self._waiting.pop(order.job_id)
-        run = Run(
-            job, order.units, self._agenda.now, order.placement, order.overrides, order.storage, order.io_job
-        )
+        run = Run(job, order.units, self._agenda.now, order.placement, order.overrides, order.storage, order.io_job)
         self._runs[job.id] = run
         if self._physics.machines is not None:
             self._physics.machines.join(run.units, job.id)
