@@ -120,6 +120,7 @@ def simulate(options: Options) -> int:
         settings=settings,
         timeout=options.decider_timeout,
         command=options.decider_command,
+        keeps_rounding=True,
     )
     return Conversation(server, outputs, fail_on_deadlock=options.fail_on_deadlock).run(decider)
 

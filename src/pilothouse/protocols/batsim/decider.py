@@ -25,9 +25,15 @@ if TYPE_CHECKING:
 
 DEFAULT_ENDPOINT = "tcp://localhost:28000"
 
+WRITTEN_PRECISION_S = 6e-7
+"""Dates on the wire are this exact."""
+
 
 class BatsimDecider:
-    """A foreign scheduler behind a socket. No `timeout` (seconds): wait for its answers for ever."""
+    """A foreign scheduler behind a socket. No `timeout` (seconds): wait for its answers for ever.
+
+    `keeps_rounding`: its dates count as they are written, as they do for a real Batsim.
+    """
 
     def __init__(
         self,
@@ -38,12 +44,14 @@ class BatsimDecider:
         timeout: float | None = None,
         command: str = "",
         name: str = "",
+        keeps_rounding: bool = False,
     ) -> None:
         self.name = name or f"scheduler at {endpoint or DEFAULT_ENDPOINT}"
         self._endpoint = endpoint or DEFAULT_ENDPOINT
         self._timeout_s = timeout or 0.0
         self._command = command
         self._settings = settings or Settings()
+        self._keeps_rounding = keeps_rounding
         self._dialect = Dialect.named(dialect or "any")
         self._channel: SchedulerChannel | None = None
         self._process: PeerProcess | None = None
@@ -92,6 +100,8 @@ class BatsimDecider:
         if any(type(fact) is e.Ended for fact in batch.events):
             self._over = True
         reply = self._orders.reply(codec.decode_from_scheduler(answer, self.name))
+        if not self._keeps_rounding:
+            _restore_dates(reply, batch.now)
         if self._withdrawn:
             reply.decisions = [order for order in reply.decisions if not self._is_in_vain(order)]
         reply.decisions.extend(own)
@@ -127,6 +137,15 @@ class BatsimDecider:
         if self._process is not None:
             self._process.close(orderly=self._over)
             self._process = None
+
+
+def _restore_dates(reply: d.Reply, now: float) -> None:
+    """A scheduler answers with the date that it was told, which has six decimals: it means the date that we have."""
+    if abs(reply.now - now) < WRITTEN_PRECISION_S:
+        reply.now = now
+    for order in reply.decisions:
+        if abs(order.at - now) < WRITTEN_PRECISION_S:
+            order.at = now
 
 
 def sleep_states(node: Node) -> frozenset[int]:

@@ -1,0 +1,176 @@
+"""Our orders as Batsim events: what the end that plays the scheduler answers.
+
+In: replies. Out: wire events with dates that ascend. An order that the protocol has no word for is a DecisionError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappush
+from math import floor
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from pilothouse.model import decisions as d
+from pilothouse.model.errors import DecisionError
+from pilothouse.model.lifecycle import BATSIM
+from pilothouse.protocols.batsim import messages as wire
+from pilothouse.protocols.batsim.begins import profile_text
+from pilothouse.protocols.batsim.facts import job_text, profile_name
+from pilothouse.protocols.batsim.heard import Calls
+from pilothouse.protocols.batsim.settings import Dialect
+
+SOONEST_CALL_S = 0.01
+"""A Batsim refuses a call for a date that has passed when it handles the order, so calls are at least this far away."""
+
+
+class OrderWriter:
+    """Numbers calls, because Batsim does not."""
+
+    def __init__(self, decider: str, dialect: Dialect, calls: Calls) -> None:
+        self._decider = decider
+        self._dialect = dialect
+        self._calls = calls
+        self._number = 0
+
+    def events(self, reply: d.Reply) -> list[Struct]:
+        """The wire events of a reply, in the order of their dates."""
+        events: list[Struct] = []
+        for index, order in enumerate(reply.decisions):
+            write = _WRITERS.get(type(order))
+            if write is None:
+                rule = "the Batsim protocol has no word for it"
+                raise DecisionError(self._decider, index, rule, type(order).__name__)
+            events.extend(write(self, order))
+        for call_id, period, left in self._calls.again:
+            events.append(self._call(reply.now, call_id, period, left))
+        self._calls.again = []
+        events.sort(key=_date)
+        return events
+
+    def _call(self, now: float, call_id: str, period: float, left: int) -> Struct:
+        """The next call of a series, at a multiple of its period."""
+        return self._ask(now, (floor(now / period) + 1) * period, call_id, (period, left))
+
+    def _ask(self, now: float, when: float, call_id: str, series: tuple[float, int]) -> Struct:
+        when = max(when, now + SOONEST_CALL_S)
+        self._number += 1
+        heappush(self._calls.due, (when, self._number, call_id, *series))
+        return wire.CallMeLater(now, wire.CallMeLaterData(when))
+
+    # ---- one method for each order
+
+    def _start(self, order: d.StartJob) -> list[Struct]:
+        data = wire.ExecuteJobData(order.job_id, str(order.units))
+        mapping = None if order.placement is None else order.placement.mapping
+        if mapping is not None:
+            data.mapping = {str(executor): host for executor, host in enumerate(mapping)}
+        elif order.storage:
+            data.storage_mapping = dict(order.storage)
+        elif order.io_job is not None:
+            name = order.io_job.name.rpartition("!")[2]
+            data.additional_io_job = wire.IoJobData(str(order.units), name, profile_text(order.io_job))
+        return [wire.ExecuteJob(order.at, data)]
+
+    def _reject(self, order: d.RejectJob) -> list[Struct]:
+        return [wire.RejectJob(order.at, wire.JobIdData(order.job_id))]
+
+    def _kill(self, order: d.KillJobs) -> list[Struct]:
+        return [wire.KillJob(order.at, wire.KillJobData(list(order.job_ids)))]
+
+    def _call_at(self, order: d.CallAt) -> list[Struct]:
+        return [self._ask(order.at, order.when, order.call_id, (0.0, 1))]
+
+    def _call_every(self, order: d.CallEvery) -> list[Struct]:
+        return [self._call(order.at, order.call_id, order.period, order.count)]
+
+    def _stop_calls(self, order: d.StopCalls) -> list[Struct]:
+        """What is under way still arrives; nothing more is asked for."""
+        self._calls.again = [series for series in self._calls.again if series[0] != order.call_id]
+        self._calls.due = [
+            (when, number, call_id, 0.0 if call_id == order.call_id else period, left)
+            for when, number, call_id, period, left in self._calls.due
+        ]
+        return []
+
+    def _register_job(self, order: d.RegisterJob) -> list[Struct]:
+        job = order.job
+        if job.source is None:
+            description: Raw = job_text(job)
+        else:
+            written = msgspec.json.decode(job.source)
+            description = Raw(msgspec.json.encode({**written, "id": job.id, "profile": profile_name(job)}))
+        data = wire.RegisterJobData(job.id, description, UNSET)
+        return [wire.SubmitJob(order.at, data) if self._dialect is Dialect.TWO else wire.RegisterJob(order.at, data)]
+
+    def _register_profile(self, order: d.RegisterProfile) -> list[Struct]:
+        workload, _, name = order.profile.name.rpartition("!")
+        data = wire.RegisterProfileData(workload, name, profile_text(order.profile))
+        two = self._dialect is Dialect.TWO
+        return [wire.SubmitProfile(order.at, data) if two else wire.RegisterProfile(order.at, data)]
+
+    def _finish(self, order: d.FinishRegistration) -> list[Struct]:
+        return [wire.Notify(order.at, {"type": registration_finished(self._dialect)})]
+
+    def _resume(self, order: d.ResumeRegistration) -> list[Struct]:
+        kind = "continue_submission" if self._dialect is Dialect.TWO else "continue_registration"
+        return [wire.Notify(order.at, {"type": kind})]
+
+    def _power(self, order: d.SetPowerState | d.SwitchUnits) -> list[Struct]:
+        return [wire.SetResourceState(order.at, wire.ResourceStateData(str(order.units), str(order.power_state)))]
+
+    def _metadata(self, order: d.SetMetadata) -> list[Struct]:
+        text = order.text.replace('"', "'")  # A double quote is not allowed there.
+        return [wire.SetJobMetadata(order.at, wire.SetJobMetadataData(order.job_id, text))]
+
+    def _annotate(self, order: d.Annotate) -> list[Struct]:
+        # The protocol has no annotations; people find them in the metadata column.
+        return self._metadata(d.SetMetadata(order.at, order.job_id, msgspec.json.encode(order.notes).decode()))
+
+    def _state(self, order: d.SetJobState) -> list[Struct]:
+        data = wire.ChangeJobStateData(order.job_id, BATSIM[order.state], order.reason)
+        return [wire.ChangeJobState(order.at, data)]
+
+    def _energy(self, order: d.MeasureEnergy) -> list[Struct]:
+        return [wire.Query(order.at, wire.QueryData({"consumed_energy": {}}))]
+
+    def _estimate(self, order: d.AnswerEstimate) -> list[Struct]:
+        estimate = wire.EstimateData(order.job_id, order.seconds)
+        return [wire.Answer(order.at, wire.AnswerData(estimate_waiting_time=estimate))]
+
+    def _to_job(self, order: d.SendToJob) -> list[Struct]:
+        return [wire.ToJobMessage(order.at, wire.ToJobData(order.job_id, order.message))]
+
+
+def registration_finished(dialect: Dialect) -> str:
+    """What the end of registration is called."""
+    return "submission_finished" if dialect is Dialect.TWO else "registration_finished"
+
+
+def _date(event: Struct) -> float:
+    date: float = event.timestamp  # type: ignore[attr-defined]
+    return date
+
+
+_WRITERS: dict[type, Callable[[OrderWriter, Any], list[Struct]]] = {
+    d.StartJob: OrderWriter._start,
+    d.RejectJob: OrderWriter._reject,
+    d.KillJobs: OrderWriter._kill,
+    d.CallAt: OrderWriter._call_at,
+    d.CallEvery: OrderWriter._call_every,
+    d.StopCalls: OrderWriter._stop_calls,
+    d.RegisterJob: OrderWriter._register_job,
+    d.RegisterProfile: OrderWriter._register_profile,
+    d.FinishRegistration: OrderWriter._finish,
+    d.ResumeRegistration: OrderWriter._resume,
+    d.SetPowerState: OrderWriter._power,
+    d.SwitchUnits: OrderWriter._power,
+    d.SetMetadata: OrderWriter._metadata,
+    d.Annotate: OrderWriter._annotate,
+    d.SetJobState: OrderWriter._state,
+    d.MeasureEnergy: OrderWriter._energy,
+    d.AnswerEstimate: OrderWriter._estimate,
+    d.SendToJob: OrderWriter._to_job,
+}

@@ -1,0 +1,111 @@
+"""A real Batsim 2 to 4 as a World: we play the scheduler towards it. `--world batsim:tcp://*:28000`.
+
+In: replies. Out: batches. A REP socket that binds; the Batsim connects whenever it likes, and its clock stands still
+while we think.
+"""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+import zmq
+
+from pilothouse.model import decisions as d
+from pilothouse.model import events as e
+from pilothouse.model.errors import InputError, PeerError
+from pilothouse.protocols.batsim import begins as begins_of
+from pilothouse.protocols.batsim import codec
+from pilothouse.protocols.batsim import messages as wire
+from pilothouse.protocols.batsim.heard import Calls, FactReader
+from pilothouse.protocols.batsim.settings import Dialect
+from pilothouse.protocols.batsim.spoken import OrderWriter, registration_finished
+from pilothouse.protocols.batsim.store import RedisStore
+
+DEFAULT_ENDPOINT = "tcp://*:28000"
+_SLICE_MS = 100
+
+
+class BatsimWorld:
+    """A foreign simulation behind a socket. No `timeout` (seconds): wait for its messages for ever."""
+
+    def __init__(
+        self, endpoint: str = DEFAULT_ENDPOINT, *, timeout: float | None = None, decider: str = "decider"
+    ) -> None:
+        self.name = f"Batsim at {endpoint or DEFAULT_ENDPOINT}"
+        self._decider = decider
+        self._timeout = timeout
+        self._context = zmq.Context()
+        self._socket: zmq.Socket[bytes] = self._context.socket(zmq.REP)
+        self._socket.linger = 1000
+        self._socket.maxmsgsize = 64 * codec.MOST_BYTES
+        self._socket.rcvtimeo = _SLICE_MS
+        try:
+            self._socket.bind(endpoint or DEFAULT_ENDPOINT)
+        except zmq.ZMQError as problem:
+            self.close()
+            raise InputError("socket endpoint", f"{endpoint!r}: {problem}", hint="e.g. tcp://*:28000") from None
+        self._calls = Calls()
+        self._dialect = Dialect.FOUR
+        self._facts: FactReader
+        self._orders: OrderWriter
+        self._store: RedisStore | None = None
+        self._first: e.Batch | None = None
+        self._ends_registration = False
+        self._over = False
+
+    def begin(self, wants: d.Wants) -> e.Begins:
+        """Waits for SIMULATION_BEGINS."""
+        message = codec.decode_from_batsim(self._receive(), self.name)
+        opening = message.events[0] if message.events else None
+        if not isinstance(opening, wire.SimulationBegins):
+            raise PeerError(self.name, "the first message should begin with SIMULATION_BEGINS")
+        begins, redis, self._dialect = begins_of.read(opening.data, self.name)
+        if redis.enabled:
+            self._store = RedisStore(redis, self.name)
+        self._facts = FactReader(self.name, begins, self._store, self._calls)
+        self._orders = OrderWriter(self._decider, self._dialect, self._calls)
+        rest = self._facts.batch(wire.Message(message.now, message.events[1:]))
+        self._first = e.Batch(message.now, [e.Began(opening.timestamp, begins), *rest.events])
+        # A Batsim that waits for registrations never ends unless it is told that none will come.
+        self._ends_registration = begins.dynamic_registration and not wants.dynamic_registration
+        return msgspec.structs.replace(begins, exact_count=True)
+
+    def advance(self) -> e.Batch | None:
+        if self._first is not None:
+            batch, self._first = self._first, None
+            return batch
+        if self._over:
+            return None
+        return self._facts.batch(codec.decode_from_batsim(self._receive(), self.name))
+
+    def apply(self, reply: d.Reply) -> None:
+        events = self._orders.events(reply)
+        now = reply.now
+        if self._ends_registration:
+            self._ends_registration = False
+            events.append(wire.Notify(now, {"type": registration_finished(self._dialect)}))
+        self._socket.send(codec.encode_plainly(now, events))
+
+    def _receive(self) -> bytes:
+        waited_since = time.monotonic()
+        while True:
+            try:
+                data = self._socket.recv()
+            except zmq.Again:
+                if self._timeout and time.monotonic() - waited_since > self._timeout:
+                    raise PeerError(self.name, f"said nothing for {self._timeout:g} s") from None
+                continue
+            self._over = b'"SIMULATION_ENDS"' in data
+            return data
+
+    def watch(self, fd: int) -> None:
+        """Its time waits for us, so there is nothing to watch."""
+
+    def close(self) -> None:
+        if not self._socket.closed:
+            self._socket.close()
+            self._context.term()
+        store = getattr(self, "_store", None)
+        if store is not None:
+            store.close()
