@@ -34,6 +34,20 @@ def pybatsim(python: Path, port: int, scheduler: str, log: Path) -> Iterator[str
 
 
 @contextmanager
+def flux_scheduler(policy: str, folder: Path) -> Iterator[str]:
+    """A process that schedules for whoever speaks RFC 27 at a socket, as it would for a Flux broker."""
+    path = folder / "sched.sock"
+    start = [sys.executable, "-m", "pilothouse", "steer", "--world", f"flux:local://{path}", "--by", policy]
+    with (folder / "scheduler.log").open("wb") as out:
+        process = subprocess.Popen(start, stdout=out, stderr=out)
+    try:
+        yield f"rfc27:{path}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
 def library(policy: str, folder: Path, pilothouse: Command) -> Iterator[str]:
     """A policy as a shared library with Batsim 5's C interface; its name for `--by`."""
     pytest.importorskip("cffi")
@@ -43,7 +57,7 @@ def library(policy: str, folder: Path, pilothouse: Command) -> Iterator[str]:
     yield f"edc:{path}"
 
 
-@pytest.fixture(params=["easy", "file", "pybatsim2", "pybatsim3", "library"])
+@pytest.fixture(params=["easy", "file", "pybatsim2", "pybatsim3", "flux", "library"])
 def decider(
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -57,6 +71,9 @@ def decider(
         with pybatsim(client_env(request.param), free_port(), "fillerSched", tmp_path / "scheduler.log") as name:
             # Clients of the second generation end on words that came later.
             yield f"{name}?dialect=2" if request.param == "pybatsim2" else name
+    elif request.param == "flux":
+        with flux_scheduler("filler", tmp_path) as name:
+            yield name
     elif request.param == "library":
         with library("filler", tmp_path, pilothouse) as name:
             yield name
