@@ -22,7 +22,7 @@ WITHOUT_RUNS = {
     "rejecter": "every job is rejected",
     "bs-wtestimator": "every job is rejected",
     "bs-sleeper-energyhomo": "the decider asks for a power state that does not exist; the peer stops",
-    "py-fcfs-small-various": "the decider gives up; the peer ends without a job",
+    "py-fcfs-small-various": "the decider dies at its first job",
     "dynreg_identical": "the peer refuses a second profile of the same name",
     "machine_switcher_turn_on_fail": "the peer refuses to switch on what is on",
     "storage_staging": "the peer's matrix has 2 entries instead of 4: it always stops; we do the transfer",
