@@ -44,6 +44,7 @@ class FactWriter:
         self._dialect = dialect
         self._store = store
         self._forward_profiles = False
+        self._registers = False
         self._jobs: dict[str, Job] = {}
         self.profiles: dict[str, Profile] = {}
         """Full name -> profile: what is known, registered ones included."""
@@ -70,6 +71,7 @@ class FactWriter:
     def _began(self, fact: e.Began) -> list[Struct]:
         begins = fact.begins
         self._forward_profiles = begins.forward_profiles
+        self._registers = begins.dynamic_registration
         self.profiles.update(begins.profiles)
         if self._store is not None:
             self._store.put_begins(begins.units + len(begins.storage))
@@ -142,11 +144,17 @@ class FactWriter:
         # Generation 2 has no NOTIFY to the scheduler, and its clients end on words that they do not know.
         return [] if self._dialect is Dialect.TWO else [wire.Notify(at, data)]
 
+    def _no_more(self, at: float, kind: str) -> list[Struct]:
+        # Where nobody knows which generation listens, only those who register jobs need to know, and they are younger.
+        if self._dialect is Dialect.ANY and not self._registers:
+            return []
+        return self._notify(at, {"type": kind})
+
     def _no_more_jobs(self, fact: e.NoMoreJobs) -> list[Struct]:
-        return self._notify(fact.at, {"type": "no_more_static_job_to_submit"})
+        return self._no_more(fact.at, "no_more_static_job_to_submit")
 
     def _no_more_external(self, fact: e.NoMoreExternalEvents) -> list[Struct]:
-        return self._notify(fact.at, {"type": "no_more_external_event_to_occur"})
+        return self._no_more(fact.at, "no_more_external_event_to_occur")
 
     def _available(self, fact: e.UnitsAvailable) -> list[Struct]:
         return self._notify(fact.at, {"type": "event_machine_available", "resources": str(fact.units)})
