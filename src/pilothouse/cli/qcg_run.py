@@ -26,10 +26,12 @@ from pilothouse.formats.qcg_requests import RequestError, preferred_dialect, spl
 from pilothouse.journal.store import FILE_NAME, Journal
 from pilothouse.model.errors import InputError, PilothouseError, RunError
 from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Node
 from pilothouse.model.lifecycle import JobState
 from pilothouse.protocols.qcg.answers import System
 from pilothouse.protocols.qcg.folder import PREFIX, Folder, find_folder
 from pilothouse.protocols.qcg.launch import Surroundings
+from pilothouse.protocols.qcg.layout import Layout
 from pilothouse.protocols.qcg.network import PORTS, Endpoint, Network
 from pilothouse.protocols.qcg.nodes import VirtualNodes, parse_nodes
 from pilothouse.protocols.qcg.registry import split_name
@@ -317,10 +319,10 @@ def _restore(service: Service, path: Path, known: list[str]) -> None:
     folder.read_reported()
     ended = _ends(path)
     states = folder.tracked_states()
-    for planned in folder.tracked_jobs():
+    for planned, arrived in folder.tracked_jobs():
         if planned.name in work.registry:
             work.replace(planned.name)
-        work.enter([planned], now)
+        work.enter([planned], arrived or now)
     work.outbox.accepted.clear()
     for job_id, past in ended.items():
         job, index = split_name(job_id.partition("#")[0])
@@ -347,13 +349,17 @@ def _restore(service: Service, path: Path, known: list[str]) -> None:
 def _ends(path: Path) -> dict[str, Past]:
     """How jobs ended, by the journal: the last word about each."""
     with contextlib.closing(sqlite3.connect(f"file:{path / FILE_NAME}?mode=ro", uri=True)) as db:
+        nodes = [Node(*row) for row in db.execute("SELECT node, first_unit, slots FROM engines ORDER BY first_unit")]
         rows = db.execute(
             "SELECT e.job_id, e.state, e.started_at, e.ended_at, e.return_code, e.pid,"
             " (SELECT a.units FROM assignments a WHERE a.job_id = e.job_id ORDER BY a.id DESC LIMIT 1)"
             " FROM ends e WHERE e.final AND e.job_id != '' ORDER BY e.rowid"
         ).fetchall()
+    layout = Layout(tuple(nodes))
     states = {state.value: state for state in JobState}
-    return {
-        job_id: Past(states[state], IdSet.parse(units) if units and pid > 0 else None, start, end, code, pid)
-        for job_id, state, start, end, code, pid, units in rows
-    }
+    ends: dict[str, Past] = {}
+    for job_id, state, started_at, ended_at, code, pid, text in rows:
+        units = IdSet.parse(text) if text and pid > 0 else IdSet()
+        where = (layout.named_cores(units), layout.counted_cores(units)) if units else ("", "")
+        ends[job_id] = Past(states[state], *where, started_at, ended_at, code, pid)
+    return ends

@@ -52,6 +52,7 @@ class Folder:
             line = entry.description.written()
             if entry.dialect is Dialect.SPECIFICATION:
                 line["dialect"] = entry.dialect.value
+            line["arrived"] = entry.arrived_at
             self._reqs.write(msgspec.json.encode(line).decode() + "\n")
         self._reqs.flush()
 
@@ -114,14 +115,15 @@ class Folder:
             elif line.endswith("\n"):
                 self.reported.add(str(msgspec.json.decode(line)["name"]))
 
-    def tracked_jobs(self) -> Iterator[Planned]:
-        """The jobs that were accepted, in order."""
+    def tracked_jobs(self) -> Iterator[tuple[Planned, float]]:
+        """The jobs that were accepted, in order, and when (0: not known)."""
         for number, line in enumerate(_whole_lines(self.path / "track.reqs"), 1):
             where = f"{self.path / 'track.reqs'}:{number}"
             try:
                 raw = msgspec.json.decode(line)
                 dialect = Dialect(raw.pop("dialect", Dialect.LATER.value))
-                yield Planned(str(raw["name"]), dialect, describe(raw, dialect))
+                arrived = float(raw.pop("arrived", 0.0))
+                yield Planned(str(raw["name"]), dialect, describe(raw, dialect)), arrived
             except (msgspec.DecodeError, DescriptionError, KeyError, ValueError) as error:
                 raise InputError(where, f"not a tracked job: {error}") from None
 

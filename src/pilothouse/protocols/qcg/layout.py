@@ -29,7 +29,9 @@ class Layout:
             mask = units.mask & node.mask
             if mask:
                 cores = self._cores[node.name]
-                found.append(Share(node.name, tuple(cores[unit - node.first] for unit in IdSet(mask))))
+                # A node whose engine was replaced is `name#2` inside the house.
+                name = node.name.partition("#")[0]
+                found.append(Share(name, tuple(cores[unit - node.first] for unit in IdSet(mask))))
         return found
 
     def named_cores(self, units: IdSet) -> str:

@@ -95,8 +95,8 @@ class Service:
             self._restore(self)
         if self._network is not None:
             self.live.watch(self._network.fd)
-        if self._requests is not None:
-            self._read_file(self._requests)
+        if self._requests is not None or self._network is None:
+            self._read_file(self._requests or [])
         return begins
 
     def _ordered(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:

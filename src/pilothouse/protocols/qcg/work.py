@@ -48,7 +48,8 @@ class Past(msgspec.Struct, frozen=True):
     """How a job ended in an earlier life of the manager; what is not known is empty."""
 
     state: JobState
-    units: IdSet | None = None
+    allocation: str = ""
+    counts: str = ""
     started_at: float = 0.0
     ended_at: float = 0.0
     return_code: int = 0
@@ -301,8 +302,8 @@ class Work:
         if past.state is JobState.OMITTED and index is None and entry.parts is not None:
             entry.parts.close(JobState.OMITTED)
         life = entry.life_of(index)
-        if past.units is not None:
-            life.runtime = Runtime(self.layout.named_cores(past.units), self.layout.counted_cores(past.units))
+        if past.allocation:
+            life.runtime = Runtime(past.allocation, past.counts)
             life.runtime.rtime = duration_text(past.ended_at - past.started_at)
             life.runtime.exit_code, life.runtime.pid = past.return_code, past.pid
             life.runtime.wd, life.runtime.program = past.wd, entry.description.execution.program
