@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from typing import IO
@@ -21,6 +23,8 @@ from pilothouse.formats.task_file import TaskLine, TaskReader, check_file, read_
 from pilothouse.journal.store import FILE_NAME, Journal
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.model.job import Shape
+from pilothouse.protocols.disbatch.run_service import RunService
+from pilothouse.worlds.live.autoalloc import AllocationPlan
 from pilothouse.worlds.live.contexts import Context
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.messages import Surroundings
@@ -61,6 +65,12 @@ class Choices(msgspec.Struct, kw_only=True):
     lost_after: float
     lenient: bool
     quiet: bool
+    service: bool = False
+    redis: str = ""
+    auto_slurm: int = 0
+    auto_slots: int = 0
+    auto_idle: float = 300.0
+    sbatch_options: str = ""
 
 
 class RunPlan(msgspec.Struct, kw_only=True):
@@ -77,6 +87,9 @@ class RunPlan(msgspec.Struct, kw_only=True):
     gpus: tuple[str, ...] = ()
     total: int | None = None
     from_stdin: bool = False
+    service: bool = False
+    redis: str = ""
+    auto: AllocationPlan | None = None
 
 
 def start_run(choices: Choices) -> int:
@@ -95,11 +108,14 @@ def start_run(choices: Choices) -> int:
     plan = RunPlan(
         options=_options(choices), source=str(source), cwd=os.getcwd(), by=choices.by, lenient=choices.lenient,
         hosts=choices.hosts, slurm=choices.slurm, slots=choices.slots or len(os.sched_getaffinity(0)),
-        gpus=_gpus(choices), total=total, from_stdin=stdin,
+        gpus=_gpus(choices), total=total, from_stdin=stdin, service=choices.service, redis=choices.redis,
+        auto=_auto(choices),
     )  # fmt: skip
     with _lock(folder):
         journal = Journal(folder)
         journal.write([Note("plan", msgspec.msgpack.encode(plan)), Note("started", str(time.time()).encode())])
+        if total is not None:
+            journal.write([Note("total", str(total).encode())])
         return _run(plan, folder, journal, choices)
 
 
@@ -126,9 +142,12 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, choices: Choices) -> int
     def known(line: TaskLine) -> bool | None:
         return line.task_id in done.failed if line.task_id in done else None
 
+    remote = bool(plan.hosts) or plan.slurm or plan.service or plan.auto is not None
+    service = RunService(folder, remote=remote, redis=plan.redis)
+    options = msgspec.structs.replace(plan.options, env={**plan.options.env, **service.env})
     world = LiveWorld(
-        plan.options, folder=folder, recorder=journal, done=done, total=plan.total, session=session,
-        port=int(journal.note("port") or b"0"), remote=bool(plan.hosts) or plan.slurm, warn=_warn,
+        options, folder=folder, recorder=service.recorder(journal), done=done, total=plan.total, session=session,
+        port=int(journal.note("port") or b"0"), remote=remote, warn=_warn,
     )  # fmt: skip
     journal.write([Note("port", str(world.port).encode()), Note("session", str(session).encode())])
     if session > 1:
@@ -138,9 +157,48 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, choices: Choices) -> int
     world.feed(Feeder(_lines(plan, world, fresh=session == 1), known))
     progress = Progress(world, plan.total, quiet=choices.quiet, folder=folder)
     world.on_tick.append(progress.show)
+    world.on_tick.append(lambda: service.update(world))
+    script = service.announce(world.launch())
+    if plan.options.service:
+        world.no_more()
     _stop_on_signals(world)
-    outcome = Session(world, naming.decider(plan.by), name=plan.by).run()
+    try:
+        with _allocations(plan, world, script):
+            outcome = Session(world, naming.decider(plan.by), name=plan.by).run()
+    finally:
+        service.close()
     return progress.finish(outcome)
+
+
+@contextmanager
+def _allocations(plan: RunPlan, world: LiveWorld, script: Path) -> Iterator[None]:
+    """With --auto-slurm: batch jobs come and go with the work, and none outlives the run."""
+    if plan.auto is None:
+        yield
+        return
+    from pilothouse.worlds.live.auto_allocation import AutoAllocation
+    from pilothouse.worlds.live.autoalloc import Allocator, SlurmQueue
+
+    name = f"pilothouse-{world.folder.name}"[:60]
+    log = str(world.folder / "allocation-%j.log")
+    queue = SlurmQueue(str(script), name=name, log=log, environment=dict(os.environ))
+    allocation = AutoAllocation(world, Allocator(plan.auto), queue, _warn)
+    world.on_tick.append(allocation.look)
+    try:
+        yield
+    finally:
+        allocation.close()
+
+
+def _auto(choices: Choices) -> AllocationPlan | None:
+    if not choices.auto_slurm:
+        return None
+    if not choices.auto_slots:
+        raise InputError("--auto-slurm", "how many slots does one allocation bring?", expected="--auto-slots N")
+    return AllocationPlan(
+        slots=choices.auto_slots, most=choices.auto_slurm, idle_s=choices.auto_idle,
+        options=tuple(shlex.split(choices.sbatch_options)) or (f"--ntasks={choices.auto_slots}",),
+    )  # fmt: skip
 
 
 def _replacements(world: LiveWorld, contexts: list[Context]) -> list[Context]:
@@ -208,11 +266,13 @@ def _options(choices: Choices) -> LiveOptions:
         surroundings=surroundings, retries=choices.retries, reissue=choices.reissue,
         at_most_once=choices.once == "at-most", fail_fast=choices.fail_fast, bundle=choices.bundle,
         window=choices.window or 0, lost_after_s=choices.lost_after, wait_for_driver_s=choices.wait_for_driver,
-        grace_s=choices.grace,
+        grace_s=choices.grace, service=choices.service or bool(choices.auto_slurm),
     )  # fmt: skip
 
 
 def _contexts(plan: RunPlan) -> list[Context]:
+    if plan.service or plan.auto is not None:
+        return []
     if plan.hosts:
         from pilothouse.worlds.live.contexts.ssh import SshContext, parse_hosts
 

@@ -54,7 +54,7 @@ import click
 @click.option(
     "--bundle",
     type=click.IntRange(1),
-    default=400,
+    default=1000,
     show_default=True,
     help="The most short tasks that are decided about together; 1: each by itself.",
 )
@@ -69,6 +69,16 @@ import click
 @click.option(
     "--lost-after", type=float, default=60.0, show_default=True, help="Seconds until a silent engine is given up."
 )
+@click.option(
+    "--service", is_flag=True, help="Start no engine here; DIR/add-engines.sh adds them, from here or other hosts."
+)
+@click.option(
+    "--auto-slurm", type=click.IntRange(0), default=0, metavar="N", help="Keep up to N Slurm jobs while tasks wait."
+)
+@click.option("--auto-slots", type=click.IntRange(0), default=0, metavar="N", help="Slots that each of them brings.")
+@click.option("--auto-idle", type=float, default=300.0, show_default=True, help="Seconds until an idle one is let go.")
+@click.option("--sbatch-options", default="", metavar="TEXT", help="For each of them, such as '-n8 --time=60'.")
+@click.option("--redis", default="", metavar="URL", help="Keep the key-value service's values in this Redis.")
 @click.option("--lenient", is_flag=True, help="Ignore malformed directives, as disBatch does.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no summary.")
 def command(**given: object) -> None:
@@ -81,6 +91,7 @@ def command(**given: object) -> None:
       pilothouse run tasks.txt
       pilothouse run tasks.txt --slots 4 --retries 2 --walltime 3600
       pilothouse run tasks.txt --ssh node1:16,node2:16
+      pilothouse run tasks.txt --auto-slurm 4 --auto-slots 32 --sbatch-options '-n32 --time=2:00:00'
       pilothouse run --resume tasks.txt.run1
       seq 100 | sed 's/^/echo /' | pilothouse run - --out 'out/{task}.txt'
     """

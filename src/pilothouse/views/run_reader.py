@@ -55,7 +55,7 @@ class RunReader:
         if ended_at is None and not present and rows and not running:
             ended_at = max([self._last_at, *(float(engine[6] or 0) for engine in engines)])
         joined = [row.joined_at for row in rows]
-        begun = [at for at in (_number(notes.get("started_at")), self._first_at, *joined) if at]
+        begun = [at for at in (_number(notes.get("started")), self._first_at, *joined) if at]
         total = _number(notes.get("total"))
         return RunState(
             name=_name(self.folder),

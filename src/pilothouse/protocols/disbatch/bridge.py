@@ -177,12 +177,19 @@ class Bridge:
         if self.board.changed:
             self._kvs.replace(KEY, self.board.json(), JSON)
 
-    def requests(self) -> list[StopRequest]:
-        """What monitors have asked for since the last call."""
-        asked = []
+    def answer_requests(self, stop_engine: Callable[[str], bool], stop_context: Callable[[str], int]) -> None:
+        """Does what monitors have asked for since the last call."""
         while self._requests:
-            asked.append(self._requests.popleft())
-        return asked
+            request = self._requests.popleft()
+            if request.what == "engine":
+                engine = self.board.engine_id(request.rank)
+                if engine is not None and stop_engine(engine):
+                    self.board.stopping(request.rank)
+            else:
+                label = self.board.context_label(request.rank)
+                if label is not None and stop_context(label):
+                    for rank in self.board.ranks_of(request.rank):
+                        self.board.stopping(rank)
 
     def _hear(self, value: Value) -> None:
         request = read_request(value)

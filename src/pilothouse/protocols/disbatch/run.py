@@ -77,7 +77,7 @@ class DisbatchRun:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             feeder = self._feeder(kvs, earlier)
             bridge = Bridge(kvs, self._kvs_tasks)
-            script = write_script(self._id, self._folder, kvs.address)
+            script = write_script(Path(f"{self._id}_dbUtil.sh"), self._id, self._folder, kvs.address)
             if feeder.over and not (feeder.engine_start or feeder.engine_stop):
                 if not self._skipped:
                     print("No tasks to run.", file=sys.stderr)
@@ -297,15 +297,7 @@ class DisbatchRun:
         world = self._world
         assert world is not None
         status.write(self._take_skipped(bridge))
-        for request in bridge.requests():
-            if request.what == "engine":
-                engine = bridge.board.engine_id(request.rank)
-                if engine is not None and world.stop_engine(engine):
-                    bridge.board.stopping(request.rank)
-            else:
-                label = bridge.board.context_label(request.rank)
-                if label is not None:
-                    world.stop_context(label)
+        bridge.answer_requests(world.stop_engine, world.stop_context)
         bridge.board.no_more_tasks = feeder.state.name in ("EXHAUSTED", "STOPPED")
         bridge.update()
         if self.options.fail_fast and self.failed:

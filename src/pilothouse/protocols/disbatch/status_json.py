@@ -89,19 +89,14 @@ class StatusBoard:
             engine.status = "stopping"
             self.changed = True
 
-    def context_rank(self, label: str) -> int:
-        """The number of a context, given when it was first seen; -1: never."""
-        context = self._contexts.get(label)
-        return -1 if context is None else context.rank
-
     def context_label(self, rank: int) -> str | None:
         return next((label for label, context in self._contexts.items() if context.rank == rank), None)
 
     def engine_id(self, rank: int) -> str | None:
         return next((name for name, engine in self._engines.items() if engine.rank == rank), None)
 
-    def engines_of(self, context_rank: int) -> list[str]:
-        return [name for name, engine in self._engines.items() if engine.context_rank == context_rank]
+    def ranks_of(self, context_rank: int) -> list[int]:
+        return [engine.rank for engine in self._engines.values() if engine.context_rank == context_rank]
 
     def json(self) -> bytes:
         """The status now; `changed` is false until something changes again."""

@@ -27,25 +27,28 @@ from pilothouse.protocols.disbatch.options import parse_context
 LOG_FORMAT = "%(asctime)s %(levelname)-8s %(name)-15s: %(message)s"
 _POLL_S = 0.2
 
+# Not by PYTHONPATH, which the tasks would inherit.
+_FIND_US = f"import sys; sys.path.append({str(Path(__file__).resolve().parents[3])!r})"
 _SCRIPT = """#!/bin/bash
 # Adds an execution context to the run {name}, or watches it (--mon).
 export DISBATCH_KVSSTCP_HOST={kvs}
 if [[ $1 == '--mon' ]]; then
-    exec {python} -m pilothouse.cli.main watch {folder}
+    exec {python} -c {watch} {folder}
 fi
-exec {python} -m pilothouse.protocols.disbatch.utility {folder} "$@" \\
+exec {python} -c {add} {folder} "$@" \\
     < /dev/null 1> {unique_id}_${{BASHPID-$$}}_context_launch.log
 """
 
 
-def write_script(unique_id: str, folder: Path, kvs_address: str) -> Path:
-    """Writes the script (mode 0700) and returns its path."""
-    path = Path(f"{unique_id}_dbUtil.sh")
+def write_script(path: Path, unique_id: str, folder: Path, kvs_address: str) -> Path:
+    """Writes the script (mode 0700); `unique_id` begins the names of the files that contexts write."""
     text = _SCRIPT.format(
-        name=os.path.basename(unique_id),
+        name=folder.name.removesuffix("_run"),
         kvs=shlex.quote(kvs_address),
         python=shlex.quote(sys.executable),
         folder=shlex.quote(str(folder)),
+        watch=shlex.quote(f"{_FIND_US}; from pilothouse.cli.main import main; sys.argv[1:1] = ['watch']; main()"),
+        add=shlex.quote(f"{_FIND_US}; from pilothouse.protocols.disbatch.utility import main; sys.exit(main(sys.argv[1:]))"),
         unique_id=shlex.quote(unique_id),
     )
     path.unlink(missing_ok=True)
@@ -97,7 +100,3 @@ def open_context_log(unique_id: str, label: str, level: str) -> None:
     log.setLevel(level)
     log.propagate = False
     log.addHandler(handler)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
