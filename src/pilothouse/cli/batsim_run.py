@@ -128,6 +128,11 @@ class Conversation:
             self._summarize(self._server)
         return code
 
+    @property
+    def ended_at(self) -> float:
+        """The date that the simulation has come to."""
+        return self._now()
+
     def _now(self) -> float:
         return self._server.agenda.now if self._server is not None else 0.0
 

@@ -92,7 +92,7 @@ class ChildLibrary:
         ours, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
-            program = [sys.executable, "-I", "-S", library_host.__file__, self._path, self._method, str(number)]
+            program = [sys.executable, "-P", library_host.__file__, self._path, self._method, str(number)]
             self._child = subprocess.Popen(program, pass_fds=(number,), stdin=subprocess.DEVNULL)
         self._link = ours
         ours.settimeout(self._silence_s or None)

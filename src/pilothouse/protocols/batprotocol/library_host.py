@@ -64,7 +64,8 @@ class CLibrary:
     @staticmethod
     def _load(path: str, method: str) -> ctypes.CDLL:
         flags = os.RTLD_NOW | os.RTLD_LOCAL
-        if method == "dlopen":
+        # A library that embeds Python cannot have a second one in a namespace of its own: this process is a Python.
+        if method == "dlopen" or _embeds_python(path):
             return ctypes.CDLL(path, mode=flags | os.RTLD_DEEPBIND)
         libc = ctypes.CDLL(None)
         libc.dlmopen.argtypes = [ctypes.c_long, ctypes.c_char_p, ctypes.c_int]
@@ -105,6 +106,14 @@ class CLibrary:
         if size > MOST_BYTES:
             raise LibraryProblem(f"{function} gave a buffer of {size} bytes; at most {MOST_BYTES} are read")
         return ctypes.string_at(data, size)
+
+
+def _embeds_python(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return b"libpython3" in file.read(MOST_BYTES)
+    except OSError:
+        return False
 
 
 def receive_exactly(link: socket.socket, size: int) -> bytes:

@@ -41,8 +41,7 @@ class Batsim5Machines(MachineBook):
     def occupy(self, units: IdSet, job_id: str, now: float) -> None:
         for unit in units:
             machine = self.machines[unit]
-            if not machine.users:
-                self.to(machine, MachineState.COMPUTING, now)
+            self.to(machine, MachineState.COMPUTING, now)
             machine.users.append(job_id)
 
     def release(self, units: IdSet, job_id: str, now: float) -> None:

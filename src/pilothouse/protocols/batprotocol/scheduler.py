@@ -1,0 +1,90 @@
+"""The scheduler's side of batprotocol, without input or output: requests of a Batsim 5 become batches, replies bytes.
+
+`SchedulerSide` is the translation alone; `Component` adds a policy, and is what a decision component library runs.
+"""
+
+from __future__ import annotations
+
+from pilothouse import __version__
+from pilothouse.core.cluster import Cluster
+from pilothouse.core.session import PolicyTurn
+from pilothouse.model import decisions as d
+from pilothouse.model import events as e
+from pilothouse.model.errors import PeerError
+from pilothouse.policies.base import Policy
+from pilothouse.protocols.batprotocol import messages as m
+from pilothouse.protocols.batprotocol.codec import Format, decode, encode
+from pilothouse.protocols.batprotocol.facts import FactsIn
+from pilothouse.protocols.batprotocol.hello import hello_out
+from pilothouse.protocols.batprotocol.orders import order_out
+from pilothouse.protocols.batprotocol.wire import Malformed
+
+PEER = "Batsim"
+
+
+class SchedulerSide:
+    """One conversation with a Batsim 5, seen from the scheduler."""
+
+    def __init__(self, name: str, form: Format = Format.BINARY) -> None:
+        self.name = name
+        self.form = form
+        self.ended = False
+        self._facts = FactsIn()
+
+    @property
+    def begins(self) -> e.Begins | None:
+        """What Batsim said of itself; None before its first request."""
+        return self._facts.begins
+
+    def hello(self, wants: d.Wants) -> bytes:
+        return encode(hello_out(f"pilothouse {self.name}", __version__, wants), self.form)
+
+    def batch(self, request: bytes) -> e.Batch:
+        message = decode(request, self.form, PEER)
+        events: list[e.Event] = []
+        try:
+            for item in message.events or ():
+                events.append(self._facts.read(item.event, item.timestamp))
+        except Malformed as problem:
+            raise PeerError(PEER, str(problem)) from None
+        if events and type(events[-1]) is e.Ended:
+            self.ended = True
+        return e.Batch(message.now, events)
+
+    def reply(self, reply: d.Reply) -> bytes:
+        """Orders as events; their dates ascend and are not later than the reply's."""
+        said: list[m.EventAndTimestamp] = []
+        last = 0.0
+        try:
+            for order in reply.decisions:
+                self._facts.note(order)
+                event = order_out(order)
+                if event is not None:
+                    last = min(max(last, order.at), reply.now)
+                    said.append(m.EventAndTimestamp(last, event))
+        except Malformed as problem:
+            raise PeerError(self.name, str(problem)) from None
+        return encode(m.Message(reply.now, said), self.form)
+
+
+class Component:
+    """A policy as a decision component: what its three C functions do."""
+
+    def __init__(self, policy: Policy, name: str, form: Format = Format.BINARY) -> None:
+        self._policy = policy
+        self._side = SchedulerSide(name, form)
+        self._turn: PolicyTurn | None = None
+
+    def init(self) -> tuple[int, bytes]:
+        """The flags and the hello."""
+        return int(self._side.form), self._side.hello(self._policy.wants)
+
+    def take_decisions(self, request: bytes) -> bytes:
+        batch = self._side.batch(request)
+        if self._turn is None:
+            begins = self._side.begins
+            if begins is None:
+                raise PeerError(PEER, "its first request does not begin the simulation")
+            self._turn = PolicyTurn(self._policy, Cluster(begins, self._side.name, self._policy.wants))
+            self._turn.begin()
+        return self._side.reply(self._turn(batch))

@@ -1,0 +1,124 @@
+"""The drop-in for Batsim 5 says and writes what the real Batsim 5.0.0-rc2 said and wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from golden.batsim5_replay import HERE, OneByOne, RecordedComponent, Recording, Rejecter, difference, same
+
+OWN = sorted(folder.name for folder in (HERE / "cases").iterdir())
+SHARED = Path(__file__).resolve().parents[3] / "shared/reference"
+ALL = sorted(folder.name for folder in (SHARED / "batsim5/golden").iterdir()) if SHARED.is_dir() else OWN
+ONE_BY_ONE = [name for name in ALL if name.startswith("exec1by1_")]
+TIE = "killer_1.0_ptasks"
+"""Walltime and kill fall on one nanosecond; which comes first hangs on the last bit of SimGrid's own sums."""
+
+
+def recording(name: str) -> Recording:
+    if name in OWN:
+        return Recording(HERE / "cases" / name, HERE / "inputs")
+    return Recording(SHARED / "batsim5/golden" / name, SHARED / "inputs/v5")
+
+
+def compare_files(found: Recording, prefix: Path) -> None:
+    for file in sorted((found.folder / "out").iterdir()):
+        name = file.name.removesuffix(".gz")
+        want = found.text(f"out/{name}")
+        if want:
+            assert not (problem := difference(name, want, (prefix / name).read_text())), problem
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if recording(name).messages()[0] and name != TIE])
+def test_recorded_component_hears_and_leaves_the_same(name: str, tmp_path: Path) -> None:
+    found = recording(name)
+    sent, answered = found.messages()
+    component = RecordedComponent(answered)
+    code, _ = found.run(component, f"{tmp_path}/")
+    assert code % 128 == found.exit_code % 128 or (code, found.exit_code) == (-6, 134)
+    for number, (want, got) in enumerate(zip(sent, component.heard, strict=False)):
+        assert same(want, got), f"message {number}: {got}, expected {want}"
+    assert len(component.heard) == len(sent)
+    if found.exit_code == 0:
+        compare_files(found, tmp_path)
+
+
+@pytest.mark.parametrize("name", ONE_BY_ONE)
+def test_one_job_at_a_time(name: str, tmp_path: Path) -> None:
+    found = recording(name)
+    code, _ = found.run(OneByOne(), f"{tmp_path}/")
+    assert code == 0
+    compare_files(found, tmp_path)
+
+
+def test_rejecter(tmp_path: Path) -> None:
+    found = recording("rejecter")
+    assert found.run(Rejecter(), f"{tmp_path}/")[0] == 0
+    compare_files(found, tmp_path)
+
+
+def test_calls_of_one_shot(tmp_path: Path) -> None:
+    found = recording("call_oneshot")
+    calls = tuple(
+        {"call_me_later_id": f"c{date}", "when_type": "OneShot", "when": {"time": date}}
+        for date in (10, 100, 1000, 10000)
+    )
+    component = Rejecter(calls)
+    code, conversation = found.run(component, f"{tmp_path}/")
+    assert code == 0
+    compare_files(found, tmp_path)
+    assert [(round(at), call, last) for at, call, last in component.called] == [
+        (date, f"c{date}", False) for date in (10, 100, 1000, 10000)
+    ]
+    assert conversation.ended_at == pytest.approx(10000.00006, abs=2e-6)
+
+
+class Periodic(Rejecter):
+    """What the recorded component did: calls every 10 s, and at 3 s a probe every 100 s."""
+
+    def on(self, kind: str, event: dict[str, object]) -> None:
+        super().on(kind, event)
+        if kind == "RequestedCallEvent" and event["call_me_later_id"] == "at 3":
+            trigger = {
+                "temporal_trigger_type": "Periodic",
+                "temporal_trigger": {"period": 100, "mode_type": "FinitePeriodNumber", "mode": {"nb_periods": 3}},
+            }
+            self.say(
+                "CreateProbeEvent",
+                probe_id="probe",
+                metrics="Power",
+                resources_type="HostResources",
+                resources={"host_ids": "0-3"},
+                data_accumulation_strategy_type="ProbeDataAccumulation",
+                data_accumulation_strategy={"reset_mode_type": "NoReset", "reset_mode": {}},
+                measurement_triggering_policy_type="TemporalTriggerWrapper",
+                measurement_triggering_policy=trigger,
+                resources_aggregation_function_type="Sum",
+                resources_aggregation_function={},
+            )
+
+
+def test_periodic_calls_and_probes(tmp_path: Path) -> None:
+    found = recording("periodic_calls")
+    every_10 = {"period": 10, "mode_type": "FinitePeriodNumber", "mode": {"nb_periods": 20}}
+    component = Periodic(
+        (
+            {"call_me_later_id": "every 10", "when_type": "Periodic", "when": every_10},
+            {"call_me_later_id": "at 3", "when_type": "OneShot", "when": {"time": 3}},
+        )
+    )
+    code, conversation = found.run(component, f"{tmp_path}/")
+    assert code == 0
+    compare_files(found, tmp_path)
+    assert conversation.ended_at == pytest.approx(400.00006, abs=2e-6)
+    series = [(round(at), last) for at, call, last in component.called if call == "every 10"]
+    assert series == [(date, date == 200) for date in range(10, 201, 10)]
+    data = [
+        (round(message["now"]), item["event"]["data"]["data"])
+        for message in component.heard
+        for item in message["events"]
+        if item["event_type"] == "ProbeDataEmittedEvent"
+    ]
+    assert [at for at, _ in data] == [200, 300, 400]  # the first tick only sets the probe up
+    assert [joules for _, joules in data] == pytest.approx([40000.0, 60000.0, 80000.0])
