@@ -4,10 +4,13 @@ From the specification, "Queue & Scheduler": jobs are looked at in order of arri
 use of what is free, if that is at least its minimum, and nobody else gets it; a job whose minimum is more than there is
 at all is refused; one that does not fit now stays, and the next is looked at. (Jobs that wait for others are held back
 by the world, and those that wait in vain are omitted there.) A large job can starve under these rules.
+
+A pass costs 0.1 µs for each waiting job that it looks at, and ends when nothing is free.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from typing import TYPE_CHECKING
 
 from pilothouse.model.answers import Never
@@ -16,14 +19,10 @@ from pilothouse.model.job import Job
 from pilothouse.policies.base import Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pilothouse.core.cluster import Cluster
 
-
-def _arrival(job: Job) -> tuple[float, float]:
-    # Jobs of one request arrive at one date; the manager numbers them by their priority.
-    return job.submitted_at, -job.priority
+Entry = tuple[float, float, int, Job]
+"""Arrival, place among jobs of one arrival, number; and the job."""
 
 
 class Qcg(Policy):
@@ -32,14 +31,23 @@ class Qcg(Policy):
     summary = "QCG PilotJob's rules: FIFO, as large as possible, on past jobs that do not fit"
 
     def __init__(self) -> None:
-        self._fresh: list[Job] = []
+        self._queue: list[Entry] = []
+        self._fresh: list[Entry] = []
+        self._number = 0
         self._look_at_all = True
 
     def on_submitted(self, job: Job, cluster: Cluster) -> None:
-        self._fresh.append(job)
+        self._number += 1
+        # Jobs of one request arrive at one date; the manager numbers them by their priority.
+        entry = (job.submitted_at, -job.priority, self._number, job)
+        insort(self._queue, entry)
+        self._fresh.append(entry)
 
     def on_ended(self, job: Job, cluster: Cluster) -> None:
         self._look_at_all = True
+        if job.id in cluster.withdrawn:
+            self._queue = [entry for entry in self._queue if entry[3].id != job.id]
+            self._fresh = [entry for entry in self._fresh if entry[3].id != job.id]
 
     def on_event(self, event: Event, cluster: Cluster) -> None:
         self._look_at_all = True
@@ -51,18 +59,32 @@ class Qcg(Policy):
         # Between two ends free units only become fewer: what did not fit before does not fit now.
         if self._look_at_all:
             self._look_at_all = False
-            self._start(sorted(cluster.queue, key=_arrival), cluster)
+            self._pass_over(self._queue, cluster)
         elif fresh:
-            self._start(sorted(fresh, key=_arrival), cluster)
+            self._pass_over(sorted(fresh), cluster)
 
-    def _start(self, jobs: Iterable[Job], cluster: Cluster) -> None:
-        for job in jobs:
-            if job.units > cluster.free:
-                continue
-            answer = cluster.start(job)
-            if isinstance(answer, Never):
-                cluster.reject(job, answer.reason)
+    def _pass_over(self, entries: list[Entry], cluster: Cluster) -> None:
+        gone: set[int] = set()
+        heads = 0
+        for entry in entries:
+            job = entry[3]
+            if job.units <= cluster.free and self._is_gone(job, cluster):
+                gone.add(entry[2])
+                heads += heads == len(gone) - 1 and entries[heads] is entry
             if not cluster.free:
                 # Those that were not looked at are looked at when something is free again.
                 self._look_at_all = True
-                return
+                break
+        if heads == len(gone) and entries is self._queue:
+            del entries[:heads]
+        elif gone:
+            self._queue = [entry for entry in self._queue if entry[2] not in gone]
+
+    @staticmethod
+    def _is_gone(job: Job, cluster: Cluster) -> bool:
+        """Starts the job, or refuses it; False if it goes on waiting."""
+        answer = cluster.start(job)
+        if isinstance(answer, Never):
+            cluster.reject(job, answer.reason)
+            return True
+        return bool(answer)
