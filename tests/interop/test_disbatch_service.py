@@ -191,3 +191,12 @@ def test_a_killed_engine_loses_nothing(tmp_path: Path) -> None:
     assert [row.state for row in after.engines if row.engine == engine.engine] == ["lost"]
     assert sorted(line.task_id for line in results(tmp_path)) == list(range(8))
     assert set((tmp_path / "done.txt").read_text().split()) == {str(i) for i in range(8)}
+
+
+def test_resources_are_dealt_out_to_the_cylinders(tmp_path: Path) -> None:
+    (tmp_path / "tasks").write_text("#DISBATCH REPEAT 8 echo $MY_GPUS $DISBATCH_CYLINDER_RANK > o$DISBATCH_TASKID; sleep 0.1\n")
+    env = {**clean_env(), "MY_GPUS": "a,b"}
+    command = ["disBatch", "-s", "localhost:3", "-E", "MY_GPUS", "tasks"]
+    assert subprocess.run(command, cwd=tmp_path, env=env, check=False, timeout=60).returncode == 0
+    said = {(tmp_path / f"o{i}").read_text().strip() for i in range(8)}
+    assert said == {"a 0", "b 1"}, "the third cylinder has no resource, so it is not there"

@@ -5,6 +5,7 @@ In: the run's folder. Out: RunStates. The journal is opened for reading only; it
 
 from __future__ import annotations
 
+import fcntl
 import sqlite3
 import time
 from collections import deque
@@ -14,6 +15,8 @@ from pilothouse.journal.store import FILE_NAME
 from pilothouse.model.errors import InputError
 from pilothouse.views.run_state import EngineRow, Failure, RunState
 
+LOCK_FILE = "lock"
+"""Held by the driver of `pilothouse run` while it lives."""
 MOST_FAILURES = 200
 """The last failures that are kept for showing."""
 _BATCH = 20_000
@@ -53,7 +56,7 @@ class RunReader:
         present = any(row.present for row in rows)
         ended_at = _number(notes.get("ended_at"))
         if ended_at is None and not present and rows and not running:
-            ended_at = max([self._last_at, *(float(engine[6] or 0) for engine in engines)])
+            ended_at = max([self._last_at, *(_number(engine[6]) or 0.0 for engine in engines)])
         joined = [row.joined_at for row in rows]
         begun = [at for at in (_number(notes.get("started")), self._first_at, *joined) if at]
         total = _number(notes.get("total"))
@@ -70,7 +73,17 @@ class RunReader:
             ended_at=ended_at,
             engines=rows,
             failures=tuple(reversed(self._failures)),
+            unattended=ended_at is None and self._unattended(),
         )
+
+    def _unattended(self) -> bool:
+        """Whether no driver holds the run's lock, as far as can be seen from here."""
+        try:
+            with (self.folder / LOCK_FILE).open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
 
     def _read_ends(self) -> None:
         query = (

@@ -56,6 +56,8 @@ class RunState(msgspec.Struct, frozen=True):
     engines: tuple[EngineRow, ...] = ()
     failures: tuple[Failure, ...] = ()
     """The last ones first."""
+    unattended: bool = False
+    """Its driver has gone before it ended."""
 
     @property
     def elapsed_s(self) -> float:

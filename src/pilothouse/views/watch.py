@@ -63,6 +63,8 @@ def _head(state: RunState, rate: float, width: int) -> list[Text]:
     left_s = time_left_s(state, rate)
     if state.ended_at is not None:
         outcome = "ended"
+    elif state.unattended:
+        outcome = "no driver: go on with pilothouse run --resume"
     elif not any(engine.present for engine in state.engines):
         outcome = "no engine"
     else:

@@ -67,6 +67,10 @@ def test_lost_engines_stay_and_gone_ones_go() -> None:
     assert "gone" in over and "ended" in over
 
 
+def test_a_run_without_driver_says_how_to_go_on() -> None:
+    assert "--resume" in text(Screen(), a_run(unattended=True))[0]
+
+
 def test_a_question_takes_the_last_line() -> None:
     screen = Screen()
     screen.question = "Stop engine 3? (y/n)"

@@ -216,7 +216,7 @@ class DisbatchContext:
             self.layout.label, node.cylinders, node=node.name, slot_env=slot_env, ends_at=ends_at,
             key=self._keys[node.name], log=self._log_name(node),
         )  # fmt: skip
-        return msgspec.structs.replace(config, properties=properties)
+        return msgspec.structs.replace(config, properties=properties, deal=self._options.env_resources)
 
     def _retire(self) -> None:
         """Runs the retirement command for the nodes whose engines are gone, while others still work."""

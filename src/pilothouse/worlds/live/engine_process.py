@@ -65,13 +65,15 @@ class EngineConfig(msgspec.Struct, frozen=True):
     log: str = ""
     key: str = ""
     """Whoever started the engine knows it by this name."""
+    deal: tuple[str, ...] = ()
+    """Variables of the engine's environment whose comma-separated values are dealt out, one to each slot."""
 
 
 def main() -> None:
     """The warden."""
     arguments = sys.argv[1:]
     raw = Path(arguments[0]).read_bytes() if arguments else sys.stdin.buffer.read()
-    config = msgspec.msgpack.decode(raw, type=EngineConfig)
+    config = _dealt(msgspec.msgpack.decode(raw, type=EngineConfig))
     _settle(config)
     identity = new_identity()
     spool = Spool(config.slots + 1)
@@ -87,6 +89,16 @@ def main() -> None:
     if status:
         _send_will(config, spool.name() or identity, spool, status)
     sys.exit(1 if status else 0)
+
+
+def _dealt(config: EngineConfig) -> EngineConfig:
+    """With the values of `deal` given to slots; a slot for which there is none is not opened."""
+    slots, slot_env = config.slots, dict(config.slot_env)
+    for name in config.deal:
+        if values := tuple(os.environ.get(name, "").split(",")) if os.environ.get(name) else ():
+            slots = min(slots, len(values))
+            slot_env[name] = values
+    return msgspec.structs.replace(config, slots=slots, slot_env=slot_env)
 
 
 def new_identity() -> str:
