@@ -160,21 +160,32 @@ class IdSet:
 
 
 def lowest_bits(mask: int, count: int) -> int:
-    """The `count` lowest set bits of mask: a binary search on the position, log2(width) counts of bits."""
-    total = mask.bit_count()
-    if count >= total:
-        return mask
+    """The `count` lowest set bits of mask.
+
+    A block without gaps is found at once; else a window over the low bits is doubled until it holds enough, and a binary
+    search on counts of bits finds where they end: the cost grows with the window, not with the width of the mask.
+    """
     if count <= 0:
         return 0
-    low = (mask & -mask).bit_length() - 1 + count
-    block = ((1 << count) - 1) << (low - count)
-    if mask & block == block:
-        return block
-    high = mask.bit_length()
+    base = (mask & -mask).bit_length() - 1
+    if base < 0:
+        return 0
+    rest = mask >> base
+    block = (1 << count) - 1
+    if rest & block == block:
+        return block << base
+    width, high = rest.bit_length(), 2 * count
+    window = rest & ((1 << high) - 1)
+    while window.bit_count() < count:
+        if high >= width:
+            return mask
+        high *= 2
+        window = rest & ((1 << high) - 1)
+    low = count
     while low < high:
         middle = (low + high) >> 1
-        if (mask & ((1 << middle) - 1)).bit_count() < count:
+        if (window & ((1 << middle) - 1)).bit_count() < count:
             low = middle + 1
         else:
             high = middle
-    return mask & ((1 << low) - 1)
+    return (window & ((1 << low) - 1)) << base
