@@ -87,6 +87,7 @@ class ChildLibrary:
         self._silence_s = silence_s
         self._child: subprocess.Popen[bytes] | None = None
         self._link: socket.socket | None = None
+        self._failed = False
 
     def hello(self, init: bytes) -> tuple[int, bytes]:
         ours, theirs = socket.socketpair()
@@ -120,6 +121,7 @@ class ChildLibrary:
         except (BrokenPipeError, ConnectionResetError):
             raise self._death() from None
         if sign != b"=":
+            self._failed = True
             raise PeerError(self.name, answer.decode(errors="replace"))
         return number, answer
 
@@ -146,7 +148,8 @@ class ChildLibrary:
         return child.wait()
 
     def close(self) -> None:
-        if self._link is None:
+        """Only a component that did well so far can still go wrong here: otherwise its first error is the one to tell."""
+        if self._link is None or self._failed:
             self._end(kill=True)
             return
         try:
