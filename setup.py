@@ -1,4 +1,4 @@
-"""The one part that is compiled where a compiler is at hand; everything works without it."""
+"""The parts that are compiled where a compiler is at hand; everything works without them."""
 
 from setuptools import Extension, setup
 
@@ -9,6 +9,7 @@ setup(
             ["src/pilothouse/worlds/simulated/_sharing.c"],
             extra_compile_args=["-O2", "-ffp-contract=off"],
             optional=True,
-        )
+        ),
+        Extension("pilothouse.worlds.live._spawn", ["src/pilothouse/worlds/live/_spawn.c"], optional=True),
     ]
 )

@@ -10,12 +10,14 @@ An engine that dies closes the socket: the cylinder then kills its task and goes
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import select
 import signal
 import socket
 import struct
 import time
+from collections.abc import Iterator
 from math import inf
 from pathlib import Path
 
@@ -23,10 +25,10 @@ import msgspec
 
 from pilothouse.worlds.live.capture import Capture
 from pilothouse.worlds.live.messages import Assignment, Finished, Prepare, Result, Stop, TaskOrder, ToCylinder, Work
-from pilothouse.worlds.live.spawn import Launcher, Spawner, SpawnError
+from pilothouse.worlds.live.spawn import Launcher, Spawner, SpawnError, find_native
 from pilothouse.worlds.live.spool import Region
 
-FLUSH_S = 0.05
+FLUSH_S = 0.2
 _LENGTH = struct.Struct("<I")
 _CANNOT_EXECUTE = 255
 _NOT_STARTED = 127
@@ -75,7 +77,7 @@ class EngineGone(Exception):
 class Cylinder:
     """The loop of one cylinder process."""
 
-    def __init__(self, link: socket.socket, region: Region) -> None:
+    def __init__(self, link: socket.socket, region: Region, *, native: bool = True) -> None:
         self._link = link
         self._inbox = Inbox(link)
         self._region = region
@@ -94,17 +96,21 @@ class Cylinder:
         self._todo: list[Work] = []
         self._stop: Stop | None = None
         self._assignment = 0
-        self._behind: list[int] = []
+        self._tasks: list[TaskOrder] = []
+        self._next = self._behind = 0
+        """Index of the next task of the assignment, and how many wait behind the running one."""
         self._cut_at = inf
         self._cut = False
         self._poll = select.poll()
-        self._wakeup = self._hear_children()
+        self._wakeup = -1 if _has_pidfd() else self._hear_children()
+        self._native = find_native() if native and self._wakeup < 0 else None
         for fd in (self._wakeup, link.fileno(), self._out.read_fd, self._err.read_fd):
-            self._poll.register(fd, select.POLLIN)
+            if fd >= 0:
+                self._poll.register(fd, select.POLLIN)
 
     @staticmethod
     def _hear_children() -> int:
-        """A descriptor that becomes readable when a child ends."""
+        """A descriptor that becomes readable when a child ends, for kernels before 5.3."""
         read_fd, write_fd = os.pipe()
         os.set_blocking(read_fd, False)
         os.set_blocking(write_fd, False)
@@ -114,6 +120,7 @@ class Cylinder:
 
     def run(self) -> None:
         """Works until the engine goes."""
+        gc.freeze()  # what came with the fork stays shared, and is not looked at again
         try:
             while True:
                 while not self._todo:
@@ -151,13 +158,14 @@ class Cylinder:
         results: list[Result] = []
         tasks = assignment.tasks
         began = sent = time.monotonic()
+        self._tasks = tasks
+        self._cut_at = began + assignment.cut_after
         returned: tuple[int, ...] = ()
         for index, task in enumerate(tasks):
             if index and (self._stop is not None or self._cut or time.monotonic() - began > assignment.cut_after):
                 returned = () if self._cut else tuple(other.task_id for other in tasks[index:])
                 break
-            self._behind = [other.task_id for other in tasks[index + 1 :]] if len(tasks) - index > 1 else []
-            self._cut_at = began + assignment.cut_after
+            self._next, self._behind = index + 1, len(tasks) - index - 1
             result = self._run_task(task, assignment)
             self._region.ended(result)
             results.append(result)
@@ -194,32 +202,26 @@ class Cylinder:
         surroundings = assignment.surroundings
         started_at, started = time.time(), time.monotonic()
         opened: list[int] = []
-        pid = 0
         self._region.running(task.task_id, 0)
         try:
             if not self._cwd:
                 raise SpawnError(f"cannot enter {surroundings.cwd}")
-            stdin, out, err = self._null, self._out.write_fd, self._err.write_fd
+            fds = (self._null, self._out.write_fd, self._err.write_fd)
             if surroundings.stdin or surroundings.stdout or surroundings.stderr:
-                stdin, out, err = self._open(task, assignment, opened)
-            argv = self._launcher.argv(os.fsdecode(task.line)) if not task.argv else self._argv(task.argv)
+                fds = self._open(task, assignment, opened)
+            argv = self._argv(task.argv) if task.argv else self._launcher.argv(os.fsdecode(task.line))
             text = self._prepare.task_env.format(
                 task=task.task_id, line=task.line_number, repeat=task.repeat_index, attempt=task.attempt
             )
             env = self._env + os.fsencode(text).split(b"\0") if text else self._env
-            pid = self._spawner.spawn(argv, env, (stdin, out, err))
+            pid, status, survivors, reason = self._run(argv, env, fds, started + surroundings.walltime)
         except (SpawnError, OSError) as problem:
             reason = str(problem) if isinstance(problem, SpawnError) else f"{problem.filename}: {problem.strerror}"
             return Result(task.task_id, task.attempt, _NOT_STARTED, 0, started_at, started_at, reason=reason)
         finally:
             for fd in opened:
                 os.close(fd)
-        self._region.running(task.task_id, pid)
-        status, reason = self._wait(pid, surroundings.walltime, started)
-        code = os.waitstatus_to_exitcode(status)
-        if code == _CANNOT_EXECUTE and not reason and (why := self._spawner.failure()):
-            code, reason = _NOT_STARTED, f"{os.fsdecode(argv[0])}: {why}"
-        if _group_alive(pid):
+        if survivors:
             if reason:
                 _signal_group(pid, signal.SIGKILL)
             # Bytes that survivors write from now on must not count for the next task.
@@ -228,9 +230,34 @@ class Cylinder:
         out_bytes, out_snippet = self._out.take()
         err_bytes, err_snippet = self._err.take()
         return Result(
-            task.task_id, task.attempt, code, pid, started_at, started_at + (time.monotonic() - started),
-            out_bytes, out_snippet, err_bytes, err_snippet, reason,
+            task.task_id, task.attempt, os.waitstatus_to_exitcode(status), pid, started_at,
+            started_at + (time.monotonic() - started), out_bytes, out_snippet, err_bytes, err_snippet, reason,
         )  # fmt: skip
+
+    def _run(
+        self, argv: list[bytes], env: list[bytes], fds: tuple[int, int, int], deadline: float
+    ) -> tuple[int, int, bool, str]:
+        """Starts a program and waits for its end: pid, wait status, whether its group lives on, and who ended it."""
+        if self._native is None:
+            pid = self._spawner.spawn(argv, env, fds)
+        else:
+            until = min(deadline, self._cut_at) if self._behind else deadline
+            timeout = -1 if until == inf else max(0, int((until - time.monotonic()) * 1000) + 1)
+            out_read, err_read = self._out.read_fd, self._err.read_fd
+            pid, status, ready, survivors = self._native(
+                argv, env, *fds, self._link.fileno(), out_read, err_read, timeout
+            )
+            if pid < 0:
+                raise SpawnError(f"{os.fsdecode(argv[0])}: {os.strerror(-pid)}")
+            if status >= 0:
+                if ready:
+                    self._drain([out_read, err_read])
+                return pid, status, bool(survivors), ""
+        with self._watch(pid) as watched:
+            status, reason = self._wait(pid, deadline, watched)
+        if self._native is None and status == _CANNOT_EXECUTE << 8 and (why := self._spawner.failure()):
+            raise SpawnError(f"{os.fsdecode(argv[0])}: {why}")
+        return pid, status, _group_alive(pid), reason
 
     def _argv(self, argv: tuple[bytes, ...]) -> list[bytes]:
         program = self._launcher.find(os.fsdecode(argv[0]))
@@ -264,23 +291,37 @@ class Cylinder:
             err = out if surroundings.stderr == surroundings.stdout else writable(surroundings.stderr)
         return stdin, out, err
 
-    def _wait(self, pid: int, walltime: float, started: float) -> tuple[int, str]:
-        """Waits for the task; ends it at its walltime, or when told to. Wait status, and who ended it."""
-        deadline = started + walltime
+    @contextlib.contextmanager
+    def _watch(self, pid: int) -> Iterator[int]:
+        """A descriptor among those that are polled which becomes readable when the child ends."""
+        if self._wakeup >= 0:
+            yield self._wakeup
+            return
+        watched = os.pidfd_open(pid)
+        self._poll.register(watched, select.POLLIN)
+        try:
+            yield watched
+        finally:
+            self._poll.unregister(watched)
+            os.close(watched)
+
+    def _wait(self, pid: int, deadline: float, watched: int) -> tuple[int, str]:
+        """Waits for the task; ends it at its deadline, or when told to. Wait status, and who ended it."""
         reason = ""
         terminated = False
         while True:
             until = min(deadline, self._cut_at) if self._behind else deadline
             timeout = None if until == inf else max(0.0, (until - time.monotonic()) * 1000)
             ready = [fd for fd, _ in self._poll.poll(timeout)]
-            ended = self._wakeup in ready
-            if ended:
-                os.read(self._wakeup, 512)
-                ended_pid, status = os.waitpid(pid, os.WNOHANG)
-                ended = ended_pid == pid
-            self._drain(ready, last=ended)
-            if ended:
-                return status, reason
+            if watched in ready:
+                if watched == self._wakeup:
+                    os.read(watched, 512)
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended == pid:
+                    # What was written between the poll and the end of the process is there by now.
+                    self._drain([fd for fd, _ in self._poll.poll(0)])
+                    return status, reason
+            self._drain(ready)
             if self._link.fileno() in ready:
                 try:
                     self._hear()
@@ -300,15 +341,13 @@ class Cylinder:
 
     def _give_back(self) -> None:
         """A slow task holds up those behind it in its bundle: others may have them."""
-        send(self._link, Finished(self._assignment, [], False, tuple(self._behind)))
-        self._behind = []
+        returned = tuple(task.task_id for task in self._tasks[self._next :])
+        send(self._link, Finished(self._assignment, [], False, returned))
+        self._behind = 0
         self._cut = True
 
-    def _drain(self, ready: list[int], *, last: bool) -> None:
-        """Takes what the task wrote. After its end: all of it, and a new pipe where survivors may still write."""
-        if last:
-            # What was written between the poll and the end of the process is there by now.
-            ready = [fd for fd, _ in self._poll.poll(0)]
+    def _drain(self, ready: list[int]) -> None:
+        """Takes what the task wrote."""
         for capture in (self._out, self._err):
             if capture.read_fd in ready:
                 capture.drain()
@@ -317,6 +356,14 @@ class Cylinder:
         self._poll.unregister(capture.read_fd)
         capture.replace()
         self._poll.register(capture.read_fd, select.POLLIN)
+
+
+def _has_pidfd() -> bool:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True
 
 
 def _group_alive(pid: int) -> bool:

@@ -20,7 +20,7 @@ from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import DecisionError
 from pilothouse.model.idset import IdSet
-from pilothouse.model.job import Job
+from pilothouse.model.job import Command, Job, Shape
 from pilothouse.model.lifecycle import ENDS, FINAL, JobState, Stimulus
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.calls import Calls
@@ -210,7 +210,7 @@ class Driver:
         self._restored.clear()
         self._release_dependents(now)
         for task_id, data in list(self._known_jobs.values()):
-            job = msgspec.msgpack.decode(data, type=Job)
+            job = _job_of(data)
             if job.id not in self.lots:
                 self._admit(job, task_id, now)
 
@@ -224,7 +224,7 @@ class Driver:
         }
         known = self._known_jobs.get(assigned.job_id)
         if known is not None:
-            lot = self._lot_of(msgspec.msgpack.decode(known[1], type=Job), known[0])
+            lot = self._lot_of(_job_of(known[1]), known[0])
             lot.tasks = tasks
         else:
             lot = self.backlog.lot_of_before(assigned.job_id, tasks)
@@ -832,3 +832,12 @@ def _plain(job: Job) -> Job:
     """The job without what only simulations and forwarding protocols need."""
     shape = None if job.shape is None else msgspec.structs.replace(job.shape, constraint=None)
     return msgspec.structs.replace(job, profile=None, source=None, shape=shape)
+
+
+def _job_of(data: bytes) -> Job:
+    """What `_plain` left of a job, out of the journal (a profile could not be decoded, and a live world has none)."""
+    fields = msgspec.msgpack.decode(data)
+    fields["shape"] = msgspec.convert(fields["shape"], Shape | None)
+    fields["command"] = msgspec.convert(fields["command"], Command | None)
+    fields["after"] = tuple(fields["after"])
+    return Job(**fields)

@@ -43,7 +43,7 @@ class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     most_losses: int = 5
     """A task that was lost with this many engines is not tried again: it may be what kills them."""
     fail_fast: bool = False
-    bundle: int = 400
+    bundle: int = 1000
     """The most tasks in one bundle; 1: every task is decided about by itself."""
     window: int = 0
     """Jobs that the decider sees waiting at once; 0: as many as there are units, and some more."""

@@ -80,6 +80,19 @@ def _find_fork_exec() -> Callable[..., int] | None:
     return found
 
 
+Native = Callable[[list[bytes], list[bytes], int, int, int, int, int, int, int], tuple[int, int, int, int]]
+
+
+def find_native() -> Native | None:
+    """The compiled twin (_spawn.c), which starts a program and waits for it in one call; None where it is not built."""
+    try:
+        from pilothouse.worlds.live._spawn import run  # type: ignore[import-not-found]
+    except ImportError:
+        return None
+    found: Native = run
+    return found
+
+
 class Spawner:
     """Starts children. One pipe for all of them tells why an exec failed: vfork returns after the exec was tried."""
 

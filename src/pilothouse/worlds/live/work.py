@@ -21,11 +21,15 @@ from pilothouse.model.lifecycle import JobState, Stimulus, step
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.messages import Surroundings, TaskOrder
 
-BUNDLE_S = 0.15
+BUNDLE_S = 0.4
 """How much work a bundle should hold."""
-CUT_S = 0.3
+SHORT_S = 0.05
+"""Only tasks that take less than this are bundled: for longer ones a decision each costs nothing worth saving."""
+LAST_S = 0.02
+"""Towards the end bundles shrink to this, so that all slots end together."""
+CUT_S = 0.8
 """A bundle that has run for longer gives back what it has not begun."""
-MOST_BUNDLED = 400
+MOST_BUNDLED = 1000
 NODE_LOST = "a node of it was lost"
 _SMOOTHING = 0.05
 
@@ -95,11 +99,11 @@ class Pace:
 
     def bundle(self, remaining: int | None, units: int) -> int:
         """How many tasks the next bundle should hold, with so many left and so many units."""
-        if self._most <= 1 or self.mean_s * 2 > BUNDLE_S:
+        if self._most <= 1 or self.mean_s > SHORT_S:
             return 1
         size = min(self._most, int(BUNDLE_S / self.mean_s))
         if remaining is not None:
-            size = min(size, remaining // (3 * max(1, units)))
+            size = min(size, max(remaining // (3 * max(1, units)), int(LAST_S / self.mean_s)))
         return max(1, size)
 
 
