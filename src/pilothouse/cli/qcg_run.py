@@ -35,7 +35,7 @@ from pilothouse.protocols.qcg.layout import Layout
 from pilothouse.protocols.qcg.network import PORTS, Endpoint, Network
 from pilothouse.protocols.qcg.nodes import VirtualNodes, parse_nodes
 from pilothouse.protocols.qcg.registry import split_name
-from pilothouse.protocols.qcg.service import Service
+from pilothouse.protocols.qcg.service import Service, SparingRecorder
 from pilothouse.protocols.qcg.work import WINDOW, Past
 from pilothouse.worlds.live.contexts import Context
 from pilothouse.worlds.live.options import LiveOptions
@@ -142,7 +142,7 @@ def _manage(
     session = int(journal.note("session") or b"0") + 1
     live = LiveWorld(
         LiveOptions(window=WINDOW, grace_s=KILL_GRACE_S, bundle=1, task_env=""),
-        folder=path, recorder=journal, session=session, port=int(journal.note("port") or b"0"),
+        folder=path, recorder=SparingRecorder(journal), session=session, port=int(journal.note("port") or b"0"),
         remote=allocation.context.remote, warn=log.warning,
     )  # fmt: skip
     journal.write([Note("port", str(live.port).encode()), Note("session", str(session).encode())])

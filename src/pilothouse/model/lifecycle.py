@@ -32,6 +32,9 @@ class JobState(enum.Enum):
     REFUSED = "refused"
     OMITTED = "omitted"
 
+    # Members are single objects; Enum's own hash is a Python function, and states are looked up all the time.
+    __hash__ = object.__hash__
+
 
 class Stimulus(enum.Enum):
     """What can happen to a job, in the order of the table's columns."""
@@ -48,6 +51,8 @@ class Stimulus(enum.Enum):
     REQUEUED = "its node was lost, and it may run again"
     REFUSED = "a decider will never start it"
     OMITTED = "a job that it waits for did not succeed"
+
+    __hash__ = object.__hash__
 
 
 class LifecycleError(AssertionError):

@@ -7,6 +7,9 @@ from typing import NamedTuple
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node
 
+MOST_KNOWN = 1024
+"""Sets of units whose shares are remembered: single cores come again and again."""
+
 
 class Share(NamedTuple):
     """A node's name, and the numbers of the cores that are meant on it."""
@@ -21,9 +24,18 @@ class Layout:
     def __init__(self, nodes: tuple[Node, ...]) -> None:
         self.nodes = nodes
         self._cores = {node.name: _core_ids(node) for node in nodes}
+        self._known: dict[int, list[Share]] = {}
 
     def shares(self, units: IdSet) -> list[Share]:
         """The nodes that the units are on, each with the cores of it."""
+        found = self._known.get(units.mask)
+        if found is None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            found = self._known[units.mask] = self._found(units)
+        return found
+
+    def _found(self, units: IdSet) -> list[Share]:
         found = []
         for node in self.nodes:
             mask = units.mask & node.mask

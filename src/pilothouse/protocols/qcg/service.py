@@ -28,16 +28,32 @@ from pilothouse.protocols.qcg.launch import Launch, Surroundings, prepare
 from pilothouse.protocols.qcg.manager import Manager
 from pilothouse.protocols.qcg.network import Network
 from pilothouse.protocols.qcg.work import WINDOW
-from pilothouse.worlds.live.records import JobKnown, TaskEnded
+from pilothouse.worlds.live.records import JobKnown, Record, Recorder, TaskEnded
 from pilothouse.worlds.live.world import LiveWorld
 
 log = logging.getLogger("pilothouse.qcg")
 
 LINGER_S = 0.5
 """How long a manager whose work is done still answers, so that whoever waits can hear of it."""
-STAND_IN = Command(argv=("true",))
+_STAND_IN = "pilothouse: this job has no cores yet"
+STAND_IN = Command(argv=(_STAND_IN,))
 _BY_OTHERS = ("", "killed", "walltime", "dismissed")
 """Reasons of an end that are no complaint about the program."""
+
+
+class SparingRecorder:
+    """Leaves jobs out of the journal that have no command yet: a resumed manager hands them out again anyway."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def write(self, records: list[Record]) -> None:
+        kept = [record for record in records if type(record) is not JobKnown or _STAND_IN.encode() not in record.data]
+        if kept:
+            self._recorder.write(kept)
+
+    def close(self) -> None:
+        self._recorder.close()
 
 
 class Service:
