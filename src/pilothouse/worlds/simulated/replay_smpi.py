@@ -5,10 +5,11 @@ on the rank's host; a message is a flow over the route, begun when both sides ar
 send below 64 KiB is detached: the sender goes on at once. All of this equals SMPI (3.32) exactly.
 
 Collectives are made of such messages, by SMPI's default algorithms: broadcast along a binomial tree; reduction,
-gathering and scattering directly with the root; barrier by gathering at rank 0 and telling all; all-reduce as
-reduction to rank 0 and broadcast; all-gather and all-to-all by exchanging everything at once; reduce-scatter as
-reduction and scattering; scans by sending to all higher ranks. Operators of reductions cost the computation that the
-trace says.
+gathering and scattering directly with the root; barrier by gathering at rank 0 and telling all; all-reduce as reduction
+to rank 0 and broadcast; all-gather and all-to-all by exchanging everything at once (all-to-all in pairs from 512 KiB on
+2 or 4 ranks); reduce-scatter as reduction and scattering; scans by sending to all higher ranks. Operators of reductions
+cost the computation that the trace says. On 2 to 12 ranks all of them end at SMPI's own dates; on 16 ranks and more SMPI
+may choose Bruck's algorithm for a small all-to-all, which we do not have.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 HEADER_BYTES = 16.0
 DETACHED_BELOW_BYTES = 65536.0
+PAIRWISE_FROM_BYTES = 524288.0
+PAIRWISE_BELOW_RANKS = 8
 ANY = -1
 COLLECTIVE_TAG = -2
 
@@ -362,7 +365,14 @@ def _allreduce(replay: MpiReplay, rank: Rank, action: MpiAction) -> Steps:
 
 
 def _alltoall(replay: MpiReplay, rank: Rank, action: MpiAction) -> Steps:
-    return replay.exchange(rank, [_size(action, 0, 2)] * len(replay.hosts))
+    size, count = _size(action, 0, 2), len(replay.hosts)
+    if size < PAIRWISE_FROM_BYTES or count >= PAIRWISE_BELOW_RANKS or count & (count - 1):
+        yield from replay.exchange(rank, [size] * count)
+        return
+    for step in range(1, count):
+        peer = rank.number ^ step
+        received = replay.receive(rank, peer, COLLECTIVE_TAG)
+        yield (received, replay.send(rank, peer, COLLECTIVE_TAG, size))
 
 
 def _alltoallv(replay: MpiReplay, rank: Rank, action: MpiAction) -> Steps:
