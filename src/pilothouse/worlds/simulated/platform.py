@@ -22,6 +22,8 @@ MASTER: Final = -1
 """The number that stands for the master host in `route`."""
 
 MOST_HOSTS = 2_000_000
+MOST_ROUTES = 200_000
+"""So many routes are remembered; then all are forgotten, and made again when they are needed."""
 ROLES = ("", "compute_node", "master", "storage")
 _NODES_BY_CORES = re.compile(r"([1-9]\d*)(?:x([1-9]\d*))?")
 _DIGITS = re.compile(r"(\d+)")
@@ -229,6 +231,8 @@ class Platform:
         """The way between two hosts by their numbers (MASTER: the master host), also from a host to itself."""
         found = self._routes.get((source, target))
         if found is None:
+            if len(self._routes) >= MOST_ROUTES:
+                self._routes.clear()
             found = self._routes[source, target] = self._find_route(self.host(source), self.host(target))
         return found
 
