@@ -1,0 +1,43 @@
+"""`pilothouse tasks`: what became of the tasks of a run."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--failed", is_flag=True, help="Only those that did not succeed.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line, with everything that is known.")
+def command(folder: Path, failed: bool, as_json: bool) -> None:
+    """List the tasks of the run in DIR: those that ended, and those in hand.
+
+    \b
+    Examples:
+      pilothouse tasks tasks.txt.run1
+      pilothouse tasks tasks.txt.run1 --failed --json | jq -r .command
+    """
+    import msgspec
+
+    from pilothouse.journal.read import read_tasks
+
+    if not as_json:
+        click.echo(
+            f"{'task':>8} {'line':>7} {'state':<10} {'exit':>5} {'try':>3} {'node':<12} {'start':<8} {'took':>9}  command"
+        )
+    for row in read_tasks(folder, failed=failed):
+        if as_json:
+            click.echo(msgspec.json.encode(row))
+            continue
+        began = "" if row.started is None else time.strftime("%H:%M:%S", time.localtime(row.started))
+        took = "" if row.ended is None or row.started is None else f"{row.ended - row.started:.3f}"
+        code = "" if row.exit_code is None else str(row.exit_code)
+        shown = row.command if row.repeat_index < 0 else f"[{row.repeat_index}] {row.command}"
+        why = f"  ({row.reason})" if row.reason else ""
+        click.echo(
+            f"{row.task:>8} {row.line:>7} {row.state:<10} {code:>5} {row.attempts:>3} {row.node[:12]:<12} {began:<8} "
+            f"{took:>9}  {shown}{why}"
+        )

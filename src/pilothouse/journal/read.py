@@ -1,0 +1,79 @@
+"""Reading the journal of a run, while it goes on or afterwards. Never writes, never disturbs the driver."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from pilothouse.journal.store import FILE_NAME
+from pilothouse.model.errors import InputError
+from pilothouse.worlds.live.messages import TaskOrder
+
+_decode_tasks = msgspec.msgpack.Decoder(list[TaskOrder]).decode
+
+
+class TaskRow(msgspec.Struct, frozen=True):
+    """One task of a run, as it stands. Dates are seconds since 1970; None: not known (yet)."""
+
+    task: int
+    line: int
+    repeat_index: int
+    state: str
+    exit_code: int | None
+    attempts: int
+    node: str
+    started: float | None
+    ended: float | None
+    reason: str
+    command: str
+    job: str = ""
+    out_bytes: int = 0
+    out: str = ""
+    err_bytes: int = 0
+    err: str = ""
+
+
+def read_tasks(folder: Path, *, failed: bool = False) -> Iterator[TaskRow]:
+    """Every task that was begun or ended, by id: finished ones first, then those in hand, if not only `failed`."""
+    with _open(folder) as db:
+        where = "AND state != 'succeeded'" if failed else ""
+        query = f"""SELECT task_id, line_number, repeat_index, state, return_code, attempt, node, started_at, ended_at,
+                    reason, command, job_id, out_bytes, out_snippet, err_bytes, err_snippet
+                    FROM ends WHERE final AND kind = 'N' {where} ORDER BY task_id"""
+        for row in db.execute(query):
+            task, line, repeat, state, code, attempt, node, started, ended, reason, command, job, *output = row
+            out_bytes, out, err_bytes, err = output
+            yield TaskRow(
+                task, line, repeat, state, code, attempt, node, started, ended, reason, _text(command), job,
+                out_bytes, _text(out), err_bytes, _text(err),
+            )  # fmt: skip
+        if not failed:
+            yield from _in_hand(db)
+
+
+def _in_hand(db: sqlite3.Connection) -> Iterator[TaskRow]:
+    query = """SELECT a.tasks, a.at, e.node, a.job_id FROM assignments a JOIN engines e ON a.engine = e.engine
+               WHERE a.closed_at IS NULL ORDER BY a.id"""
+    for tasks, at, node, job in db.execute(query):
+        for order in _decode_tasks(tasks):
+            ended = "SELECT 1 FROM ends WHERE task_id = ? AND attempt >= ? AND kind = 'N' LIMIT 1"
+            if db.execute(ended, (order.task_id, order.attempt)).fetchone() is None:
+                command = _text(order.line or b" ".join(order.argv))
+                yield TaskRow(
+                    order.task_id, order.line_number, order.repeat_index, "running", None, order.attempt, node, at,
+                    None, "", command, job,
+                )  # fmt: skip
+
+
+def _open(folder: Path) -> sqlite3.Connection:
+    path = folder / FILE_NAME
+    if not path.is_file():
+        raise InputError(str(folder), "no run was recorded here", expected=f"a folder with {FILE_NAME}")
+    return sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
