@@ -60,7 +60,6 @@ def read_workload(path: str, name: str) -> Workload:
         if job.walltime is not None and not job.walltime > 0:
             where, found = f"{path}: $.jobs[{index}].walltime", f"{job.walltime:g}"
             raise InputError(where, "a walltime", expected="above 0, or none", found=found)
-    workload = workload_json.read(path, name)
     base = Path(path).absolute().parent
     for local, raw in file.profiles.items():
         where = f"{path}: $.profiles[{local!r}]"
@@ -72,9 +71,8 @@ def read_workload(path: str, name: str) -> Workload:
             raise InputError(where, f"{kind} is not implemented")
         if kind not in PROFILE_TYPES:
             raise InputError(where, "unknown profile type", found=quoted(kind))
-        if f"{name}!{local}" not in workload.profiles:
-            profile_json.parse(raw, local, profile_json.Place(where, name, base))
-    return workload
+        profile_json.parse(raw, local, profile_json.Place(where, name, base))
+    return workload_json.read(path, name)
 
 
 def given_path(path: str) -> str:

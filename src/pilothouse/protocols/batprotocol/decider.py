@@ -28,7 +28,13 @@ from pilothouse.protocols.batprotocol.work import units_asked
 if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster
 
+PRECISION_S = 1e-9
+"""Dates closer than this are one date: JSON carries twelve decimals, and what a component repeats has been rounded."""
 _OWN_CALL = "pilothouse: withdrawn"
+
+
+def _not_before(now: float, date: float) -> float:
+    return date if date > now + PRECISION_S else now
 
 
 class EdcDecider:
@@ -83,7 +89,7 @@ class EdcDecider:
             message = encode(m.Message(batch.now, told), self._form)
             reply = decode(self._channel.exchange(message), self._form, self.name)
             if not reply.events:
-                return d.Reply(max(batch.now, reply.now), answers)
+                return d.Reply(_not_before(batch.now, reply.now), answers)
             return self._read(reply, batch.now, answers)
         except Malformed as problem:
             raise PeerError(self.name, str(problem)) from None
@@ -123,7 +129,7 @@ class EdcDecider:
             if at < last:
                 raise Malformed(f"an event at {at:g} after one at {last:g}: timestamps must not decrease")
             last = at
-            order = self._orders.read(item.event, at if at > now else now)
+            order = self._orders.read(item.event, at if at > now + PRECISION_S else now)
             if type(order) is d.StartJob:
                 if self._withdrawn and order.job_id in self._withdrawn:
                     self._started_in_vain.append(order.job_id)
@@ -136,7 +142,7 @@ class EdcDecider:
             orders.append(order)
             if type(order) is d.StopWorld:
                 break
-        return d.Reply(max(now, reply.now), orders)
+        return d.Reply(_not_before(now, reply.now), orders)
 
     def close(self) -> None:
         self._channel.close()

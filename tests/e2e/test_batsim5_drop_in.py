@@ -1,0 +1,161 @@
+"""The executable `batsim`: exit codes, signals, files and words of the real Batsim 5, with a component in C."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BATSIM = ROOT / "libexec/batsim5/batsim"
+EDC = ROOT / "tests/edc"
+INPUTS = ROOT / "tests/golden/batsim5/inputs"
+SMALL = str(INPUTS / "small_platform.xml")
+DELAYS = str(INPUTS / "test_delays.json")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("edc") / "libfcfs.so"
+    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", str(path), str(EDC / "fcfs.c")], check=True, timeout=60)
+    return str(path)
+
+
+def batsim(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(BATSIM), *arguments], capture_output=True, text=True, timeout=120, check=False, cwd=cwd
+    )
+
+
+def rows(prefix: Path) -> list[list[str]]:
+    return [line.split(",") for line in (prefix / "jobs.csv").read_text().splitlines()[1:]]
+
+
+def test_library_in_both_formats_and_all_ways_to_load_it(library: str, tmp_path: Path) -> None:
+    seen = set()
+    for number, (init, extra) in enumerate(
+        [("", []), ("json", []), ("", ["--edc-library-load-method", "dlmopen"]), ("json", ["--in-process"])]
+    ):
+        done = batsim("-p", SMALL, "-w", DELAYS, "-l", library, init, "-e", f"{tmp_path}/{number}/", *extra)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        assert "Simulation is finished!" in done.stderr
+        seen.add((tmp_path / str(number) / "jobs.csv").read_text())
+    assert len(seen) == 1
+    summary = json.loads((tmp_path / "0/schedule.json").read_text())
+    assert (summary["nb_jobs"], summary["nb_jobs_success"], summary["makespan"]) == (10, 10, 37.00006)
+    assert json.loads((tmp_path / "0/real_exec_info.json").read_text()).keys() == {
+        "memory_VmHWM_kB",
+        "memory_VmPeak_kB",
+        "time_in_edc_seconds",
+        "time_in_simu_seconds",
+    }
+
+
+def test_process(library: str, free_port: Callable[[], int], tmp_path: Path) -> None:
+    endpoint = f"tcp://127.0.0.1:{free_port()}"
+    with subprocess.Popen([sys.executable, str(EDC / "serve.py"), endpoint, library]) as server:
+        try:
+            done = batsim("-p", SMALL, "-w", DELAYS, "-s", endpoint, "json", "-e", f"{tmp_path}/")
+        finally:
+            server.kill()
+    assert done.returncode == 0, done.stderr
+    assert len(rows(tmp_path)) == 10
+
+
+@pytest.mark.parametrize("mischief", ["abort", "error", "garbage", "no-hello"])
+def test_a_component_that_misbehaves_ends_it_with_sigabrt(mischief: str, library: str, tmp_path: Path) -> None:
+    done = batsim("-p", SMALL, "-w", DELAYS, "-l", library, mischief, "-e", f"{tmp_path}/")
+    assert done.returncode == -signal.SIGABRT
+    assert "CRITICAL" in done.stderr and "Traceback" not in done.stderr
+    assert (tmp_path / "jobs.csv").read_text().startswith("job_id,"), "what is known is written"
+    assert not (tmp_path / "schedule.json").exists()
+
+
+def test_a_silent_component_is_given_up_on_request(library: str, tmp_path: Path) -> None:
+    done = batsim("-p", SMALL, "-w", DELAYS, "-l", library, "hang", "-e", f"{tmp_path}/", "--edc-timeout", "0.3")
+    assert done.returncode == -signal.SIGABRT
+    assert "no answer within 0.3 s" in done.stderr
+
+
+def test_a_job_that_never_starts_is_a_deadlock(library: str, tmp_path: Path) -> None:
+    large = tmp_path / "large.json"
+    large.write_text(
+        '{"nb_res": 9, "jobs": [{"id": 1, "subtime": 0, "res": 9, "profile": "d"}],'
+        ' "profiles": {"d": {"type": "DelayProfile", "delay": 1}}}'
+    )
+    done = batsim("-p", SMALL, "-w", str(large), "-l", library, "", "-e", f"{tmp_path}/o/")
+    assert done.returncode == 1
+    assert "The simulation could NOT finish because a deadlock was detected in SimGrid" in done.stderr
+    assert not (tmp_path / "o/schedule.json").exists()
+
+
+def workload(**changes: Any) -> str:
+    file: dict[str, Any] = {
+        "nb_res": 4,
+        "jobs": [{"id": "1", "subtime": 0, "res": 1, "profile": "d", "walltime": 10}],
+        "profiles": {"d": {"type": "DelayProfile", "delay": 1}},
+    }
+    for key, value in changes.items():
+        if key in ("nb_res", "profiles", "jobs"):
+            file[key] = value
+        else:
+            file["jobs"][0][key] = value
+    return json.dumps(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "JSON"),
+        (workload(nb_res=0), "nb_res"),
+        (workload(walltime=-1), "walltime"),
+        (workload(walltime=0), "walltime"),
+        (workload(res="two"), "res"),
+        (workload(profile="e"), "unknown profile"),
+        (workload(extra_data=3), "extra_data"),
+        (workload(profiles={"d": {"type": "delay", "delay": 1}}), "unknown profile type"),
+        (workload(profiles={"d": {"type": "DelayProfile", "delay": 0}}), "delay"),
+        (workload(profiles={"d": {"type": "DelayProfile", "delay": 1}, "e": {"type": "Magic"}}), "Magic"),
+        (workload(profiles={"d": {"type": "ForkJoinCompositionProfile", "seq": ["d"]}}), "not implemented"),
+        (workload(profiles={"d": {"type": "ParallelTaskProfile", "cpu": [1, 2]}}), "2 hosts"),
+    ],
+)
+def test_wrong_workloads_end_it_with_sigabrt(text: str, told: str, library: str, tmp_path: Path) -> None:
+    (tmp_path / "w.json").write_text(text)
+    done = batsim("-p", SMALL, "-w", str(tmp_path / "w.json"), "-l", library, "", "-e", f"{tmp_path}/o/")
+    assert done.returncode == -signal.SIGABRT, done.stderr
+    assert told in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("extra", "told"),
+    [(["-m", "nobody"], 'Cannot find the "master" role'), (["-r", "Jupiter", "master"], "There are two master hosts")],
+)
+def test_wrong_roles_end_it_with_sigabrt(extra: list[str], told: str, library: str, tmp_path: Path) -> None:
+    done = batsim("-p", SMALL, "-w", DELAYS, "-l", library, "", "-e", f"{tmp_path}/", *extra)
+    assert done.returncode == -signal.SIGABRT
+    assert told in done.stderr
+
+
+def test_usage_errors_say_nothing_on_stdout(tmp_path: Path) -> None:
+    for arguments, code in (([], 1), (["--nope"], 109), (["-p", "/nope.xml", "-l", "x", ""], 105)):
+        done = batsim(*arguments, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (code, "")
+        assert done.stderr
+
+
+def test_the_default_prefix_is_a_folder_called_out(library: str, tmp_path: Path) -> None:
+    done = batsim("-p", SMALL, "-w", DELAYS, "-l", library, "", "-q", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"jobs.csv", "schedule.json", "real_exec_info.json"}
+
+
+def test_fewer_hosts(library: str, tmp_path: Path) -> None:
+    assert batsim("-p", SMALL, "-w", DELAYS, "-l", library, "", "-e", f"{tmp_path}/", "--mmax", "1").returncode == 0
+    assert {row[14] for row in rows(tmp_path)} == {"0"}
