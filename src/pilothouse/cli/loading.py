@@ -10,7 +10,16 @@ from pilothouse.worlds.simulated.inputs import load as load_setup
 from pilothouse.worlds.simulated.platform import Platform
 
 
-def load(platform: str, workloads: Sequence[str], events: Sequence[str] = (), duration: str = "") -> Setup:
+def load(
+    platform: str,
+    workloads: Sequence[str],
+    events: Sequence[str] = (),
+    duration: str = "",
+    *,
+    energy: bool = False,
+    solver: str = "fair-bottleneck",
+    control_latency: bool = False,
+) -> Setup:
     """Reads everything, or raises InputError before anything was written."""
 
     def read_requests(path: str, name: str, machine: Platform) -> Workload:
@@ -19,4 +28,12 @@ def load(platform: str, workloads: Sequence[str], events: Sequence[str] = (), du
         durations = Durations.named(duration) if duration else Durations()
         return load_workload(path, durations, machine.nodes(), name=name)
 
-    return load_setup(platform, workloads, events=events, read_other=read_requests)
+    return load_setup(
+        platform,
+        workloads,
+        events=events,
+        read_other=read_requests,
+        energy=energy,
+        solver=solver,
+        control_latency=control_latency,
+    )

@@ -18,6 +18,12 @@ from pilothouse.cli.options import decider_options, platform_option, workload_op
 @click.option(
     "--format", "exports", multiple=True, type=click.Choice(["swf", "jsonl"]), help="Also write jobs.swf, jobs.jsonl."
 )
+@click.option("--energy", is_flag=True, help="Simulate the energy of hosts (property wattage_per_state of the platform).")
+@click.option(
+    "--solver", type=click.Choice(["fair-bottleneck", "max-min"]), default="fair-bottleneck", show_default=True,
+    help="How parallel tasks share hosts and links.",
+)
+@click.option("--control-latency", is_flag=True, help="Charge simulated time for each message to the master host, as Batsim.")
 @click.option("--plot", is_flag=True, help="Also draw utilisation, queue and Gantt chart (PNG and SVG).")
 @click.option("--tau", default=10.0, show_default=True, help="Bound of the bounded slowdown, in seconds.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
@@ -31,6 +37,9 @@ def command(
     decider_command: str | None,
     prefix: str,
     exports: tuple[str, ...],
+    energy: bool,
+    solver: str,
+    control_latency: bool,
     plot: bool,
     tau: float,
     quiet: bool,
@@ -57,7 +66,9 @@ def command(
 
     calm_collector()
     decider = naming.decider(by, timeout=timeout)
-    setup = load(platform, workloads, events, duration)
+    setup = load(
+        platform, workloads, events, duration, energy=energy, solver=solver, control_latency=control_latency
+    )
     units = setup.begins.units
     outputs = Outputs(prefix, exports, tau)
     outputs.describe(decider=by, units=units, workloads=list(workloads), platform=platform)

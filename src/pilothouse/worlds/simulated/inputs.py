@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from pilothouse.core.contract import World
 from pilothouse.formats import external_events, swf, workload_json
 from pilothouse.formats.text_input import read_bytes
 from pilothouse.formats.workload import Workload
@@ -19,8 +20,20 @@ from pilothouse.model.job import Job
 from pilothouse.model.profile import Profile
 from pilothouse.model.record import JobRecord
 from pilothouse.worlds.simulated import feasible
+from pilothouse.worlds.simulated.control import ControlledWorld, Server, Watcher
+from pilothouse.worlds.simulated.control_sources import EventSource, JobSource
 from pilothouse.worlds.simulated.platform import Platform
 from pilothouse.worlds.simulated.world import SimulatedWorld
+
+
+class RecordOf(Watcher):
+    """Keeps the records of jobs, and nothing else of what happens on a message server."""
+
+    def __init__(self, record: Callable[[JobRecord], None]) -> None:
+        self._record = record
+
+    def job_over(self, record: JobRecord) -> None:
+        self._record(record)
 
 
 class Setup(msgspec.Struct):
@@ -28,6 +41,8 @@ class Setup(msgspec.Struct):
     workloads: list[Workload]
     external_events: list[Event]
     begins: Begins
+    solver: str = "fair-bottleneck"
+    control_latency: bool = False
 
     @property
     def jobs(self) -> list[Job]:
@@ -44,11 +59,24 @@ class Setup(msgspec.Struct):
             for what, count in workload.oddities.items()
         ]
 
-    def world(self, record: Callable[[JobRecord], None]) -> SimulatedWorld:
+    def world(self, record: Callable[[JobRecord], None]) -> World:
         """A new world at date 0."""
+        if self.control_latency:
+            return self._controlled(record)
         return SimulatedWorld(
-            self.begins, self.jobs, platform=self.platform, external_events=self.external_events, record=record
+            self.begins,
+            self.jobs,
+            platform=self.platform,
+            solver=self.solver,
+            external_events=self.external_events,
+            record=record,
         )
+
+    def _controlled(self, record: Callable[[JobRecord], None]) -> World:
+        """The same behind a message server, where every notification costs simulated time."""
+        sources = [*(JobSource(workload.jobs) for workload in self.workloads)]
+        events = [EventSource(self.external_events)] if self.external_events else []
+        return ControlledWorld(Server(self.begins, [*sources, *events], self.platform, watcher=RecordOf(record)))
 
 
 def load(
@@ -57,9 +85,14 @@ def load(
     *,
     events: Sequence[str] = (),
     read_other: Callable[[str, str, Platform], Workload] | None = None,
+    energy: bool = False,
+    solver: str = "fair-bottleneck",
+    control_latency: bool = False,
 ) -> Setup:
     """Reads everything. `read_other` is tried on JSON that is not a Batsim workload."""
-    machine = Platform.named(platform)
+    machine = Platform.named(platform, needs_master=control_latency)
+    if control_latency and machine.master is None:
+        raise InputError("--control-latency", f"messages go to a master host, and platform {platform} has none")
     units = machine.compute_count
     read = [_read_workload(path, f"w{i}", units, machine, read_other) for i, path in enumerate(workloads)]
     for workload in read:
@@ -73,11 +106,12 @@ def load(
         workloads={workload.name: workload.path for workload in read},
         external_event_lists={f"ee{i}": str(Path(path).absolute()) for i, path in enumerate(events)},
         profiles=profiles,
+        energy=energy,
     )
     for workload in read:
         feasible.check(machine, workload.jobs, profiles)
     external = [event for i, path in enumerate(events) for event in external_events.read(path, f"ee{i}")]
-    return Setup(machine, read, external, begins)
+    return Setup(machine, read, external, begins, solver, control_latency)
 
 
 def _read_workload(
