@@ -174,9 +174,8 @@ class SchedulerReplay:
             self.cluster = Cluster(self.instance.begins(0.0), "fcfs")
             self.turn = PolicyTurn(make("fcfs", {}), self.cluster)
             self.turn.begin()
-        if self.turn is not None and self.instance.events:
-            events, self.instance.events = self.instance.events, []
-            self.instance.apply(1000.0, self.turn(Batch(0.0, events)).decisions)
+        while self.turn is not None and self.instance.events:
+            self.instance.apply(1000.0, self.turn(Batch(0.0, self.instance.take_events())).decisions)
 
     def _answered(self, message: Message) -> list[Message]:
         """The broker's part: everything but the recorded requests to us."""

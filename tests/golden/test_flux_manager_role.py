@@ -1,8 +1,8 @@
 """Every recorded conversation, with our job manager in the place of Flux's: it says what Flux's said, when Flux's did.
 
 What people did to the recorded instance (submit, cancel, hold, stop the queue) is not in the recordings; it is told
-here, at the line where its first effect shows. Two habits of Flux that no rule asks for are not copied, and named where they
-are left out: a cancel sent twice, and a second job bumped along with the first in limited mode (09).
+here, at the line where its first effect shows. Two habits of Flux that no rule asks for are not copied, and named where
+they are left out: a cancel sent twice, and a second job bumped along with the first in limited mode (09).
 """
 
 from __future__ import annotations

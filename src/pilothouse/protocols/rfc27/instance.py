@@ -37,6 +37,16 @@ class _Known(msgspec.Struct, frozen=True):
     source: msgspec.Raw
 
 
+class _Waiting(msgspec.Struct, gc=False):
+    """A job that the manager asks for."""
+
+    id: int
+    job: Job
+    slots: int
+    told: bool = False
+    """The decider has been told of this request: an order that comes before that means an earlier one."""
+
+
 class _Held(msgspec.Struct):
     """A job that has resources."""
 
@@ -59,8 +69,7 @@ class Instance:
         self.asked_quiet: list[int] = []
         self.told_now: float | None = None
         """The date of a manager whose time is simulated: nothing happens between its questions."""
-        self._waiting: dict[str, tuple[int, Job, int]] = {}
-        """Our id -> Flux's id, the job, its slots."""
+        self._waiting: dict[str, _Waiting] = {}
         self._held: dict[str, _Held] = {}
         self._strangers: dict[str, _Held] = {}
         """Jobs that held resources when a connection came back, and that the decider never heard of."""
@@ -69,6 +78,8 @@ class Instance:
         self._up = IdSet()
         self._fits: Cluster | None = None
         self._greeted: list[f.JobHolds] = []
+        self._running: list[e.Running] = []
+        """What was running when we first came."""
         self._began = False
         self._unsupported: set[type] = set()
 
@@ -78,26 +89,48 @@ class Instance:
         for fact in facts:
             _HEARD[type(fact)](self, now, fact)
 
+    def take_events(self) -> list[e.Event]:
+        """What to tell next. A job that was taken back and asked for again is told of in two batches: an order that
+        answers the first can then not be mistaken for one that knows the second."""
+        withdrawn: set[str] = set()
+        cut = len(self.events)
+        for index, event in enumerate(self.events):
+            kind = type(event)
+            if kind is e.JobWithdrawn:
+                withdrawn.add(event.job_id)  # type: ignore[union-attr]
+            elif kind is e.JobSubmitted:
+                job_id = event.job.id  # type: ignore[union-attr]
+                if job_id in withdrawn:
+                    cut = index
+                    break
+                waiting = self._waiting.get(job_id)
+                if waiting is not None and waiting.job is event.job:  # type: ignore[union-attr]
+                    waiting.told = True
+        taken, self.events = self.events[:cut], self.events[cut:]
+        return taken
+
     def begins(self, now: float) -> e.Begins:
         """After the first handshake: what there is, and which jobs hold what."""
-        running = []
-        for known in self._greeted:
-            job_id, held = self._taken(known)
-            self._held[job_id] = held
-            walltime = known.resources.expiration_s - held.started_at if known.resources.expiration_s else inf
-            job = Job(job_id, len(held.units), walltime, known.job.t_submit, priority=known.job.priority)
-            job.user = str(known.job.userid)
-            running.append(e.Running(job, held.units, held.started_at))
-        self._greeted = []
-        self._began = True
         down = self.machine.units_on(self.machine.inventory.rank_ids() - self._up)
         return e.Begins(
             nodes=self.machine.nodes(),
             time_waits=False,
             started_at=now,
             unavailable=down,
-            running=tuple(running),
+            running=tuple(self._running),
         )
+
+    def _note_running(self) -> None:
+        """The first handshake is done: what the manager says from here on is about jobs that we know."""
+        for known in self._greeted:
+            job_id, held = self._taken(known)
+            self._held[job_id] = held
+            walltime = known.resources.expiration_s - held.started_at if known.resources.expiration_s else inf
+            job = Job(job_id, len(held.units), walltime, known.job.t_submit, priority=known.job.priority)
+            job.user = str(known.job.userid)
+            self._running.append(e.Running(job, held.units, held.started_at))
+        self._greeted = []
+        self._began = True
 
     def lost(self, now: float, reason: str) -> None:
         """The connection is gone: what waited will be asked for again, what runs goes on."""
@@ -159,6 +192,7 @@ class Instance:
     def _hear_ready(self, now: float, fact: f.Ready) -> None:
         """After a later handshake: compare what is held now with what the decider believes."""
         if not self._began:
+            self._note_running()
             return
         greeted = {requests.our_id(known.job.id): known for known in self._greeted}
         self._greeted = []
@@ -189,7 +223,7 @@ class Instance:
         job.submitted_at = fact.submitted_s or now
         job.priority = fact.priority
         job.user = str(fact.userid)
-        self._waiting[job_id] = (fact.id, job, known.spec.total_slots)
+        self._waiting[job_id] = _Waiting(fact.id, job, known.spec.total_slots)
         self.events.append(e.JobSubmitted(now, job))
 
     def _recall(self, spec: Jobspec, source: bytes) -> _Known:
@@ -300,13 +334,16 @@ class Instance:
                 self.troubles.append(f"Flux has no word for {kind.__name__}; such orders are dropped")
 
     def _start(self, now: float, order: d.StartJob) -> None:
-        found = self._waiting.pop(order.job_id, None)
-        if found is None:
-            # it was withdrawn while the decider thought
+        found = self._waiting.get(order.job_id)
+        if found is None or not found.told:
+            # it was withdrawn while the decider thought: the decider believes it started, and must hear that it ended
+            ended = e.JobEnded(now, order.job_id, JobState.KILLED, 0, order.units, "withdrawn before it could start")
+            self.events.insert(0, ended)
             return
-        flux_id, job, slots = found
-        grant = self.machine.grant(job, order.units, slots, now)
-        self._held[order.job_id] = _Held(flux_id, order.units, grant.gpus, now)
+        del self._waiting[order.job_id]
+        job = found.job
+        grant = self.machine.grant(job, order.units, found.slots, now)
+        self._held[order.job_id] = _Held(found.id, order.units, grant.gpus, now)
         notes: dict[str, Any] = {"resource_summary": grant.summary}
         if order.job_id in self._annotated:
             self._annotated.discard(order.job_id)
@@ -314,19 +351,20 @@ class Instance:
             notes |= {"reason_pending": None, "t_estimate": None}
         if job.shape is not None and job.shape.queue:
             notes["queue"] = job.shape.queue
-        self.engine.grant(flux_id, grant.resources, {"sched": notes})
+        self.engine.grant(found.id, grant.resources, {"sched": notes})
 
     def _reject(self, now: float, order: d.RejectJob) -> None:
-        found = self._waiting.pop(order.job_id, None)
-        if found is not None:
+        found = self._waiting.get(order.job_id)
+        if found is not None and found.told:
+            del self._waiting[order.job_id]
             self._annotated.discard(order.job_id)
-            self.engine.deny(found[0], order.reason or "the scheduler will never start it")
+            self.engine.deny(found.id, order.reason or "the scheduler will never start it")
 
     def _annotate(self, now: float, order: d.Annotate) -> None:
         found = self._waiting.get(order.job_id)
         if found is not None:
             self._annotated.add(order.job_id)
-            self.engine.annotate(found[0], order.notes)
+            self.engine.annotate(found.id, order.notes)
 
     def _set_metadata(self, now: float, order: d.SetMetadata) -> None:
         self._annotate(now, d.Annotate(order.at, order.job_id, {"user": {"metadata": order.text}}))

@@ -102,6 +102,9 @@ class ManagerSeat:
 
     def _digest_allocated(self, fact: f.Allocated) -> None:
         job_id = self._our_ids.get(fact.id, "")
+        if fact.id not in self.manager.holding:
+            # it ended before we came to look
+            return
         order = d.StartJob(self.now, job_id, self._units(resource_set.parse(fact.resources)))
         refusal = self._refusal(order)
         if refusal:
