@@ -7,43 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import components
+from disbatch_runs import clean_env, results, service
 from pilothouse.protocols.disbatch.kvs_client import KvsClient
-from pilothouse.protocols.disbatch.status_file import StatusLine, parse_line
 from pilothouse.views.run_reader import RunReader
 from pilothouse.worlds.live.requests import ask_to_stop
-
-DROP_IN = components.ROOT / "libexec" / "disbatch"
-
-
-def clean_env(base: dict[str, str] | None = None) -> dict[str, str]:
-    env = dict(os.environ) if base is None else base
-    kept = {name: value for name, value in env.items() if not name.startswith(("SLURM_", "DISBATCH_"))}
-    return {**kept, "PATH": f"{DROP_IN}:{kept['PATH']}"}
-
-
-def results(folder: Path) -> list[StatusLine]:
-    (path,) = folder.glob("*_status.txt")
-    return [parse_line(line) for line in path.read_text().splitlines()]
-
-
-@contextmanager
-def service(folder: Path, tasks: str) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
-    """A started service and its utility script."""
-    (folder / "tasks").write_text(tasks)
-    command = ["disBatch", "-S", "-p", "serv", "tasks"]
-    running = subprocess.Popen(command, cwd=folder, env=clean_env(), stdout=subprocess.PIPE, text=True)
-    try:
-        assert running.stdout is not None
-        assert "script" in running.stdout.readline()
-        yield Path(running.stdout.readline().strip()), running
-    finally:
-        running.kill()
-        running.communicate()
 
 
 def test_contexts_come_while_it_runs_and_one_leaves_at_its_limit(tmp_path: Path) -> None:

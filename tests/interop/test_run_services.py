@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import os
 import pty
-import select
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import components
+from disbatch_runs import drain, read_until
 from pilothouse.model.errors import PeerError
 from pilothouse.protocols.disbatch.kvs_client import KvsClient
 from pilothouse.views.run_reader import RunReader
@@ -138,27 +137,6 @@ def test_watch_shows_a_run_and_stops_an_engine(
     reader.close()
     shown = pilothouse("watch", "--once", str(folder))
     assert shown.returncode == 0 and "ended" in shown.stdout and "failed 1" in shown.stdout
-
-
-def read_until(fd: int, word: bytes, deadline_s: float = 30) -> bytes:
-    """What a terminal program writes, up to a word."""
-    data = b""
-    end = time.monotonic() + deadline_s
-    while word not in data:
-        assert time.monotonic() < end, f"{word!r} did not appear in {data[-2000:]!r}"
-        if select.select([fd], [], [], 0.5)[0]:
-            data += os.read(fd, 65536)
-    return data
-
-
-def drain(fd: int) -> None:
-    """Reads until the program has closed its terminal."""
-    while True:
-        try:
-            if not os.read(fd, 65536):
-                return
-        except OSError:
-            return
 
 
 def test_watch_of_nothing_is_an_error(pilothouse: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
