@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -105,3 +107,31 @@ def test_python_itself_is_enough_to_start_the_command() -> None:
         [sys.executable, "-m", "pilothouse", "--version"], capture_output=True, text=True, timeout=60, check=False
     )
     assert (ran.returncode, ran.stdout.split()[0]) == (0, "pilothouse,"), ran.stderr
+
+
+def test_a_decider_that_fails_leaves_no_process_behind(tmp_path: Path, pilothouse: Command) -> None:
+    (tmp_path / "tasks").write_text("#DISBATCH REPEAT 4 sleep 1000\n")
+    (tmp_path / "wrong.py").write_text(
+        "from pilothouse import IdSet, Policy\n"
+        "class Wrong(Policy):\n"
+        "    def schedule(self, cluster):\n"
+        "        for job in cluster.queue:\n"
+        "            cluster.start(job, IdSet.of([0]))\n"
+    )
+    ran = pilothouse("run", "tasks", "--slots", "2", "--dir", "run", "--policy", "wrong.py:Wrong", cwd=tmp_path)
+    assert ran.returncode == 1
+    assert "wrong.py:5" in ran.stderr, ran.stderr
+    assert "unit already in use" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    components.wait_until(lambda: not processes_in(tmp_path), f"{processes_in(tmp_path)} to end", 15)
+
+
+def processes_in(folder: Path) -> list[str]:
+    """Command lines of the processes that work in a folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if Path(os.readlink(entry / "cwd")) == folder:
+                    found.append((entry / "cmdline").read_text().replace("\0", " "))
+    return found

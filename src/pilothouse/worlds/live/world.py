@@ -28,7 +28,7 @@ from pilothouse.model.errors import RunError
 from pilothouse.model.job import Job
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.contexts import Context, Departure, Launch
-from pilothouse.worlds.live.driver import Driver
+from pilothouse.worlds.live.driver import PARTING_S, Driver
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.messages import MOST_FRAME_BYTES, VERSION, decode_from_engine, encode
 from pilothouse.worlds.live.options import LiveOptions
@@ -163,12 +163,30 @@ class LiveWorld:
         if self._closed:
             return
         self._closed = True
+        self._part()
         for context in self.contexts:
             context.close()
         self._wire.close()
         os.close(self._bell_read)
         os.close(self._bell_write)
         self._recorder.close()
+
+    def _part(self) -> None:
+        """Where the run ends before its work (its decider failed), engines end their tasks and leave: nobody will come
+        for them, unless somebody resumes the run, and then new ones are started."""
+        driver = self.driver
+        if driver.over or not driver.roster.engines:
+            return
+        for fd in list(self._watched):
+            self.unwatch(fd)
+        driver.stop("the run ended early", self.now())
+        for engine in list(driver.roster.engines):
+            driver.ask_to_leave(engine, "the run ended early", self.now(), at_once=True)
+        until = self.now() + PARTING_S
+        while driver.roster.engines and self.now() < until:
+            self._flush()
+            self._turn()
+            self._take_events()
 
     # ---- for front ends
 
