@@ -1,0 +1,242 @@
+"""The QCG drop-in as an executable: request files, real processes, files and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pilothouse.model.errors import PeerError
+from pilothouse.protocols.qcg.client import QcgClient
+
+Pilot = Callable[..., "subprocess.CompletedProcess[str]"]
+BAC16 = Path(__file__).parent.parent / "golden" / "qcg" / "bac16.json"
+DATE = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}"
+
+
+@pytest.fixture
+def pilot(repository: Path, tmp_path: Path) -> Pilot:
+    executable = repository / "libexec" / "qcg" / "qcg-pm-service"
+
+    def run(*arguments: str, program: Path = executable) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [program, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+        )
+
+    return run
+
+
+def requests(path: Path, *jobs: object, end: bool = True) -> str:
+    found: list[object] = [{"request": "submit", "jobs": list(jobs)}]
+    if end:
+        found.append({"request": "control", "command": "finishAfterAllTasksDone"})
+    path.write_text(json.dumps(found))
+    return str(path)
+
+
+def folder_of(path: Path) -> Path:
+    (folder,) = path.glob(".qcgpjm-service-*")
+    return folder
+
+
+def await_address(path: Path, manager: subprocess.Popen[bytes]) -> None:
+    while not list(path.glob(".qcgpjm-service-*/address")):
+        assert manager.poll() is None
+        time.sleep(0.02)
+
+
+def report_of(path: Path) -> dict[str, dict[str, object]]:
+    lines = [json.loads(line) for line in (folder_of(path) / "jobs.report").read_text().splitlines()]
+    return {line["name"]: line for line in lines}
+
+
+def test_bac16_of_the_specification_on_two_nodes_with_two_cores(pilot: Pilot, tmp_path: Path) -> None:
+    names = "namd amber"
+    for name in names.split():
+        script = f"echo {name} $1 $QCG_PM_NNODES $QCG_PM_NPROCS $QCG_PM_TASKS_PER_NODE; echo {name} $1 >> order\n"
+        (tmp_path / f"bac-{name}.sh").write_text(script)
+    # The example asks for 4 cores: there are as many here as two nodes have.
+    (tmp_path / "bac16.json").write_text(BAC16.read_text())
+    done = pilot("--file-path", "bac16.json", "--nodes", "2,2", "--report-format", "text")
+    assert done.returncode == 0, done.stderr
+    order = (tmp_path / "order").read_text().splitlines()
+    assert len(order) == 32
+    for index in range(1, 17):
+        assert order.index(f"namd {index}") < order.index(f"amber {index}")
+        namd = (tmp_path / "logs" / f"namd_bac16_{index}.stdout").read_text().split()
+        assert namd[2:] in (["1", "2", "2"], ["2", "4", "2,2"]), "one or two whole nodes"
+        amber = (tmp_path / "logs" / f"amber_bac16_{index}.stdout").read_text().split()
+        assert amber[2:] == ["2", "4", "2,2"]
+    # The specification: both files are in the working directory.
+    report = (tmp_path / "jobs.report").read_text()
+    assert (tmp_path / "service.log").stat().st_size > 0
+    entry = (
+        rf"amber_bac16_16 \(SUCCEED\)\n    {DATE}: QUEUED\n    {DATE}: EXECUTING\n    {DATE}: SUCCEED\n"
+        rf"    allocation: n0:2,n1:2\n    wd: {re.escape(str(tmp_path))}\n    rtime: 0:00:\d\d\.\d{{6}}\n"
+    )
+    assert re.search(entry, report), report[-2000:]
+    assert report.count("(SUCCEED)") == 32
+
+
+def test_streams_directories_environment_and_failures(pilot: Pilot, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("read me\n")
+    path = requests(
+        tmp_path / "r.json",
+        {"name": "cat", "execution": {"exec": "cat", "stdin": "../../in.txt", "stdout": "o/cat.out", "wd": "sand/box"}},
+        {"name": "env", "execution": {"exec": "env", "env": {"MINE": "${nlist}"}, "stdout": "env.out"}},
+        {"name": "both", "execution": {"script": "echo out; echo err >&2", "stdout": "x{1}", "stderr": "x{1}"}},
+        {"name": "none", "execution": {"exec": "/no/such/program"}},
+        {"name": "nowhere", "execution": {"exec": "true", "wd": "/proc/no/such"}},
+        {"name": "slow", "execution": {"exec": "sleep", "args": ["60"]}, "resources": {"numCores": 1, "wt": "1s"}},
+        {"name": "venv", "execution": {"script": "echo $VIRTUAL", "venv": "fake", "stdout": "venv.out"}},
+    )
+    (tmp_path / "fake" / "bin").mkdir(parents=True)
+    (tmp_path / "fake" / "bin" / "activate").write_text("export VIRTUAL=yes\n")
+    assert pilot("--file-path", path, "--nodes", "4", "--envschema", "slurm").returncode == 0
+    assert (tmp_path / "sand/box/o/cat.out").read_text() == "read me\n"
+    report = report_of(tmp_path)
+    env = dict(line.split("=", 1) for line in (tmp_path / "env.out").read_text().splitlines() if "=" in line)
+    assert env["MINE"] == "n0" and env["QCG_PM_NPROCS"] == env["SLURM_NTASKS"] == "1"
+    assert env["SLURM_NODELIST"] == "n0" and len(env["QCG_PM_STEP_ID"]) == 32
+    assert (tmp_path / "x{1}").read_text() == "out\nerr\n"
+    assert (tmp_path / "venv.out").read_text() == "yes\n"
+    assert report["none"]["messages"] == "[Errno 2] No such file or directory: '/no/such/program'"
+    assert report["slow"]["messages"] == "Wall time limit reached"
+    assert report["slow"]["runtime"]["exit_code"] == "-15"  # type: ignore[index]
+    states = {name: entry["state"] for name, entry in report.items()}
+    assert states == {
+        "cat": "SUCCEED",
+        "env": "SUCCEED",
+        "both": "SUCCEED",
+        "none": "FAILED",
+        "nowhere": "FAILED",
+        "slow": "FAILED",
+        "venv": "SUCCEED",
+    }
+
+
+def test_the_only_argument_is_the_request_file(pilot: Pilot, repository: Path, tmp_path: Path) -> None:
+    requests(tmp_path / "bac.json", {"name": "a", "execution": {"exec": "touch", "args": ["made"]}})
+    assert pilot("bac.json", program=repository / "libexec" / "qcg" / "qcg-pm").returncode == 0
+    assert (tmp_path / "made").exists()
+
+
+def test_without_control_the_later_dialect_waits_and_the_specification_does_not(pilot: Pilot, tmp_path: Path) -> None:
+    (tmp_path / "later").mkdir()
+    path = requests(
+        tmp_path / "later" / "r.json", {"name": "a", "execution": {"script": "sleep 0.3; echo > done"}}, end=False
+    )
+    assert pilot("--file-path", path, "--wd", "later", "--nodes", "1").returncode == 0
+    assert (tmp_path / "later" / "done").exists()
+    (tmp_path / "spec").mkdir()
+    job = {
+        "name": "b_${it}",
+        "iterate": [0, 1],
+        "execution": {"exec": "sleep", "args": ["60"]},
+        "resources": {"numCores": {"exact": 1}},
+    }
+    assert (
+        pilot(
+            "--file-path", requests(tmp_path / "spec" / "r.json", job, end=False), "--wd", "spec", "--nodes", "1"
+        ).returncode
+        == 0
+    )
+    assert report_of(tmp_path / "spec").get("b_0", {"state": "CANCELED"})["state"] == "CANCELED"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((), "no interface enabled"),
+        (("--file-path", "none.json"), "none.json: cannot be read"),
+        (("--file-path", "no-list.json"), "Not an array of requests"),
+        (("--net", "--nodes", "0"), "must not be less than 1"),
+        (("--resume", "."), "is not valid QCG-PilotJob auxiliary directory"),
+        (("--net", "--parent", "tcp://x:1"), "not supported"),
+        (("--net", "--resources", "slurm"), "not inside a Slurm allocation"),
+    ],
+)
+def test_a_wrong_beginning_is_one_line_and_code_1(
+    pilot: Pilot, tmp_path: Path, arguments: tuple[str, ...], text: str
+) -> None:
+    (tmp_path / "no-list.json").write_text("{}")
+    done = pilot(*arguments)
+    assert done.returncode == 1
+    assert text in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_refused_request_is_logged_and_the_exit_code_stays_0(pilot: Pilot, tmp_path: Path) -> None:
+    path = requests(tmp_path / "r.json", {"name": "a", "execution": {"exec": "x"}, "resources": {"numCores": 99}})
+    assert pilot("--file-path", path, "--nodes", "2").returncode == 0
+    assert "Not enough resources for job a" in (folder_of(tmp_path) / "service.log").read_text()
+
+
+def test_beyond_loopback_a_key_is_needed(pilot: Pilot, repository: Path, tmp_path: Path) -> None:
+    manager = subprocess.Popen(
+        [repository / "libexec/qcg/qcg-pm-service", "--net", "--net-address", "0.0.0.0", "--nodes", "1"], cwd=tmp_path
+    )
+    try:
+        await_address(tmp_path, manager)
+        folder = folder_of(tmp_path)
+        key = folder / "network.key"
+        assert key.stat().st_mode & 0o777 == 0o600
+        port = (folder / "address").read_text().rpartition(":")[2]
+        stranger = QcgClient(f"127.0.0.1:{port}", timeout_s=1)
+        with pytest.raises(PeerError, match="no answer"):
+            stranger.ask("status")
+        stranger.close()
+        friend = QcgClient(f"127.0.0.1:{port}", key=key.read_text(), timeout_s=20)
+        assert friend.ask("resourcesInfo")
+        friend.ask("finish")
+        friend.close()
+        assert manager.wait(20) == 0
+    finally:
+        manager.kill()
+
+
+def test_the_command_client(pilot: Pilot, repository: Path, tmp_path: Path) -> None:
+    program = repository / "libexec" / "qcg" / "qcg-pm"
+    manager = subprocess.Popen([repository / "libexec/qcg/qcg-pm-service", "--net", "--nodes", "3"], cwd=tmp_path)
+    try:
+        await_address(tmp_path, manager)
+        shown = pilot("-p", str(tmp_path), "status", program=program).stdout
+        assert "[Resources]" in shown and "TotalCores=3" in shown
+        address = (folder_of(tmp_path) / "address").read_text()
+        assert pilot("-a", address, "finish", program=program).returncode == 0
+        assert manager.wait(20) == 0
+    finally:
+        manager.kill()
+    failed = pilot("-p", str(tmp_path / "none"), "status", program=program)
+    assert failed.returncode == 1 and "unable to find" in failed.stderr
+
+
+def test_another_policy_may_decide(pilot: Pilot, tmp_path: Path) -> None:
+    """A wide job starves under QCG's rules; with walltimes, EASY gives it its turn."""
+
+    def order(policy: str) -> list[str]:
+        wd = tmp_path / policy
+        wd.mkdir()
+        narrow = [
+            {"name": f"n{i}", "execution": {"exec": "sh", "args": ["-c", f"echo n{i} >> order; sleep 0.{3 + 2 * (i % 2)}"]},
+             "resources": {"numCores": 1, "wt": "2s"}} for i in range(8)
+        ]  # fmt: skip
+        wide = {"name": "wide", "execution": {"script": "echo wide >> order"}, "resources": {"numCores": 2, "wt": "2s"}}
+        path = requests(wd / "r.json", *narrow[:2], wide, *narrow[2:])
+        assert pilot("--file-path", path, "--wd", str(wd), "--nodes", "2", "--policy", policy).returncode == 0
+        return (wd / "order").read_text().split()
+
+    assert order("easy").index("wide") == 2
+    assert order("qcg").index("wide") > 4
+
+
+def test_environment_is_private(pilot: Pilot, tmp_path: Path) -> None:
+    path = requests(tmp_path / "r.json", {"name": "a", "execution": {"exec": "true"}})
+    assert pilot("--file-path", path, "--nodes", "1").returncode == 0
+    assert (folder_of(tmp_path) / "env.log").stat().st_mode & 0o077 == 0
+    assert os.environ["PATH"] in (folder_of(tmp_path) / "env.log").read_text()
