@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import click
 
 from pilothouse.cli.options import decider_options, platform_option, workload_options
+from pilothouse.model.errors import InputError
+
+if TYPE_CHECKING:
+    from pilothouse.cli.machine_outputs import MachineOutputs
 
 
 @click.command()
@@ -23,6 +28,7 @@ from pilothouse.cli.options import decider_options, platform_option, workload_op
     "--solver", type=click.Choice(["fair-bottleneck", "max-min"]), default="fair-bottleneck", show_default=True,
     help="How parallel tasks share hosts and links.",
 )
+@click.option("--trace-machines", is_flag=True, help="Also write machine_states.csv and pstate_changes.csv (--energy does).")
 @click.option("--control-latency", is_flag=True, help="Charge simulated time for each message to the master host, as Batsim.")
 @click.option("--plot", is_flag=True, help="Also draw utilisation, queue and Gantt chart (PNG and SVG).")
 @click.option("--tau", default=10.0, show_default=True, help="Bound of the bounded slowdown, in seconds.")
@@ -39,6 +45,7 @@ def command(
     exports: tuple[str, ...],
     energy: bool,
     solver: str,
+    trace_machines: bool,
     control_latency: bool,
     plot: bool,
     tau: float,
@@ -73,16 +80,18 @@ def command(
     outputs = Outputs(prefix, exports, tau)
     outputs.describe(decider=by, units=units, workloads=list(workloads), platform=platform)
     bar = progress(outputs.collector, len(setup.jobs))
+    machines = _machine_outputs(prefix, trace_machines, energy, control_latency)
     began = time.process_time()
     complete = False
     try:
         with supervised(decider_command):
-            outcome = Session(setup.world(outputs.record), decider, name=by).run(bar)
+            outcome = Session(setup.world(outputs.record, machines), decider, name=by).run(bar)
         complete = True
     finally:
         if bar is not None:
             bar.close()
-        metrics = outputs.close(units, complete=complete)
+        extra = {name: value for one in machines for name, value in one.close().items()}
+        metrics = outputs.close(units, complete=complete, extra=extra)
     if not quiet:
         from pilothouse.views.tables import run_summary
 
@@ -102,3 +111,15 @@ def command(
         what = f"{count} job{'s' if count != 1 else ''} will never start: {shown}" if count else outcome.reason
         click.echo(f"pilothouse: deadlock at {outcome.ended_at:g} s: nothing is left to happen, and {what}", err=True)
         sys.exit(1)
+
+
+def _machine_outputs(prefix: str, wanted: bool, energy: bool, control_latency: bool) -> list[MachineOutputs]:
+    """The files of machines, if they were asked for."""
+    if not (wanted or energy):
+        return []
+    if control_latency:
+        hint = "the Batsim drop-ins write these files with control latency"
+        raise InputError("--control-latency", "cannot be combined with --energy or --trace-machines", hint=hint)
+    from pilothouse.cli.machine_outputs import MachineOutputs
+
+    return [MachineOutputs(prefix, energy=energy)]

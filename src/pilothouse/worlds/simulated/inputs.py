@@ -22,6 +22,7 @@ from pilothouse.model.record import JobRecord
 from pilothouse.worlds.simulated import feasible
 from pilothouse.worlds.simulated.control import ControlledWorld, Server, Watcher
 from pilothouse.worlds.simulated.control_sources import EventSource, JobSource
+from pilothouse.worlds.simulated.machines import Tracer
 from pilothouse.worlds.simulated.platform import Platform
 from pilothouse.worlds.simulated.world import SimulatedWorld
 
@@ -59,7 +60,7 @@ class Setup(msgspec.Struct):
             for what, count in workload.oddities.items()
         ]
 
-    def world(self, record: Callable[[JobRecord], None]) -> World:
+    def world(self, record: Callable[[JobRecord], None], tracers: Sequence[Tracer] = ()) -> World:
         """A new world at date 0."""
         if self.control_latency:
             return self._controlled(record)
@@ -70,6 +71,7 @@ class Setup(msgspec.Struct):
             solver=self.solver,
             external_events=self.external_events,
             record=record,
+            tracers=tracers,
         )
 
     def _controlled(self, record: Callable[[JobRecord], None]) -> World:

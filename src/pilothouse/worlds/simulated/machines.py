@@ -46,6 +46,15 @@ class SleepState:
 class Tracer:
     """Gets told what happens to machines; every method may be left out."""
 
+    def began(self, machines: Machines) -> None:
+        """The first thing that is told."""
+
+    def job_started(self, machines: Machines) -> None:
+        """A job has taken machines."""
+
+    def job_ended(self, machines: Machines) -> None:
+        """A job has left its machines."""
+
     def machines_changed(self, machines: Machines) -> None:
         """The number of machines in some state is another one now."""
 
@@ -88,6 +97,22 @@ class Machines:
             else []
         )
 
+    @property
+    def now(self) -> float:
+        return self._physics.agenda.now
+
+    def add(self, tracer: Tracer) -> None:
+        """From now on this tracer is told everything."""
+        self.tracers.append(tracer)
+        tracer.began(self)
+
+    def spent(self) -> list[float]:
+        """Machine-seconds in each state up to now."""
+        seconds = list(self.seconds)
+        for state, since in zip(self.states, self._since, strict=True):
+            seconds[state] += self.now - since
+        return seconds
+
     # ---- jobs
 
     def job_started(self, units: IdSet) -> None:
@@ -107,12 +132,16 @@ class Machines:
     def join(self, units: IdSet, job_id: str) -> None:
         """A job starts here: its energy counts from now on."""
         self.job_started(units)
+        for tracer in self.tracers:
+            tracer.job_started(self)
         if self.meters:
             self._energy_before[job_id] = self.energy_j(units)
 
     def leave(self, units: IdSet, job_id: str) -> float | None:
         """A job that joined is over; the joules of its machines meanwhile, if energy is simulated."""
         self.job_ended(units)
+        for tracer in self.tracers:
+            tracer.job_ended(self)
         before = self._energy_before.pop(job_id, None)
         return None if before is None else self.energy_j(units) - before
 

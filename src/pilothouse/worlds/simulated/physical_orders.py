@@ -49,7 +49,11 @@ class PhysicalOrders:
         self._kinds[type(order)](order)
 
     def _machines(self, units: IdSet) -> Machines:
+        known = self._physics.machines is not None
         machines = self._physics.need_machines()
+        if not known:  # The jobs that run already are new to them.
+            for run in self._runs.values():
+                machines.job_started(run.units)
         if not units or units.mask >> len(machines.states):
             raise RunError(f"machines {str(units)!r} do not all exist")
         return machines
