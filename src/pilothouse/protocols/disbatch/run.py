@@ -85,6 +85,8 @@ class DisbatchRun:
                 return self._exit_code()
             return self._run_world(feeder, bridge, kvs, status, script)
         finally:
+            if earlier is not None:
+                earlier.close()
             status.close()
             kvs.close()
             if kvs_info is not None:

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import os
 from ast import literal_eval
+from bisect import bisect_right
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -131,13 +133,19 @@ class StatusWriter:
 
 
 class EarlierRuns:
-    """What status files of earlier runs know, and which tasks need not run because of it."""
+    """What status files of earlier runs know, and which tasks need not run because of it.
+
+    Only where a task's line is is kept in memory, so that a million results cost some hundred bytes each.
+    """
 
     def __init__(self, *, retry: bool = False, force: bool = False) -> None:
         self.retry = retry
         self.force = force
         self.unreadable = 0
-        self._lines: dict[int, StatusLine] = {}
+        self._files: list[tuple[int, BinaryIO]] = []
+        self._size = 0
+        self._lines: dict[int, int] = {}
+        """Task id -> where its line begins in all files together, doubled, plus one if it failed."""
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -145,17 +153,22 @@ class EarlierRuns:
     def read(self, path: Path) -> None:
         """Adds a status file. A torn line (the run was killed while it wrote) is counted and passed over."""
         try:
-            with path.open(encoding="utf-8", newline="\n") as file:
-                for text in file:
-                    self._add(text.removesuffix("\n"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(str(path), f"cannot read the status file: {error}") from error
+            file = path.open("rb")
+            self._files.append((self._size, file))
+            at = self._size
+            for line in file:
+                self._add(line, at)
+                at += len(line)
+        except OSError as error:
+            raise InputError(str(path), f"cannot read the status file: {error.strerror}") from error
+        self._size = at
 
     def result_of(self, line: TaskLine) -> StatusLine | None:
         """The known result of a task that need not run again; None: it must run. Raises InputError on a mismatch."""
-        found = self._lines.get(line.task_id)
-        if found is None or (self.retry and found.return_code != 0):
+        where = self._lines.get(line.task_id)
+        if where is None or (self.retry and where & 1):
             return None
+        found = self._fetch(where >> 1)
         if not self.force and (found.line_number, found.repeat_index, found.command) != (
             line.line_number,
             line.repeat_index,
@@ -170,20 +183,30 @@ class EarlierRuns:
             )
         return found
 
-    def _add(self, text: str) -> None:
-        if text == HEADER:
+    def close(self) -> None:
+        for _, file in self._files:
+            file.close()
+
+    def _fetch(self, at: int) -> StatusLine:
+        index = bisect_right(self._files, at, key=lambda entry: entry[0]) - 1
+        base, file = self._files[index]
+        file.seek(at - base)
+        return parse_line(file.readline().decode("utf-8").removesuffix("\n"))
+
+    def _add(self, data: bytes, at: int) -> None:
+        if data == HEADER.encode() + b"\n":
             return
         try:
-            line = parse_line(text)
+            if not data.endswith(b"\n"):
+                raise ValueError("torn")
+            line = parse_line(data[:-1].decode("utf-8"))
         except (ValueError, SyntaxError):
             self.unreadable += 1
             return
-        if line.kind is not StatusKind.TASK:
-            return
         known = self._lines.get(line.task_id)
         # A success in any of the files counts; disBatch means the same but prefers a task killed by a signal.
-        if known is None or known.return_code != 0:
-            self._lines[line.task_id] = line
+        if line.kind is StatusKind.TASK and (known is None or known & 1):
+            self._lines[line.task_id] = at << 1 | (line.return_code != 0)
 
 
 def snippet_text(count: int, kept: bytes) -> str:
