@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from pilothouse.worlds.simulated.batsim5_server import Batsim5Server
     from pilothouse.worlds.simulated.control import Known
 
-_CAN_COMPUTE = (MachineState.IDLE, MachineState.COMPUTING)
-
 
 def _known(server: Batsim5Server, job_id: str, verb: str) -> Known:
     known = server.jobs.get(job_id)
@@ -84,12 +82,13 @@ def _judge_units(server: Batsim5Server, job_id: str, units: IdSet) -> None:
     if units.mask >> len(server.machines):
         unknown = IdSet(units.mask >> len(server.machines) << len(server.machines))
         raise server.refuse("unknown machine", f"Cannot execute job '{job_id}': machines {unknown} do not exist")
-    for unit in units:
-        machine = server.machines[unit]
-        if machine.state not in _CAN_COMPUTE:
-            detail = f"machine {unit} ('{machine.name}') cannot compute jobs now (the machine is not computing nor idle"
-            state = machine.state.name.lower()
-            raise server.refuse("machine state", f"Job '{job_id}': {detail}, its state is '{state}')")
+    unable = units.mask & server.machines.unable_mask
+    if unable:
+        machine = server.machines[IdSet(unable).first()]
+        who = f"machine {machine.number} ('{machine.name}')"
+        detail = f"{who} cannot compute jobs now (the machine is not computing nor idle"
+        state = machine.state.name.lower()
+        raise server.refuse("machine state", f"Job '{job_id}': {detail}, its state is '{state}')")
 
 
 def _is_rigid(profile: Profile | None) -> bool:

@@ -17,14 +17,14 @@ from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import DecisionError
 from pilothouse.model.idset import IdSet
-from pilothouse.model.job import Job
+from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.simulated import batsim5_orders as orders
 from pilothouse.worlds.simulated.batsim5_periodic import Periodic
 from pilothouse.worlds.simulated.control import Known, Rules, Server, Source, Watcher
 from pilothouse.worlds.simulated.control_sources import JobSource
 from pilothouse.worlds.simulated.execution import SHORTEST_RUN_S
-from pilothouse.worlds.simulated.machine_book import MachineBook
+from pilothouse.worlds.simulated.machine_book import Machine, MachineBook
 from pilothouse.worlds.simulated.machines import Machines, MachineState
 from pilothouse.worlds.simulated.platform import Platform
 from pilothouse.worlds.simulated.rounds import Actor, Command, Mailbox, exchange, receive, send, sleep, spawn, turn
@@ -32,21 +32,40 @@ from pilothouse.worlds.simulated.rounds import Actor, Command, Mailbox, exchange
 STALE: frozenset[type] = frozenset((e.ExternalEvent, e.PowerStateChanged, e.UnitsSwitched, e.JobsKilled))
 """QUIRK: these facts are dated like the last message or the last fact of another kind (pinned by tests/golden)."""
 
-RULES = Rules(generation=5, stale_dates=STALE, checks_allocations=False, late_call_is_wrong=False)
+RULES = Rules(stale_dates=STALE, checks_allocations=False, late_call_is_wrong=False)
 
 
 class Batsim5Machines(MachineBook):
     """QUIRK: a machine is not idle again after its last job; its time is added up at each start of a job."""
 
+    def __init__(self, nodes: Sequence[Node], storage: Sequence[Node] = ()) -> None:
+        super().__init__(nodes, storage)
+        self.unable_mask = 0
+        """The machines that cannot compute now: asleep, or on their way."""
+
+    def to(self, machine: Machine, state: MachineState, now: float) -> None:
+        super().to(machine, state, now)
+        if state is MachineState.IDLE or state is MachineState.COMPUTING:
+            self.unable_mask &= ~(1 << machine.number)
+        else:
+            self.unable_mask |= 1 << machine.number
+
     def occupy(self, units: IdSet, job_id: str, now: float) -> None:
-        for unit in units:
-            machine = self.machines[unit]
-            self.to(machine, MachineState.COMPUTING, now)
-            machine.users.append(job_id)
+        busy_s = 0.0
+        for first, last in units.intervals():
+            for machine in self.machines[first : last + 1]:
+                if machine.state is MachineState.COMPUTING:
+                    busy_s += now - machine.since
+                    machine.since = now
+                else:
+                    self.to(machine, MachineState.COMPUTING, now)
+                machine.users.append(job_id)
+        self.seconds[MachineState.COMPUTING] += busy_s
 
     def release(self, units: IdSet, job_id: str, now: float) -> None:
-        for unit in units:
-            self.machines[unit].users.remove(job_id)
+        for first, last in units.intervals():
+            for machine in self.machines[first : last + 1]:
+                machine.users.remove(job_id)
 
 
 class Batsim5JobSource(JobSource):
@@ -89,7 +108,7 @@ class Batsim5Server(Server):
         strict: d.Wants | None = None,
     ) -> None:
         super().__init__(begins, sources, platform, rules=RULES, watcher=watcher, decider=decider)
-        self.machines = Batsim5Machines(begins.nodes, begins.storage)
+        self.machines: Batsim5Machines = Batsim5Machines(begins.nodes, begins.storage)
         self.strict = strict
         self.findable: set[str] = set(self.profiles)
         """Profiles that a new job may name: those that have not been collected."""
