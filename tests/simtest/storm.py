@@ -185,6 +185,11 @@ class Storm:
         self.driver_up = True
         if self.session > 1:
             world.driver.restore(self.disk.records, self.clock.now)
+            alive = {machine.engine.id for machine in self.machines if machine.alive}
+            for engine in [engine for engine in world.driver.roster.engines if engine not in alive]:
+                if self.random.random() < 0.3:
+                    # Whoever started it sees that its process is gone.
+                    world.driver.engine_vanished(engine, "its process is gone", self.clock.now)
         done = world.driver.done
 
         def known(line: TaskLine) -> bool | None:

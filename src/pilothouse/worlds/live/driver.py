@@ -199,6 +199,9 @@ class Driver:
             config={"world": "live"},
         )  # fmt: skip
         self.events.append(e.Began(now, begins))
+        # Jobs whose engine was found gone before the decider was there.
+        waiting = [lot.job for lot in self.lots.values() if lot.state is JobState.WAITING]
+        self.events.extend(e.JobSubmitted(now, job) for job in waiting)
         return begins
 
     def restore(self, records: Iterable[r.Record], now: float) -> None:
@@ -760,7 +763,6 @@ class Driver:
             for line in feeder.passed():
                 if line.task_id not in self.done:
                     self._record(_barrier_record(line.kind.value, order_of(line), now + self._unix_offset), now)
-            feeder.skipped()
         if self._no_more and not self._told_no_more and (feeder is None or feeder.state in _NOTHING_MORE):
             self._told_no_more = True
             self.events.append(e.NoMoreJobs(now))

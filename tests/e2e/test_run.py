@@ -1,0 +1,160 @@
+"""`pilothouse run` with real processes on this host."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+from pathlib import Path
+
+from e2e.live_runs import COMMAND, alive, finish, rows, run, start, tasks, until
+
+
+def test_results_outputs_and_exit_codes(tmp_path: Path) -> None:
+    file = tasks(
+        tmp_path,
+        "echo hello\n"
+        "echo oops >&2; exit 3\n"
+        "#DISBATCH REPEAT 3 start 5 step 2 echo $DISBATCH_REPEAT_INDEX > r$PILOTHOUSE_REPEAT_INDEX\n"
+        "no-such-program-here\n"
+        "printf '%0100d' 7\n",
+    )
+    code, said = run(tmp_path, file, "--dir", "R", "--slots", "2")
+    assert code == 1
+    assert "5 succeeded, 2 failed" in said
+    ended = dict(rows(tmp_path / "R", "SELECT task_id, return_code FROM ends"))  # type: ignore[arg-type]
+    assert ended == {0: 0, 1: 3, 2: 0, 3: 0, 4: 0, 5: 127, 6: 0}
+    assert {path.name for path in tmp_path.glob("r*")} == {"r5", "r7", "r9"}
+    output = rows(tmp_path / "R", "SELECT out_bytes, out_snippet, err_bytes, err_snippet FROM ends ORDER BY task_id")
+    assert output[0] == (6, b"hello\n", 0, b"")
+    assert output[1] == (0, b"", 5, b"oops\n")
+    assert output[6] == (100, b"0" * 40 + b"..." + b"0" * 39 + b"7", 0, b"")
+
+
+def test_success_is_zero_and_the_folder_is_private(tmp_path: Path) -> None:
+    assert run(tmp_path, tasks(tmp_path, "true\n" * 20))[0] == 0
+    keys = tmp_path / "tasks.txt.run1" / "keys.json"
+    assert stat.S_IMODE(keys.stat().st_mode) == 0o600
+
+
+def test_malformed_file_runs_nothing(tmp_path: Path) -> None:
+    file = tasks(tmp_path, "touch ran\n#DISBATCH REPEET 3 x\n")
+    code, said = run(tmp_path, file)
+    assert code == 2
+    assert "tasks.txt:2" in said
+    assert not (tmp_path / "ran").exists()
+    assert not list(tmp_path.glob("*.run*"))
+
+
+def test_barrier_holds_back_what_follows(tmp_path: Path) -> None:
+    file = tasks(tmp_path, "sleep 0.3; touch first\nsleep 0.1\n#DISBATCH BARRIER\ntest -e first\n")
+    assert run(tmp_path, file, "--slots", "4")[0] == 0
+
+
+def test_per_engine_commands_run_before_and_after(tmp_path: Path) -> None:
+    file = tasks(
+        tmp_path,
+        "#DISBATCH PERENGINE START sleep 0.2; echo start >> log\n"
+        "#DISBATCH PERENGINE STOP echo stop >> log\n"
+        "echo task >> log\n",
+    )
+    assert run(tmp_path, file, "--slots", "2")[0] == 0
+    assert (tmp_path / "log").read_text().split() == ["start", "task", "stop"]
+
+
+def test_walltime_ends_a_task_that_ignores_term_and_its_children(tmp_path: Path) -> None:
+    file = tasks(tmp_path, "trap '' TERM; (trap '' TERM; echo $BASHPID > child; sleep 300) & sleep 300; sleep 300\n")
+    code, said = run(tmp_path, file, "--dir", "R", "--walltime", "0.5", "--grace", "0.3")
+    assert code == 1
+    assert "timed out" in said
+    child = int((tmp_path / "child").read_text())
+    until(lambda: not alive(child), "the grandchild is gone")
+
+
+def test_retries_until_it_works(tmp_path: Path) -> None:
+    file = tasks(tmp_path, "test $PILOTHOUSE_ATTEMPT = 3\nfalse\n")
+    code, _ = run(tmp_path, file, "--dir", "R", "--retries", "2")
+    assert code == 1
+    ends = rows(tmp_path / "R", "SELECT task_id, attempt, state, final FROM ends ORDER BY task_id, attempt")
+    assert ends == [
+        (0, 1, "failed", 0), (0, 2, "failed", 0), (0, 3, "succeeded", 1),
+        (1, 1, "failed", 0), (1, 2, "failed", 0), (1, 3, "failed", 1),
+    ]  # fmt: skip
+
+
+def test_output_files_with_placeholders(tmp_path: Path) -> None:
+    file = tasks(tmp_path, "echo one\necho two >&2\n")
+    assert run(tmp_path, file, "--out", "o/{task:03d}.txt", "--err", "o/{task:03d}.txt")[0] == 0
+    assert (tmp_path / "o" / "000.txt").read_text() == "one\n"
+    assert (tmp_path / "o" / "001.txt").read_text() == "two\n"
+
+
+def test_tasks_from_standard_input(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*COMMAND, "run", "-", "--dir", "R"], cwd=tmp_path, input=b"echo a > a\necho b > b", capture_output=True
+    )
+    assert done.returncode == 0
+    assert (tmp_path / "a").exists() and (tmp_path / "b").exists()
+    assert (tmp_path / "R" / "tasks.txt").read_bytes() == b"echo a > a\necho b > b"
+
+
+def test_many_short_tasks_in_bundles(tmp_path: Path) -> None:
+    file = tasks(tmp_path, "true\n" * 400 + "sleep 1.2\n" + "true\n" * 400)
+    assert run(tmp_path, file, "--dir", "R", "--slots", "2")[0] == 0
+    assert rows(tmp_path / "R", "SELECT count(*), count(DISTINCT task_id), sum(final) FROM ends") == [(801, 801, 801)]
+    # A slow task in a bundle does not hold up what came behind it: others were done before it ended.
+    after = rows(
+        tmp_path / "R",
+        "SELECT count(*) FROM ends WHERE task_id > 400 AND ended_at < (SELECT ended_at FROM ends WHERE task_id = 400)",
+    )
+    assert after[0][0] == 400  # type: ignore[comparison-overlap]
+
+
+def test_any_policy_places_tasks_of_several_slots(tmp_path: Path) -> None:
+    file = tasks(tmp_path, "sleep 0.1\n" * 6)
+    code, _ = run(tmp_path, file, "--dir", "R", "--slots", "4", "--units", "2", "--policy", "easy", "--walltime", "30")
+    assert code == 0
+    units = {row[0] for row in rows(tmp_path / "R", "SELECT units FROM assignments")}
+    assert units == {"0-1", "2-3"}
+
+
+def test_binding_and_gpus(tmp_path: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    file = tasks(tmp_path, "echo $CUDA_VISIBLE_DEVICES >> gpus; grep Cpus_allowed_list /proc/self/status >> cores; sleep 0.2\n" * 2)
+    count = str(len(os.sched_getaffinity(0)))
+    assert run(tmp_path, file, "--slots", count, "--bind", "--gpus", "1", "--gpu-list", "4,7", "--bundle", "1")[0] == 0
+    assert sorted((tmp_path / "gpus").read_text().split()) == ["4", "7"]
+    cores = {line.split()[1] for line in (tmp_path / "cores").read_text().splitlines()}
+    assert str(core) in cores and all("-" not in entry for entry in cores)
+
+
+def test_interrupted_run_is_resumed(tmp_path: Path) -> None:
+    file = tasks(tmp_path, "echo a >> log\nsleep 300; echo never\necho c >> log\n")
+    process = start(tmp_path, file, "--dir", "R", "--slots", "1", "--bundle", "1")
+    until(lambda: rows(tmp_path / "R", "SELECT 1 FROM assignments WHERE job_id = '1'"), "the long task began")
+    process.send_signal(signal.SIGINT)
+    code, said = finish(process)
+    assert code == 1
+    assert "pilothouse run --resume" in said
+    assert (tmp_path / "log").read_text() == "a\n"
+    text = (tmp_path / "tasks.txt").read_text()
+    (tmp_path / "tasks.txt").write_text(text.replace("sleep 300; echo never", "echo b >> log"))
+    assert run(tmp_path, "--resume", "R")[0] == 0
+    assert sorted((tmp_path / "log").read_text().split()) == ["a", "b", "c"]
+
+
+def test_fail_fast_stops_the_rest(tmp_path: Path) -> None:
+    file = tasks(tmp_path, "false\n" + "sleep 30\n" * 3)
+    code, said = run(tmp_path, file, "--fail-fast", "--slots", "2")
+    assert code == 1
+    assert "3 not run" in said
+
+
+def test_list_of_tasks(tmp_path: Path) -> None:
+    run(tmp_path, tasks(tmp_path, "true\nfalse\n"), "--dir", "R")
+    listed = subprocess.run([*COMMAND, "tasks", "R", "--failed"], cwd=tmp_path, capture_output=True, text=True)
+    assert "false" in listed.stdout and "true" not in listed.stdout
+    as_json = subprocess.run([*COMMAND, "tasks", "R", "--json"], cwd=tmp_path, capture_output=True, text=True)
+    assert len(as_json.stdout.splitlines()) == 2
+    assert '"exit_code":1' in as_json.stdout

@@ -1,0 +1,99 @@
+"""kill -9 of what a run consists of: nothing is lost, nothing is run twice that must not be."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from e2e.live_runs import alive, finish, rows, run, start, tasks, until
+
+EIGHT = "".join(f"echo {i} >> begun; sleep 0.7; echo {i} >> ended\n" for i in range(8))
+
+
+def engine_pid(folder: Path) -> int:
+    until(lambda: rows(folder, "SELECT pid FROM engines"), "an engine joined")
+    return int(rows(folder, "SELECT pid FROM engines ORDER BY rank DESC")[0][0])  # type: ignore[call-overload]
+
+
+def lines(path: Path) -> list[str]:
+    return sorted(path.read_text().split()) if path.exists() else []
+
+
+def test_killed_engine_tasks_are_reissued(tmp_path: Path) -> None:
+    process = start(tmp_path, tasks(tmp_path, EIGHT), "--dir", "R", "--slots", "2")
+    until(lambda: len(lines(tmp_path / "ended")) >= 2, "two tasks ended")
+    os.kill(engine_pid(tmp_path / "R"), signal.SIGKILL)
+    code, said = finish(process)
+    assert code == 0
+    assert "starting another" in said
+    assert lines(tmp_path / "ended") == [str(i) for i in range(8)]
+    lost = rows(tmp_path / "R", "SELECT task_id, final FROM ends WHERE state = 'lost'")
+    assert 1 <= len(lost) <= 2
+    assert all(final == 0 for _, final in lost)
+
+
+def test_killed_engine_without_reissue_reports_exactly_what_was_cut_off(tmp_path: Path) -> None:
+    process = start(tmp_path, tasks(tmp_path, EIGHT), "--dir", "R", "--slots", "2", "--once", "at-most")
+    until(lambda: len(lines(tmp_path / "ended")) >= 2, "two tasks ended")
+    os.kill(engine_pid(tmp_path / "R"), signal.SIGKILL)
+    code, said = finish(process)
+    assert code == 1
+    lost = {str(row[0]) for row in rows(tmp_path / "R", "SELECT task_id FROM ends WHERE state = 'lost' AND final")}
+    assert "lost" in said
+    assert len(lines(tmp_path / "begun")) == 8  # each begun exactly once
+    assert set(lines(tmp_path / "begun")) - set(lines(tmp_path / "ended")) == lost
+
+
+def test_killed_engine_leaves_no_orphans(tmp_path: Path) -> None:
+    file = tasks(tmp_path, "echo $$ > pid; setsid sleep 300 & echo $! >> pid; wait\n")
+    process = start(tmp_path, file, "--dir", "R", "--slots", "1", "--once", "at-most")
+    until(lambda: len(lines(tmp_path / "pid")) == 2, "the task began")
+    pids = [int(text) for text in lines(tmp_path / "pid")]
+    os.kill(engine_pid(tmp_path / "R"), signal.SIGKILL)
+    assert finish(process)[0] == 1
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_killed_driver_takes_its_engines_back(tmp_path: Path) -> None:
+    process = start(tmp_path, tasks(tmp_path, EIGHT), "--dir", "R", "--slots", "2")
+    until(lambda: len(lines(tmp_path / "begun")) >= 3, "the third task began")
+    process.kill()
+    finish(process)
+    ended = len(lines(tmp_path / "ended"))
+    until(lambda: len(lines(tmp_path / "ended")) > ended, "a task ended while there was no driver")
+    code, said = run(tmp_path, "--resume", "R")
+    assert code == 0, said
+    assert lines(tmp_path / "begun") == lines(tmp_path / "ended") == [str(i) for i in range(8)]
+    assert len(rows(tmp_path / "R", "SELECT * FROM engines")) == 1
+
+
+def test_killed_driver_and_engine(tmp_path: Path) -> None:
+    process = start(tmp_path, tasks(tmp_path, EIGHT), "--dir", "R", "--slots", "2")
+    until(lambda: len(lines(tmp_path / "ended")) >= 2, "two tasks ended")
+    process.kill()
+    finish(process)
+    os.kill(engine_pid(tmp_path / "R"), signal.SIGKILL)
+    code, said = run(tmp_path, "--resume", "R")
+    assert code == 0, said
+    assert lines(tmp_path / "ended") == [str(i) for i in range(8)]
+
+
+def test_engine_without_a_driver_ends_its_tasks_and_leaves(tmp_path: Path) -> None:
+    file = tasks(tmp_path, "echo $$ > pid; sleep 300\n")
+    process = start(tmp_path, file, "--dir", "R", "--slots", "1", "--wait-for-driver", "1")
+    until(lambda: lines(tmp_path / "pid"), "the task began")
+    engine, task = engine_pid(tmp_path / "R"), int(lines(tmp_path / "pid")[0])
+    process.kill()
+    finish(process)
+    until(lambda: not alive(engine) and not alive(task), "engine and task are gone")
+
+
+def test_two_drivers_cannot_work_on_one_run(tmp_path: Path) -> None:
+    process = start(tmp_path, tasks(tmp_path, "sleep 300\n"), "--dir", "R")
+    engine_pid(tmp_path / "R")
+    code, said = run(tmp_path, "--resume", "R")
+    assert code == 1
+    assert "a driver is at work" in said
+    process.send_signal(signal.SIGTERM)
+    assert finish(process)[0] == 1
