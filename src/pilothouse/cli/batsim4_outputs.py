@@ -100,9 +100,8 @@ class Batsim4Outputs(Watcher):
 
     def machines_changed(self, server: Server) -> None:
         if self._traces_states:
-            counts = server.machines.counts
-            numbers = ",".join(str(counts[state]) for state in _STATES)
-            self._states.write(f"{server.agenda.now:g},{numbers}\n")
+            sleeping, on, off, idle, computing = map(server.machines.counts.__getitem__, _STATES)
+            self._states.write(f"{server.agenda.now:g},{sleeping},{on},{off},{idle},{computing}\n")
 
     def _trace_power(self, server: Server, units: IdSet, power_state: int) -> None:
         if self._pstates is not None:

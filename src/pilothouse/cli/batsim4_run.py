@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from pilothouse.cli.batsim4_outputs import Batsim4Outputs
+from pilothouse.cli.running import calm_collector
 from pilothouse.formats import dax, external_events, workload_json
 from pilothouse.formats.workload import Workload
 from pilothouse.model.decisions import Wants
@@ -106,6 +107,7 @@ def execution_context(options: Options) -> str:
 
 def simulate(options: Options) -> int:
     """The whole run; returns the exit code."""
+    calm_collector()
     settings = options.settings()
     scene = Scene(options, settings)
     outputs = Batsim4Outputs(

@@ -16,6 +16,7 @@ from pilothouse.model.errors import InputError, PeerError
 from pilothouse.protocols.batsim.codec import MOST_BYTES
 from pilothouse.protocols.process import PeerProcess
 
+_READABLE = int(zmq.POLLIN)
 _SLICE_MS = 100
 """How often a waiting end looks whether the peer is still there."""
 
@@ -41,36 +42,46 @@ class SchedulerChannel:
         except zmq.ZMQError as problem:
             self.close()
             raise InputError("socket endpoint", f"{endpoint!r}: {problem}", hint="e.g. tcp://localhost:28000") from None
-        self._connected = False
+        self._connected = self._lost = False
         self._spoken = False
 
-    def exchange(self, request: bytes) -> bytes:
-        """Sends, and waits for the answer. Raises PeerError."""
-        if self._spoken and self._socket.poll(0):
-            raise PeerError(self.peer, "answered twice to one message")
+    def exchange(self, request: bytes, *, last: bool = False) -> bytes:
+        """Sends, and waits for the answer. Raises PeerError; but a peer that leaves on the last message gives none."""
+        socket = self._socket
+        if self._spoken and int(socket.get(zmq.EVENTS)) & _READABLE:
+            raise PeerError(self.peer, "answered more than once to one message")
         self._spoken = True
-        self._socket.send_multipart((b"", request))
+        socket.send(b"", zmq.SNDMORE)
+        socket.send(request)
         waited_since = time.monotonic()
         while True:
             try:
-                frames = self._socket.recv_multipart()
+                delimiter = socket.recv()
             except zmq.Again:
+                if self._is_gone() and last:
+                    return b""
                 self._look_around(waited_since)
                 continue
-            if len(frames) != 2 or frames[0]:
-                raise PeerError(self.peer, f"sent {len(frames)} frames, not one answer", hint="is it a REP socket?")
-            return frames[1]
+            try:
+                # Whatever follows the second frame is still there when the next message is sent.
+                answer = b"" if delimiter else socket.recv()
+            except zmq.Again:
+                answer = b""
+            if not answer:
+                raise PeerError(self.peer, "sent something that is no answer", hint="is it a REP socket?")
+            return answer
+
+    def _is_gone(self) -> bool:
+        """Whether the peer has closed the connection and left nothing to read."""
+        while self._monitor.poll(0):
+            event = recv_monitor_message(self._monitor)["event"]
+            self._lost = event != zmq.EVENT_CONNECTED and self._connected
+            self._connected = self._connected or event == zmq.EVENT_CONNECTED
+        return self._lost and not self._socket.poll(0)
 
     def _look_around(self, waited_since: float) -> None:
         """Nothing came for a while: is the peer still there?"""
-        lost = False
-        while self._monitor.poll(0):
-            event = recv_monitor_message(self._monitor)["event"]
-            if event == zmq.EVENT_CONNECTED:
-                self._connected, lost = True, False
-            elif self._connected:
-                lost = True
-        if lost and not self._socket.poll(0):
+        if self._is_gone():
             raise PeerError(self.peer, "closed the connection while an answer was expected")
         if self._process is not None:
             self._process.check(self.peer)

@@ -96,9 +96,10 @@ class BatsimDecider:
         self._late = []
         if not events:
             return d.Reply(batch.now, own)
-        answer = self._channel.exchange(codec.encode(batch.now, events))
-        if any(type(fact) is e.Ended for fact in batch.events):
-            self._over = True
+        self._over = type(batch.events[-1]) is e.Ended
+        answer = self._channel.exchange(codec.encode(batch.now, events), last=self._over)
+        if not answer:
+            return d.Reply(batch.now, own)  # It left on the last message instead of answering it.
         reply = self._orders.reply(codec.decode_from_scheduler(answer, self.name))
         if not self._keeps_rounding:
             _restore_dates(reply, batch.now)

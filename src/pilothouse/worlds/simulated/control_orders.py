@@ -72,12 +72,21 @@ def on_start(server: Server, order: d.StartJob) -> Sequence[Actor]:
         raise server.refuse("job in the wrong state", f"job {job.id} cannot be executed: it is {BATSIM[known.state]}")
     if not units:
         raise server.refuse("empty allocation", f"job {job.id}: at least one resource is needed")
-    last = server.begins.units + len(server.begins.storage)
+    last = len(server.machines)
     if units.mask >> last:
         unknown = IdSet(units.mask >> last << last)
         raise server.refuse("unknown resource", f"job {job.id}: there is no resource {unknown}")
     if server.rules.checks_allocations:
         _judge_count(server, job, units, order.placement)
+    if units.mask & ~server.machines.idle_mask:
+        _judge_machines(server, job, units)
+    run = Run(job, units, server.agenda.now, order.placement, order.overrides, order.storage, order.io_job)
+    return server.start(known, run)
+
+
+def _judge_machines(server: Server, job: Job, units: IdSet) -> None:
+    """Some machine is not idle: may the job share it?"""
+    if server.rules.checks_allocations:
         _judge_sharing(server, job, units)
     for unit in units:
         machine = server.machines[unit]
@@ -85,8 +94,6 @@ def on_start(server: Server, order: d.StartJob) -> Sequence[Actor]:
             state = machine.state.name.lower()
             detail = f"job {job.id}: {machine.name} ({unit}) cannot compute jobs now, it is {state}"
             raise server.refuse("resource not available", detail)
-    run = Run(job, units, server.agenda.now, order.placement, order.overrides, order.storage, order.io_job)
-    return server.start(known, run)
 
 
 def _judge_count(server: Server, job: Job, units: IdSet, placement: d.Placement | None) -> None:
@@ -100,7 +107,7 @@ def _judge_count(server: Server, job: Job, units: IdSet, placement: d.Placement 
 
 
 def _judge_sharing(server: Server, job: Job, units: IdSet) -> None:
-    compute = server.begins.units
+    compute = server.machines.compute_count
     for unit in units:
         users = server.machines[unit].users
         if not users:

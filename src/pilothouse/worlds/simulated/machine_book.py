@@ -60,6 +60,7 @@ class MachineBook:
             )
             for node in (*nodes, *storage)
         ]
+        self.idle_mask = (1 << len(self.machines)) - 1
         self.counts = dict.fromkeys(MachineState, 0)
         self.counts[MachineState.IDLE] = self.compute_count
         self.seconds = dict.fromkeys(MachineState, 0.0)
@@ -78,6 +79,10 @@ class MachineBook:
         if machine.number < self.compute_count:
             self.counts[machine.state] -= 1
             self.counts[state] += 1
+        if state is MachineState.IDLE:
+            self.idle_mask |= 1 << machine.number
+        elif machine.state is MachineState.IDLE:
+            self.idle_mask &= ~(1 << machine.number)
         machine.state = state
         machine.since = now
 

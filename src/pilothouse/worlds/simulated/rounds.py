@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from math import inf
 from typing import Any, NamedTuple
 
@@ -40,9 +40,13 @@ class Wait(enum.IntEnum):
     EXCHANGE = 6
 
 
+# Looked up for every wait: globals are twice as fast as members.
+_SLEEP, _SEND, _POST, _RECEIVE, _SPAWN, _EXCHANGE = (
+    Wait.SLEEP, Wait.SEND, Wait.POST, Wait.RECEIVE, Wait.SPAWN, Wait.EXCHANGE,
+)  # fmt: skip
+
 Command = tuple[Wait, Any, Any, Any]
 Actor = Generator[Command, Any, None]
-Call = Callable[[Any], None]
 
 
 class Cost(NamedTuple):
@@ -67,27 +71,27 @@ class Mailbox:
 
 def sleep(seconds: float) -> Command:
     """Waits for a positive time."""
-    return (Wait.SLEEP, None, None, seconds)
+    return (_SLEEP, None, None, seconds)
 
 
 def send(mailbox: Mailbox, message: object, cost: Cost) -> Command:
     """Sends, and waits until it has been received."""
-    return (Wait.SEND, mailbox, message, cost)
+    return (_SEND, mailbox, message, cost)
 
 
 def post(mailbox: Mailbox, message: object, cost: Cost) -> Command:
     """Sends, and does not wait."""
-    return (Wait.POST, mailbox, message, cost)
+    return (_POST, mailbox, message, cost)
 
 
 def receive(mailbox: Mailbox) -> Command:
     """Waits for the next message."""
-    return (Wait.RECEIVE, mailbox, None, 0.0)
+    return (_RECEIVE, mailbox, None, 0.0)
 
 
 def spawn(actor: Actor) -> Command:
     """Starts another actor, which has its turn first."""
-    return (Wait.SPAWN, actor, None, 0.0)
+    return (_SPAWN, actor, None, 0.0)
 
 
 def turn() -> Command:
@@ -97,7 +101,7 @@ def turn() -> Command:
 
 def exchange(batch: Batch) -> Command:
     """Hands out a batch; resumed with the reply, at the same date and in the same turn."""
-    return (Wait.EXCHANGE, batch, None, 0.0)
+    return (_EXCHANGE, batch, None, 0.0)
 
 
 class Rounds:
@@ -105,16 +109,12 @@ class Rounds:
 
     def __init__(self, agenda: SteppedAgenda) -> None:
         self.agenda = agenda
-        self._ready: list[tuple[Actor | Call, Any]] = []
+        self._ready: list[tuple[Actor, Any]] = []
         self._over = False
 
     def start(self, actor: Actor) -> None:
         """Makes a new actor ready."""
         self._ready.append((actor, None))
-
-    def call(self, callback: Call, argument: Any) -> None:
-        """Makes a plain callback ready: it has one turn, in its order among the actors."""
-        self._ready.append((callback, argument))
 
     def stop(self) -> None:
         """Ends run() before the next turn."""
@@ -128,12 +128,9 @@ class Rounds:
                 running, self._ready = self._ready, []
                 waits: list[tuple[Actor, Command]] = []
                 for actor, value in running:
-                    if not isinstance(actor, Generator):
-                        actor(value)
-                        continue
                     try:
                         command = actor.send(value)
-                        while command[0] is Wait.EXCHANGE:
+                        while command[0] is _EXCHANGE:
                             command = actor.send((yield command[1]))
                     except StopIteration:
                         continue
@@ -152,11 +149,11 @@ class Rounds:
 
     def _wait(self, actor: Actor, command: Command) -> None:
         kind, subject, message, price = command
-        if kind is Wait.SLEEP:
+        if kind is _SLEEP:
             self.agenda.after(price, self.start, actor)
-        elif kind is Wait.SEND or kind is Wait.POST:
-            sender = actor if kind is Wait.SEND else None
-            if kind is Wait.POST:
+        elif kind is _SEND or kind is _POST:
+            sender = actor if kind is _SEND else None
+            if sender is None:
                 self._ready.append((actor, None))
             receiver = subject.receiver
             if receiver is None:
@@ -164,14 +161,14 @@ class Rounds:
             else:
                 subject.receiver = None
                 self.agenda.transfer(price[0], price[1], self._delivered, (receiver, message, sender, None))
-        elif kind is Wait.RECEIVE:
+        elif kind is _RECEIVE:
             if subject.waiting:
                 sender, message, price = subject.waiting.popleft()
                 self.agenda.transfer(price[0], price[1], self._delivered, (sender, None, actor, message))
             else:
                 subject.receiver = actor
         else:
-            if kind is Wait.SPAWN:
+            if kind is _SPAWN:
                 self._ready.append((subject, None))
             self._ready.append((actor, None))
 

@@ -34,24 +34,16 @@ MOST_STEPS_KEPT = 100_000
 class _Action:
     """`left` seconds of a timer or latency (rate 0), or the part of a byte that is left (rate: bytes per second)."""
 
-    __slots__ = ("argument", "callback", "due", "left", "next_rate", "number", "rate", "seen")
+    __slots__ = ("argument", "callback", "left", "next_rate", "number", "rate", "seen")
 
-    def __init__(self, number: int, due: float, left: float, callback: Callable[[Any], None], argument: Any) -> None:
+    def __init__(self, number: int, left: float, callback: Callable[[Any], None], argument: Any) -> None:
         self.number = number
-        self.due = due
         self.left = left
         self.rate = 0.0
         self.next_rate = 0.0
         self.seen = 0
         self.callback = callback
         self.argument = argument
-
-    def __lt__(self, other: _Action) -> bool:
-        return self.due < other.due
-
-    @property
-    def seconds(self) -> float:
-        return self.left / self.rate if self.rate else self.left
 
 
 class SteppedAgenda(Agenda):
@@ -61,7 +53,7 @@ class SteppedAgenda(Agenda):
 
     def __init__(self) -> None:
         super().__init__()
-        self._actions: list[_Action] = []
+        self._actions: list[tuple[float, int, _Action]] = []
         self._due: list[Entry] = []
         self._steps: list[float] = []
 
@@ -69,106 +61,147 @@ class SteppedAgenda(Agenda):
         return self.after(date - self.now, callback, argument)
 
     def after(self, seconds: float, callback: Callable[[Any], None], argument: Any = None) -> int:
-        return self._enter(seconds, callback, argument).number
+        number = self._number = self._number + 1
+        action = _Action(number, seconds, callback, argument)
+        action.seen = len(self._steps)
+        heappush(self._actions, (self.now + seconds, number, action))
+        return number
 
     def transfer(
         self, latency_s: float, bandwidth: float, callback: Callable[[Any], None], argument: Any = None
     ) -> int:
         """Enters a callback for when one byte has arrived."""
-        if latency_s >= PRECISION_S:
-            action = self._enter(latency_s, callback, argument)
-            action.next_rate = bandwidth
-        else:
-            action = self._enter(0.0 if bandwidth == inf else 1.0 / bandwidth, callback, argument)
-            if bandwidth != inf:
-                action.left, action.rate = 1.0, bandwidth
-        return action.number
-
-    def _enter(self, seconds: float, callback: Callable[[Any], None], argument: Any) -> _Action:
         number = self._number = self._number + 1
-        action = _Action(number, self.now + seconds, seconds, callback, argument)
+        action = _Action(number, latency_s, callback, argument)
         action.seen = len(self._steps)
-        heappush(self._actions, action)
-        return action
+        seconds = latency_s
+        if latency_s >= PRECISION_S:
+            action.next_rate = bandwidth
+        elif bandwidth == inf:
+            action.left = seconds = 0.0
+        else:
+            action.left, action.rate = 1.0, bandwidth
+            seconds = 1.0 / bandwidth
+        heappush(self._actions, (self.now + seconds, number, action))
+        return number
 
     def next_date(self) -> float:
         if self._due:
             return self.now
         actions, cancelled = self._actions, self._cancelled
-        while actions and actions[0].number in cancelled:
-            cancelled.discard(heappop(actions).number)
-        return actions[0].due if actions else inf
+        while actions and actions[0][1] in cancelled:
+            cancelled.discard(heappop(actions)[1])
+        return actions[0][0] if actions else inf
 
     def pop(self) -> Entry:
-        while not self._due:
+        if not self._due:
             self._due = self.step()
         return self._due.pop(0)
 
     def step(self) -> list[Entry]:
-        """Advances by one step; returns what ended in it, in the order in which it was entered. Maybe nothing did."""
-        near = self._near()
-        shortest = max(0.0, min(action.seconds for action in near))
-        self.now += shortest
-        self._steps.append(shortest)
-        ended = []
-        for action in near:
-            if not self._reduce(action, shortest):
-                heappush(self._actions, action)
+        """Steps until something ends; returns all that ended in that step, in the order in which it was entered.
+
+        There must be something that has not been cancelled (next_date() is finite).
+        """
+        actions, steps = self._actions, self._steps
+        while True:
+            first, number, action = heappop(actions)
+            if self._cancelled and number in self._cancelled:
+                self._cancelled.discard(number)
+                continue
+            if action.seen < len(steps):
+                self._catch_up(action)
+            # Dates are rounded, the more the later it is; remainders are not.
+            horizon = first + 1.5 * PRECISION_S + first * 1e-13
+            if actions and actions[0][0] <= horizon:
+                ended = self._step_together(action, horizon)
             else:
-                ended.append((self.now, action.number, action.callback, action.argument))
+                ended = self._step_alone(action)
+            if len(steps) > MOST_STEPS_KEPT:
+                self._forget_steps()
+            if ended:
+                return ended
+
+    def _step_alone(self, action: _Action) -> list[Entry]:
+        """The usual case: one action ends, or its latency does, and nothing else is near."""
+        rate = action.rate
+        step = action.left / rate if rate else action.left
+        if step < 0.0:
+            step = 0.0
+        self.now = now = self.now + step
+        self._steps.append(step)
+        if rate or not action.next_rate or action.next_rate == inf:
+            if self._reduce(action, step):
+                return [(now, action.number, action.callback, action.argument)]
+            return []
+        # A latency is over. The byte follows at once if nothing else comes near it.
+        rate = action.next_rate
+        step = 1.0 / rate
+        end = now + step
+        if self._actions and self._actions[0][0] <= end + 1.5 * PRECISION_S + end * 1e-13:
+            action.left, action.rate = 1.0, rate
+            action.seen += 1
+            heappush(self._actions, (end, action.number, action))
+            return []
+        self.now = end
+        self._steps.append(step)
+        return [(end, action.number, action.callback, action.argument)]
+
+    def _step_together(self, action: _Action, horizon: float) -> list[Entry]:
+        """Several actions are so near that their remainders must decide."""
+        actions, cancelled = self._actions, self._cancelled
+        near = [action]
+        while actions and actions[0][0] <= horizon:
+            _, number, other = heappop(actions)
+            if number in cancelled:
+                cancelled.discard(number)
+                continue
+            self._catch_up(other)
+            near.append(other)
+        step = max(0.0, min(other.left / other.rate if other.rate else other.left for other in near))
+        self.now = now = self.now + step
+        self._steps.append(step)
+        ended = [(now, other.number, other.callback, other.argument) for other in near if self._reduce(other, step)]
         if len(ended) > 1:
             ended.sort(key=_number)
-        if len(self._steps) > MOST_STEPS_KEPT:
-            self._forget_steps()
         return ended
-
-    def _near(self) -> list[_Action]:
-        """Takes out the actions among which the next to end is, all caught up."""
-        actions, cancelled = self._actions, self._cancelled
-        first = self.next_date()
-        # Dates are rounded, the more the later it is; remainders are not.
-        horizon = first + 1.5 * PRECISION_S + first * 1e-13
-        near = []
-        while actions and actions[0].due <= horizon:
-            action = heappop(actions)
-            if action.number in cancelled:
-                cancelled.discard(action.number)
-            else:
-                self._catch_up(action)
-                near.append(action)
-        return near
 
     def _catch_up(self, action: _Action) -> None:
         steps = self._steps
-        if action.seen < len(steps):
-            missed = steps[action.seen :]
-            if action.rate:
-                rate = action.rate
-                missed = [step * rate for step in missed]
-            action.left = reduce(sub, missed, action.left)
-            action.seen = len(steps)
+        missed = steps[action.seen :]
+        if action.rate:
+            rate = action.rate
+            missed = [step * rate for step in missed]
+        action.left = reduce(sub, missed, action.left)
+        action.seen = len(steps)
 
     def _reduce(self, action: _Action, step: float) -> bool:
-        """Takes one step off; True: the action has ended."""
+        """Takes one step off; True: the action has ended, otherwise it is back in the heap."""
         action.seen += 1
         if action.rate:
             action.left -= action.rate * step
             if action.left < WORK_PRECISION:
                 return True
+            seconds = action.left / action.rate
         else:
             action.left -= step
-            if action.left < PRECISION_S:
+            seconds = action.left
+            if seconds < PRECISION_S:
                 if not action.next_rate or action.next_rate == inf:
                     return True
                 action.left, action.rate = 1.0, action.next_rate
-        action.due = self.now + action.seconds
+                seconds = 1.0 / action.next_rate
+        heappush(self._actions, (self.now + seconds, action.number, action))
         return False
 
     def _forget_steps(self) -> None:
-        for action in self._actions:
+        caught_up = []
+        for _, number, action in self._actions:
             self._catch_up(action)
             action.seen = 0
-            action.due = self.now + action.seconds
+            seconds = action.left / action.rate if action.rate else action.left
+            caught_up.append((self.now + seconds, number, action))
+        self._actions[:] = caught_up
         heapify(self._actions)
         self._steps.clear()
 

@@ -1,0 +1,116 @@
+"""What the Batsim protocols cost: 10,000 delay jobs through a trivial scheduler in another process, over ipc.
+
+    python bench/protocol.py [--jobs N] [--repeat N]
+
+Prints the CPU time of our side (the resource manager: simulation, control latency, codec, socket) for each job, best of
+N, and the ratio to what the real Batsim 4 needed on its side for the same kind of run (0.50 ms a job). Both processes
+run on one core, since they never work at the same time: waking the other core costs a virtual machine more than the
+whole turn, and is nobody's doing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+REAL_BATSIM_4_MS = 0.50
+HOSTS = 32
+
+PLATFORM = f"""<?xml version='1.0'?>
+<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
+<platform version="4.1">
+ <zone id="world" routing="Full">
+  <cluster id="c" prefix="n" suffix="" radical="0-{HOSTS - 1}" speed="1Gf" bw="125MBps" lat="50us" bb_bw="2.25GBps"
+           bb_lat="500us"/>
+  <cluster id="m" prefix="master_host" suffix="" radical="0-0" speed="1Gf" bw="125MBps" lat="50us" bb_bw="2.25GBps"
+           bb_lat="500us"><prop id="role" value="master"/></cluster>
+  <link id="l" bandwidth="1.25GBps" latency="500us"/>
+  <zoneRoute src="c" dst="m" gw_src="nc_router" gw_dst="master_hostm_router"><link_ctn id="l"/></zoneRoute>
+ </zone>
+</platform>
+"""
+
+SCHEDULER = '''
+import json, sys, zmq
+socket = zmq.Context().socket(zmq.REP)
+socket.bind(sys.argv[1])
+queue, free, over = [], set(range(int(sys.argv[2]))), False
+while not over:
+    message = json.loads(socket.recv())
+    for event in message["events"]:
+        kind, data = event["type"], event["data"]
+        if kind == "JOB_SUBMITTED":
+            queue.append((data["job_id"], data["job"]["res"]))
+        elif kind == "JOB_COMPLETED":
+            for part in data["alloc"].split():
+                first, _, last = part.partition("-")
+                free.update(range(int(first), int(last or first) + 1))
+        elif kind == "SIMULATION_ENDS":
+            over = True
+    orders = []
+    while queue and queue[0][1] <= len(free):
+        job_id, count = queue.pop(0)
+        units = sorted(free)[:count]
+        free.difference_update(units)
+        data = {"job_id": job_id, "alloc": " ".join(map(str, units))}
+        orders.append({"timestamp": message["now"], "type": "EXECUTE_JOB", "data": data})
+    socket.send_string(json.dumps({"now": message["now"], "events": orders}))
+'''
+
+
+def write_workload(path: Path, jobs: int, seed: int = 1) -> None:
+    """Delays of 1 to 100 s, arriving a little slower than the machine can run them."""
+    rng = random.Random(seed)
+    profiles = {f"d{i}": {"type": "delay", "delay": i} for i in range(1, 101)}
+    date, written = 0.0, []
+    for number in range(jobs):
+        date += rng.expovariate(1 / 4)
+        written.append(
+            {"id": str(number), "subtime": round(date, 3), "walltime": 200, "res": rng.randint(1, 4),
+             "profile": f"d{rng.randint(1, 100)}"}
+        )  # fmt: skip
+    path.write_text(json.dumps({"nb_res": HOSTS, "jobs": written, "profiles": profiles}))
+
+
+def measure(folder: Path, jobs: int) -> float:
+    """CPU seconds of our side for one run."""
+    endpoint = f"ipc://{folder}/socket"
+    scheduler = subprocess.Popen([sys.executable, "-c", SCHEDULER, endpoint, str(HOSTS)])
+    command = [
+        sys.executable, "-m", "pilothouse", "batsim4", "-p", str(folder / "platform.xml"), "-w",
+        str(folder / "workload.json"), "-e", str(folder / "out"), "-s", endpoint, "--decider-timeout", "60",
+    ]  # fmt: skip
+    ours = subprocess.Popen(command)
+    _, status, usage = os.wait4(ours.pid, 0)
+    ours.returncode = os.waitstatus_to_exitcode(status)
+    scheduler.wait(10)
+    rows = len((folder / "out_jobs.csv").read_text().splitlines()) - 1
+    if ours.returncode or rows != jobs:
+        raise SystemExit(f"the run failed: exit code {ours.returncode}, {rows} of {jobs} jobs")
+    return usage.ru_utime + usage.ru_stime
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "platform.xml").write_text(PLATFORM)
+        write_workload(folder / "workload.json", options.jobs)
+        best = min(measure(folder, options.jobs) for _ in range(options.repeat))
+    each = best / options.jobs * 1000
+    print(f"batsim4: {options.jobs:,} jobs over ipc, {each:.3f} ms of CPU a job on our side")
+    print(f"         {each / REAL_BATSIM_4_MS:.2f} of the real Batsim 4 ({REAL_BATSIM_4_MS:.2f} ms)")
+
+
+if __name__ == "__main__":
+    main()
