@@ -214,7 +214,6 @@ class Replay:
             self._ended,
             platform,
             profiles=self.profiles,
-            generation=generation,
             energy=recording.has_energy,
             machines=bool(recording.pstates),
             tells=self._tell,

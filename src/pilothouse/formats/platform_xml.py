@@ -8,14 +8,12 @@ world.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
-from xml.parsers import expat
 
 import msgspec
 
+from pilothouse.formats.platform_elements import BANDWIDTH_UNITS, SPEED_UNITS, TIME_UNITS, Element, read_elements
 from pilothouse.model.errors import InputError, quoted
 
 MOST_HOSTS = 2_000_000
@@ -136,7 +134,7 @@ def parse_platform(data: bytes, path: str = "platform") -> PlatformFile:
     """Reads the text of a platform file. Raises InputError."""
     body = data.lstrip()  # Blank lines before the declaration are not XML, but platforms in use have them.
     skipped = data[: len(data) - len(body)].count(b"\n")
-    root = _elements(body, path, skipped)
+    root = read_elements(body, path, skipped)
     if root.tag != "platform":
         root.refuse(f"the root element is <{root.tag}>", expected="<platform>")
     root.allow("version")
@@ -144,7 +142,7 @@ def parse_platform(data: bytes, path: str = "platform") -> PlatformFile:
     if not version.startswith("4"):
         root.refuse("a platform of another generation", expected="version 4 or 4.1", found=quoted(version))
     configuration: dict[str, str] = {}
-    zones: list[_Element] = []
+    zones: list[Element] = []
     for child in root.children:
         if child.tag == "config":
             child.allow("id")
@@ -158,141 +156,7 @@ def parse_platform(data: bytes, path: str = "platform") -> PlatformFile:
     return PlatformFile(path, _zone(zones[0]), configuration)
 
 
-class _Element:
-    """An XML element that knows where it stands."""
-
-    __slots__ = ("attributes", "children", "line", "path", "tag")
-
-    def __init__(self, tag: str, attributes: dict[str, str], path: str, line: int) -> None:
-        self.tag = tag
-        self.attributes = attributes
-        self.path = path
-        self.line = line
-        self.children: list[_Element] = []
-
-    @property
-    def where(self) -> str:
-        return f"{self.path}:{self.line}"
-
-    def refuse(self, problem: str, *, expected: str = "", found: str = "", hint: str = "") -> NoReturn:
-        raise InputError(self.where, problem, expected=expected, found=found, hint=hint)
-
-    def unknown(self, parent: _Element) -> NoReturn:
-        self.refuse(f"unknown element <{self.tag}> in <{parent.tag}>")
-
-    def allow(self, *names: str) -> None:
-        for name in self.attributes:
-            if name not in names:
-                self.refuse(f"unknown attribute {name!r} of <{self.tag}>", expected=", ".join(names) or "none")
-
-    def text(self, name: str, default: str | None = None) -> str:
-        value = self.attributes.get(name, default)
-        if value is None:
-            self.refuse(f"<{self.tag}> without {name!r}")
-        return value
-
-    def number(self, name: str, units: dict[str, float], default: str | None = None) -> float:
-        return self.quantity(name, self.text(name, default), units)
-
-    def quantity(self, name: str, text: str, units: dict[str, float]) -> float:
-        match = _QUANTITY.fullmatch(text.strip())
-        if match is None or match[2] not in units:
-            self.refuse(
-                f"{name} is not a quantity",
-                expected="a number with a unit such as " + _example(units),
-                found=quoted(text),
-            )
-        return float(match[1]) * units[match[2]]
-
-    def integer(self, name: str, default: str, least: int) -> int:
-        text = self.text(name, default)
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            self.refuse(f"{name} of <{self.tag}>", expected=f"an integer of at least {least}", found=quoted(text))
-        return value
-
-    def choice(self, name: str, default: str, choices: tuple[str, ...]) -> str:
-        value = self.text(name, default)
-        if value not in choices:
-            self.refuse(f"{name} of <{self.tag}>", expected=" or ".join(choices), found=quoted(value))
-        return value
-
-
-_QUANTITY = re.compile(r"([+]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)")
-
-
-def _scaled(*names: str, per: float = 1.0) -> dict[str, float]:
-    units: dict[str, float] = {}
-    for name in names:
-        units[name] = per
-        for exponent, prefix in enumerate("kMGTPEZY", start=1):
-            units[prefix + name] = per * 1000.0**exponent
-            units[prefix.upper() + "i" + name] = per * 1024.0**exponent
-            units[prefix + "i" + name] = per * 1024.0**exponent
-    return units
-
-
-SPEED_UNITS = {"": 1.0, **_scaled("f", "flops")}
-BANDWIDTH_UNITS = {"": 1.0, **_scaled("Bps"), **_scaled("bps", per=0.125)}
-TIME_UNITS = {
-    "": 1.0,
-    "w": 604800.0,
-    "d": 86400.0,
-    "h": 3600.0,
-    "m": 60.0,
-    "s": 1.0,
-    "ms": 1e-3,
-    "us": 1e-6,
-    "ns": 1e-9,
-    "ps": 1e-12,
-}
-
-
-def _example(units: dict[str, float]) -> str:
-    return "1Gf" if units is SPEED_UNITS else "125MBps" if units is BANDWIDTH_UNITS else "50us"
-
-
-def _elements(body: bytes, path: str, skipped: int) -> _Element:
-    """The tree of elements with their lines."""
-    parser = expat.ParserCreate()
-    stack: list[_Element] = []
-    roots: list[_Element] = []
-
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        element = _Element(tag, attributes, path, parser.CurrentLineNumber + skipped)
-        (stack[-1].children if stack else roots).append(element)
-        stack.append(element)
-
-    def end(tag: str) -> None:
-        del tag
-        stack.pop()
-
-    def text(data: str) -> None:
-        if data.strip():
-            where = f"{path}:{parser.CurrentLineNumber + skipped}"
-            raise InputError(where, "text between elements means nothing in a platform", found=quoted(data.strip()))
-
-    def entity(*_: object) -> None:
-        raise InputError(
-            f"{path}:{parser.CurrentLineNumber + skipped}", "entity declarations are not allowed in a platform"
-        )
-
-    parser.StartElementHandler = start
-    parser.EndElementHandler = end
-    parser.CharacterDataHandler = text
-    parser.EntityDeclHandler = entity
-    try:
-        parser.Parse(body, True)
-    except expat.ExpatError as error:
-        where = f"{path}:{error.lineno + skipped}"
-        raise InputError(where, f"not well-formed XML: {expat.errors.messages[error.code]}") from error
-    return roots[0]
-
-
-def _properties(element: _Element, *, only_properties: bool = False) -> dict[str, str]:
+def _properties(element: Element, *, only_properties: bool = False) -> dict[str, str]:
     found: dict[str, str] = {}
     for child in element.children:
         if child.tag == "prop":
@@ -303,7 +167,7 @@ def _properties(element: _Element, *, only_properties: bool = False) -> dict[str
     return found
 
 
-def _zone(element: _Element) -> ZoneSpec:
+def _zone(element: Element) -> ZoneSpec:
     element.allow("id", "routing")
     routing = element.choice("routing", "None", ROUTINGS)
     zone = ZoneSpec(element.where, element.text("id"), routing, _properties(element))
@@ -315,11 +179,11 @@ def _zone(element: _Element) -> ZoneSpec:
     return zone
 
 
-def _read_zone(zone: ZoneSpec, element: _Element) -> None:
+def _read_zone(zone: ZoneSpec, element: Element) -> None:
     zone.zones.append(_zone(element))
 
 
-def _speeds(element: _Element) -> tuple[float, ...]:
+def _speeds(element: Element) -> tuple[float, ...]:
     parts = [part for part in element.text("speed").split(",") if part.strip()]
     speeds = tuple(element.quantity("speed", part, SPEED_UNITS) for part in parts)
     if not speeds or min(speeds) <= 0:
@@ -327,14 +191,14 @@ def _speeds(element: _Element) -> tuple[float, ...]:
     return speeds
 
 
-def _pstate(element: _Element, speeds: tuple[float, ...]) -> int:
+def _pstate(element: Element, speeds: tuple[float, ...]) -> int:
     pstate = element.integer("pstate", "0", 0)
     if pstate >= len(speeds):
         element.refuse(f"power state {pstate} of {len(speeds)}")
     return pstate
 
 
-def _coordinates(element: _Element) -> tuple[float, float, float] | None:
+def _coordinates(element: Element) -> tuple[float, float, float] | None:
     text = element.attributes.get("coordinates", "")
     if not text:
         return None
@@ -345,7 +209,7 @@ def _coordinates(element: _Element) -> tuple[float, float, float] | None:
     return x, y, height
 
 
-def _no_traces(element: _Element) -> None:
+def _no_traces(element: Element) -> None:
     for name in ("speed_file", "availability_file", "state_file", "bandwidth_file", "latency_file"):
         if element.attributes.get(name):
             element.refuse(f"{name}: profiles of availability over time are not supported")
@@ -354,7 +218,7 @@ def _no_traces(element: _Element) -> None:
 _TRACES = ("speed_file", "availability_file", "state_file")
 
 
-def _read_host(zone: ZoneSpec, element: _Element) -> None:
+def _read_host(zone: ZoneSpec, element: Element) -> None:
     element.allow("id", "speed", "pstate", "core", "coordinates", *_TRACES)
     _no_traces(element)
     speeds = _speeds(element)
@@ -366,7 +230,7 @@ def _read_host(zone: ZoneSpec, element: _Element) -> None:
     zone.hosts.append(host)
 
 
-def _read_peer(zone: ZoneSpec, element: _Element) -> None:
+def _read_peer(zone: ZoneSpec, element: Element) -> None:
     element.allow("id", "speed", "pstate", "core", "coordinates", "bw_in", "bw_out", "lat", *_TRACES)
     _no_traces(element)
     if zone.routing != "Vivaldi":
@@ -382,19 +246,19 @@ def _read_peer(zone: ZoneSpec, element: _Element) -> None:
     zone.hosts.append(host)
 
 
-def _read_router(zone: ZoneSpec, element: _Element) -> None:
+def _read_router(zone: ZoneSpec, element: Element) -> None:
     element.allow("id", "coordinates")
     zone.routers.append(RouterSpec(element.where, element.text("id"), _coordinates(element)))
 
 
-def _link(element: _Element) -> LinkSpec:
+def _link(element: Element) -> LinkSpec:
     bandwidth = element.number("bandwidth", BANDWIDTH_UNITS)
     if bandwidth <= 0:
         element.refuse("a bandwidth must be above zero")
     return LinkSpec(element.where, element.text("id"), bandwidth, element.number("latency", TIME_UNITS, "0s"))
 
 
-def _read_link(zone: ZoneSpec, element: _Element) -> None:
+def _read_link(zone: ZoneSpec, element: Element) -> None:
     element.allow("id", "bandwidth", "latency", "sharing_policy", "bandwidth_file", "latency_file", "state_file")
     _no_traces(element)
     _properties(element, only_properties=True)
@@ -406,14 +270,14 @@ def _read_link(zone: ZoneSpec, element: _Element) -> None:
     zone.links.append(link)
 
 
-def _read_backbone(zone: ZoneSpec, element: _Element) -> None:
+def _read_backbone(zone: ZoneSpec, element: Element) -> None:
     element.allow("id", "bandwidth", "latency")
     if zone.routing != "Cluster":
         element.refuse("a <backbone> stands in a zone of routing Cluster", found=quoted(zone.routing))
     zone.backbone = _link(element)
 
 
-def _radical(element: _Element) -> list[tuple[int, int]]:
+def _radical(element: Element) -> list[tuple[int, int]]:
     ranges: list[tuple[int, int]] = []
     for part in element.text("radical").split(","):
         first, dash, last = part.strip().partition("-")
@@ -434,7 +298,7 @@ _CLUSTER_ATTRIBUTES = (
 )  # fmt: skip
 
 
-def _read_cluster(zone: ZoneSpec, element: _Element) -> None:
+def _read_cluster(zone: ZoneSpec, element: Element) -> None:
     element.allow(*_CLUSTER_ATTRIBUTES)
     if element.text("topology", "FLAT") != "FLAT":
         element.refuse("topology of a cluster", expected="FLAT", found=quoted(element.text("topology")))
@@ -458,7 +322,7 @@ def _read_cluster(zone: ZoneSpec, element: _Element) -> None:
     zone.clusters.append(cluster)
 
 
-def _read_cabinet(zone: ZoneSpec, element: _Element) -> None:
+def _read_cabinet(zone: ZoneSpec, element: Element) -> None:
     element.allow("id", "prefix", "suffix", "radical", "speed", "bw", "lat")
     if zone.routing != "Cluster":
         element.refuse("a <cabinet> stands in a zone of routing Cluster", found=quoted(zone.routing))
@@ -467,7 +331,7 @@ def _read_cabinet(zone: ZoneSpec, element: _Element) -> None:
     zone.clusters.append(cluster)
 
 
-def _hosts_of_cluster(element: _Element) -> ClusterSpec:
+def _hosts_of_cluster(element: Element) -> ClusterSpec:
     bandwidth = element.number("bw", BANDWIDTH_UNITS)
     if bandwidth <= 0:
         element.refuse("a bandwidth must be above zero")
@@ -484,7 +348,7 @@ def _hosts_of_cluster(element: _Element) -> ClusterSpec:
     )
 
 
-def _read_route(zone: ZoneSpec, element: _Element) -> None:
+def _read_route(zone: ZoneSpec, element: Element) -> None:
     between_zones = element.tag.lower().endswith(("zoneroute", "asroute"))
     gateways = ("gw_src", "gw_dst") if between_zones else ()
     element.allow("src", "dst", "symmetrical", *gateways)
@@ -502,18 +366,18 @@ def _read_route(zone: ZoneSpec, element: _Element) -> None:
     zone.routes.append(route)
 
 
-def _read_host_link(zone: ZoneSpec, element: _Element) -> None:
+def _read_host_link(zone: ZoneSpec, element: Element) -> None:
     element.allow("id", "up", "down")
     if zone.routing != "Cluster":
         element.refuse("a <host_link> stands in a zone of routing Cluster", found=quoted(zone.routing))
     zone.host_links.append(HostLinkSpec(element.where, element.text("id"), element.text("up"), element.text("down")))
 
 
-def _nothing(zone: ZoneSpec, element: _Element) -> None:
+def _nothing(zone: ZoneSpec, element: Element) -> None:
     """A <prop>: read already, with the zone itself."""
 
 
-_READERS: dict[str, Callable[[ZoneSpec, _Element], None]] = {
+_READERS: dict[str, Callable[[ZoneSpec, Element], None]] = {
     "prop": _nothing,
     "zone": _read_zone,
     "AS": _read_zone,

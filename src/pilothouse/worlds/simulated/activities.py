@@ -25,6 +25,9 @@ TIMED_OUT: Final = -1
 CANCELLED: Final = -2
 """Return codes of Batsim for a reached walltime and for a parallel task that was killed."""
 
+NOTHING_LEFT: Final = 1e-12
+"""A task with less than this part of its work left is done."""
+
 Over = Callable[[int, float], None]
 
 
@@ -118,8 +121,9 @@ class Task(Activity):
 
     def _timed_out(self, _: object) -> None:
         self._entry = 0
-        self.physics.stop_flow(self._flow)
-        self._over(TIMED_OUT, 0.0)
+        # A task that is done at the very date of its walltime has succeeded (a delay has not): so it is in SimGrid.
+        done = self.physics.stop_flow(self._flow) < NOTHING_LEFT
+        self._over(self.profile.return_code if done else TIMED_OUT, 0.0)
 
     def cancel(self) -> Progress:
         if self._entry:

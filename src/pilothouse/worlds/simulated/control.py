@@ -56,8 +56,6 @@ Handler = Callable[[Any], Sequence[Actor] | Actor | None]
 class Rules(msgspec.Struct, frozen=True):
     """In what the generations of Batsim differ. The defaults are Batsim 4's."""
 
-    generation: int = 4
-    """Of the physics."""
     first_message_waits: bool = False
     """The first batch goes out after one message (the decider's hello), not at 0."""
     stale_dates: frozenset[type] = frozenset()
@@ -165,7 +163,6 @@ class Server:
             self._on_run_ended,
             platform,
             profiles=self.profiles,
-            generation=self.rules.generation,
             energy=begins.energy,
             tells=self._on_job_speaks,
         )

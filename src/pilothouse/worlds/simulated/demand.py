@@ -14,9 +14,6 @@ from pilothouse.worlds.simulated.platform import Host, Platform
 from pilothouse.worlds.simulated.routing import Link, StarZone, VivaldiZone
 from pilothouse.worlds.simulated.sharing import Constraint, Flow, Use
 
-TCP_GAMMA = 4194304.0
-"""The largest window of TCP in bytes (SimGrid's default)."""
-
 
 class Processor(Constraint):
     """A host's cores as a constraint: capacity is all cores together, `speed` one core, both in the present power
@@ -39,7 +36,7 @@ class Demands:
         self._platform = platform
         self.processors = [Processor(host) for host in platform.hosts]
         self.links: dict[Link, Constraint] = {}
-        self._tcp_gamma = float(platform.configuration.get("network/TCP-gamma", TCP_GAMMA))
+        self._tcp_gamma = platform.tcp_gamma
         self._stars: dict[int, _Place] = {}
 
     def constraint(self, link: Link) -> Constraint:

@@ -85,9 +85,9 @@ def _tell_nobody(run: Run, message: msgspec.Raw, heard: Callable[[], None]) -> N
 class Physics:
     """Runs profiles on hosts.
 
-    `profiles` resolves the parts of compositions; the mapping may grow during the run. `generation` 4 or 5 chooses what
-    Batsim did where its generations differ. `tells(run, message, heard)` passes on what a job says to the decider and
-    calls heard() when it has got through. `machines` keeps states and power states of hosts, `energy` meters them too.
+    `profiles` resolves the parts of compositions; the mapping may grow during the run. `tells(run, message, heard)`
+    passes on what a job says to the decider and calls heard() when it has got through. `machines` keeps states and
+    power states of hosts, `energy` meters them too.
     """
 
     def __init__(
@@ -97,7 +97,6 @@ class Physics:
         platform: Platform | None = None,
         *,
         profiles: Mapping[str, Profile] | None = None,
-        generation: int = 5,
         machines: bool = False,
         energy: bool = False,
         exact_energy: bool = False,
@@ -106,7 +105,6 @@ class Physics:
     ) -> None:
         self.agenda = agenda
         self.platform = platform
-        self.generation = generation
         self.tell = tells
         self._ended = ended
         self._profiles: Mapping[str, Profile] = {} if profiles is None else profiles
@@ -130,7 +128,7 @@ class Physics:
             # A delay equal to the walltime is cut: only a shorter one succeeds.
             seconds = spec.seconds if spec.seconds < job.walltime else job.walltime
             run.ends_at = self.agenda.now + seconds
-            run.end_entry = self.agenda.after(seconds, self._delay_is_over, run)
+            run.end_entry = self.agenda.at(run.ends_at, self._delay_is_over, run)
             return
         activity = run.activity = self.activity(run, profile)
         activity.begin(job.walltime, lambda code, left: self._run_is_over(run, code))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -75,7 +76,7 @@ class Route:
     def __init__(self, links: tuple[Link, ...], latency: float) -> None:
         self.links = links
         self.latency = latency
-        self.bandwidth = min((link.bandwidth for link in links), default=float("inf"))
+        self.bandwidth = min((link.bandwidth for link in links), default=inf)
 
     def message_cost(self, size_bytes: float = 1.0) -> float:
         """How long a small message takes that has the way for itself."""
@@ -95,7 +96,7 @@ class Platform:
         networked: bool = True,
         units_per_node: int = 1,
         links: Iterable[Link] = (),
-        configuration: dict[str, str] | None = None,
+        tcp_gamma: float = inf,
     ) -> None:
         self.where = where
         self.compute_count = len(compute)
@@ -105,7 +106,7 @@ class Platform:
         self.master = master
         self.networked = networked
         self.units_per_node = units_per_node
-        self.configuration: dict[str, str] = configuration or {}
+        self.tcp_gamma = tcp_gamma
         self._declared_links = {link.name: link for link in links}
         self._routes: dict[tuple[int, int], Route] = {}
 
@@ -216,7 +217,7 @@ class Platform:
             masters[0] if masters else None,
             where=file.path,
             links=builder.links.values(),
-            configuration=file.configuration,
+            tcp_gamma=builder.tcp_gamma,
         )
 
     def host(self, number: int) -> Host:

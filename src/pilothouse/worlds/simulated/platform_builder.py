@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from pilothouse.formats.platform_elements import BANDWIDTH_UNITS, TIME_UNITS, quantity
 from pilothouse.formats.platform_xml import (
-    BANDWIDTH_UNITS,
     ClusterSpec,
     HostSpec,
     LinkUse,
@@ -28,6 +28,9 @@ Ways = tuple[tuple[Link, ...], tuple[Link, ...], Link | None]
 LOOPBACK_BANDWIDTH = 10e9
 LOOPBACK_LATENCY = 0.0
 
+# The largest window of TCP in bytes, which caps the rate of a task over long routes.
+TCP_GAMMA = 4194304.0
+
 
 class Builder:
     """One pass over the description; errors name file and line."""
@@ -44,6 +47,7 @@ class Builder:
             _configured(file, "network/loopback-lat", LOOPBACK_LATENCY),
             shared=False,
         )
+        self.tcp_gamma = _configured(file, "network/TCP-gamma", TCP_GAMMA)
         root = self._zone(file.root, None)
         self._routes_of(file.root, root)
 
@@ -258,10 +262,11 @@ def _cluster_ways(spec: ClusterSpec, backbone: tuple[Link, ...], name: str) -> W
 
 
 def _configured(file: PlatformFile, name: str, default: float) -> float:
-    text = file.configuration.get(name)
+    """A setting of SimGrid that the platform may make; the old spelling has underscores."""
+    text = file.configuration.get(name, file.configuration.get(name.replace("-", "_")))
     if text is None:
         return default
-    try:
-        return float(text.rstrip("Bps")) if name.endswith("bw") and text[-1:] in BANDWIDTH_UNITS else float(text)
-    except ValueError:
-        raise InputError(file.path, f"configuration {name}: {text!r} is not a number") from None
+    value = quantity(text, BANDWIDTH_UNITS if name.endswith("bw") else TIME_UNITS)
+    if value is None:
+        raise InputError(file.path, f"configuration {name}: {text!r} is not a number")
+    return value

@@ -83,9 +83,11 @@ def test_codes_and_walltime(lab: Lab) -> None:
     lab.start("fails", HomogeneousTask(100.0, 0.0), "0", return_code=3)
     lab.start("exact", Delay(5.0), "1", walltime=5.0)
     lab.start("late", HomogeneousTask(1000.0, 0.0), "1", walltime=4.0)
+    lab.start("just", HomogeneousTask(1000.0, 0.0), "0", at=100.1, walltime=10.0)
     lab.run()
     assert lab.ended["fails"] == (1.0, JobState.FAILED, 3)
     assert lab.ended["exact"] == (5.0, JobState.TIMED_OUT, -1)
+    assert lab.ended["just"] == (pytest.approx(110.1), JobState.SUCCEEDED, 0), "a task may end at its walltime"
     assert lab.ended["late"] == (4.0, JobState.TIMED_OUT, -1)
 
 
