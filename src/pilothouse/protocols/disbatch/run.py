@@ -16,7 +16,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -44,6 +43,8 @@ from pilothouse.worlds.live.stream_lines import StreamLines
 from pilothouse.worlds.live.wire import write_secret
 from pilothouse.worlds.live.world import LiveWorld
 
+_MOST_SKIPPED_AT_ONCE = 1000
+"""Lines of skipped tasks that are kept before they are written."""
 NO_ENGINE = "no engine is left"
 """Why the world stopped, if that is why."""
 
@@ -62,7 +63,8 @@ class DisbatchRun:
         self._folder = run_folder(self._id)
         self._host = socket.gethostname()
         self._world: LiveWorld | None = None
-        self._skipped: deque[StatusLine] = deque()
+        self.skipped = 0
+        self._skipped: list[StatusLine] = []
         self._fail_fast = False
         self._interrupted = 0
         self._kvs_tasks: KvsTasks | None = None
@@ -75,13 +77,13 @@ class DisbatchRun:
         status = StatusWriter(Path(f"{self._id}_status.txt"), header=self.options.status_header)
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            feeder = self._feeder(kvs, earlier)
+            feeder = self._feeder(kvs, earlier, status)
             bridge = Bridge(kvs, self._kvs_tasks)
             script = write_script(Path(f"{self._id}_dbUtil.sh"), self._id, self._folder, kvs.address)
             if feeder.over and not (feeder.engine_start or feeder.engine_stop):
-                if not self._skipped:
+                if not feeder.skipped:
                     print("No tasks to run.", file=sys.stderr)
-                status.write(self._take_skipped(bridge))
+                status.write(self._take_skipped())
                 return self._exit_code()
             return self._run_world(feeder, bridge, kvs, status, script)
         finally:
@@ -142,7 +144,7 @@ class DisbatchRun:
         names = {node.strip().rpartition(":")[0] for node in nodes.split(",") if node.strip()}
         return not names <= {"localhost", self._host}
 
-    def _feeder(self, kvs: Kvs, earlier: EarlierRuns | None) -> Feeder:
+    def _feeder(self, kvs: Kvs, earlier: EarlierRuns | None, status: StatusWriter) -> Feeder:
         def problem(number: int, text: str) -> None:
             log.error("line %d: %s", number, text)
 
@@ -167,6 +169,8 @@ class DisbatchRun:
             if found is None:
                 return None
             self._skipped.append(found.skipped())
+            if len(self._skipped) >= _MOST_SKIPPED_AT_ONCE:
+                status.write(self._take_skipped())
             return found.return_code != 0
 
         return Feeder(lines, known if earlier is not None else None)
@@ -240,7 +244,7 @@ class DisbatchRun:
                 context.stop()
             if self._task_program is not None and self._task_program.poll() is None:
                 self._task_program.terminate()
-            status.write(self._take_skipped(bridge))
+            status.write(self._take_skipped())
         if world.driver.stopped_because == NO_ENGINE:
             print("all engines have gone before the work was done; see the logs", file=sys.stderr)
             return 1
@@ -260,7 +264,7 @@ class DisbatchRun:
         mailer = Mailer(self.options.mail_to, self.options.mail_every, os.path.basename(self._id))
 
         def note(records: list[Record]) -> None:
-            lines = self._take_skipped(bridge)
+            lines = self._take_skipped()
             for record in records:
                 # A task that the end of the run cut short has no line: a later run must not take it for done.
                 if type(record) is TaskEnded and record.final and record.state is not JobState.KILLED:
@@ -284,21 +288,17 @@ class DisbatchRun:
         with open(f"{self._id}_{record.context}_{host}_engine_{record.rank}.log", "a", encoding="utf-8") as file:
             file.write(f"{time.strftime('%F %T')} {text}\n")
 
-    def _take_skipped(self, bridge: Bridge) -> list[StatusLine]:
-        lines = []
-        while self._skipped:
-            line = self._skipped.popleft()
-            lines.append(line)
-            self.failed += line.return_code != 0
-            bridge.board.finished += 1
-            bridge.board.failed += line.return_code != 0
+    def _take_skipped(self) -> list[StatusLine]:
+        lines, self._skipped = self._skipped, []
+        self.skipped += len(lines)
+        self.failed += sum(line.return_code != 0 for line in lines)
         return lines
 
     def _beat(self, bridge: Bridge, feeder: Feeder, status: StatusWriter) -> None:
         """Twice a second."""
         world = self._world
         assert world is not None
-        status.write(self._take_skipped(bridge))
+        status.write(self._take_skipped())
         bridge.answer_requests(world.stop_engine, world.stop_context)
         bridge.board.no_more_tasks = feeder.state.name in ("EXHAUSTED", "STOPPED")
         bridge.update()

@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from enum import Enum
 
-import msgspec
-
 from pilothouse.formats.task_file import LineKind, TaskLine
 
 
@@ -28,13 +26,6 @@ class Feeding(Enum):
     AT_BARRIER = "at barrier"
     EXHAUSTED = "exhausted"
     STOPPED = "stopped"
-
-
-class Skipped(msgspec.Struct, frozen=True, gc=False):
-    """A task whose result is known from an earlier run; `failed` counts for the next CHECK."""
-
-    line: TaskLine
-    failed: bool
 
 
 Known = Callable[[TaskLine], bool | None]
@@ -49,6 +40,8 @@ class Feeder:
         self.age = 0
         self.given_out = 0
         self.outstanding = 0
+        self.skipped = 0
+        """Tasks whose result was known."""
         self.check_failed = False
         self.engine_start: list[TaskLine] = []
         self.engine_stop: list[TaskLine] = []
@@ -58,7 +51,6 @@ class Feeder:
         self._waiting: TaskLine | None = None
         self._barrier: TaskLine | None = None
         self._failed_since_barrier = False
-        self._skipped: list[Skipped] = []
         self._passed: list[TaskLine] = []
         self.look()
 
@@ -89,7 +81,7 @@ class Feeder:
                 self._try_barrier()
             elif self._known is not None and (failed := self._known(line)) is not None:
                 self._failed_since_barrier |= failed
-                self._skipped.append(Skipped(line, failed))
+                self.skipped += 1
             else:
                 self._waiting = line
 
@@ -119,11 +111,6 @@ class Feeder:
         """The barriers passed since the last call, in order."""
         passed, self._passed = self._passed, []
         return passed
-
-    def skipped(self) -> list[Skipped]:
-        """The tasks skipped since the last call, in order."""
-        skipped, self._skipped = self._skipped, []
-        return skipped
 
     def stop(self) -> None:
         """Gives nothing more out (fail-fast, or the user's wish)."""

@@ -84,7 +84,7 @@ def test_an_empty_file_is_over_at_once() -> None:
 def test_known_tasks_are_skipped_and_their_failures_count() -> None:
     feeder = Feeder(lines("a\nb\n#DISBATCH BARRIER CHECK\nc\n"), known=lambda line: True if line.task_id < 2 else None)
     assert feeder.over and feeder.check_failed
-    assert [(skipped.line.task_id, skipped.failed) for skipped in feeder.skipped()] == [(0, True), (1, True)]
+    assert feeder.skipped == 2
 
 
 def test_a_stream_that_pauses_is_not_over() -> None:
