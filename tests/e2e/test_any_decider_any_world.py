@@ -135,3 +135,20 @@ def processes_in(folder: Path) -> list[str]:
                 if Path(os.readlink(entry / "cwd")) == folder:
                     found.append((entry / "cmdline").read_text().replace("\0", " "))
     return found
+
+
+@pytest.mark.parametrize(
+    "kind", ["batsim:tcp://127.0.0.1:{port}", "edc:tcp://127.0.0.1:{port}", "rfc27:{folder}/socket"]
+)
+def test_a_scheduler_that_dies_ends_the_run_with_one_line(
+    kind: str, tmp_path: Path, free_port: Callable[[], int], pilothouse: Command
+) -> None:
+    decider = kind.format(port=free_port(), folder=tmp_path)
+    ran = pilothouse(
+        *("simulate", "-p", "4", "-w", str(EXAMPLES / "tiny.json"), "-e", "out/"),
+        *("--by", decider, "--decider-command", "sh -c 'exit 3'"),
+        cwd=tmp_path,
+        timeout_s=60,
+    )
+    assert ran.returncode == 1
+    assert ran.stderr == "pilothouse: --decider-command: its process ended (exit code 3) while an answer was expected\n"

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import gc
 import os
-import shlex
 import signal
-import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
-from pilothouse.model.errors import InputError
+from pilothouse.model.errors import PeerError
+from pilothouse.protocols.process import PeerProcess
 
-GRACE_SECONDS = 5.0
+LOOK_S = 0.1
+LAST_WORD_S = 2.0
+"""A scheduler that has said its last word may end before the run does; if the run is not over by then, it has died."""
 
 
 def calm_collector() -> None:
@@ -22,33 +25,39 @@ def calm_collector() -> None:
 
 @contextmanager
 def supervised(command: str | None) -> Iterator[None]:
-    """Runs the command beside the body, in a process group of its own; whatever happens, the whole group is ended."""
+    """Runs the command beside the body, in a process group of its own; whatever happens, the whole group is ended.
+
+    If it ends first, the body is interrupted by a PeerError, even where it waits for a message that will never come.
+    """
     if command is None:
         yield
         return
-    try:
-        process = subprocess.Popen(shlex.split(command), start_new_session=True)
-    except (OSError, ValueError) as problem:
-        raise InputError("--decider-command", f"cannot be started: {problem}") from None
+    process = PeerProcess(command)
+    over = threading.Event()
+    deaths: list[PeerError] = []
+
+    def watch() -> None:
+        while not over.wait(LOOK_S):
+            try:
+                process.check("--decider-command")
+            except PeerError as death:
+                if not over.wait(LAST_WORD_S):
+                    deaths.append(death)
+                    os.kill(os.getpid(), signal.SIGUSR1)
+                return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise deaths[0]
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    orderly = False
     try:
         yield
-        process.wait(GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        pass
+        orderly = True
     finally:
-        _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, number)
-        except ProcessLookupError:
-            break
-        try:
-            process.wait(GRACE_SECONDS)
-            if number == signal.SIGTERM:
-                continue
-        except subprocess.TimeoutExpired:
-            continue
-    process.wait()
+        over.set()
+        watcher.join()
+        signal.signal(signal.SIGUSR1, before)
+        process.close(orderly=orderly)
