@@ -92,6 +92,23 @@ def test_without_the_secret_nothing_is_told() -> None:
             assert client.get("k").data == b"v"
 
 
+def test_a_redis_that_goes_away_costs_values_not_the_service(tmp_path: Path) -> None:
+    redis = components.start_redis(tmp_path)
+    with KvsServer(shelf=RedisShelf(redis.url, "run")) as server:
+        with KvsClient(server.address) as client:
+            client.put("k", b"v")
+            assert client.view("k").data == b"v"
+            redis.stop()
+            server.put("k", b"lost")
+            with pytest.raises((PeerError, ConnectionError)):
+                client.get("k")
+        waiting = KvsClient(server.address)
+        waiting.watch("w", "k:p")
+        waiting.close()
+    with pytest.raises(PeerError, match="Redis at"):
+        RedisShelf(redis.url, "run")
+
+
 def test_it_listens_on_loopback_only_by_default() -> None:
     with KvsServer() as server:
         assert server.address.startswith("127.0.0.1:")

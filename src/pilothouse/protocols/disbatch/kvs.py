@@ -31,7 +31,11 @@ class Value(msgspec.Struct, frozen=True, gc=False):
     data: bytes
 
 
-class StoreFull(Exception):
+class ShelfError(Exception):
+    """The shelf could not do what it was asked for; whoever asked has to know."""
+
+
+class StoreFull(ShelfError):
     """A put that would exceed what the store may hold."""
 
 

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 
 from pilothouse.model.errors import InputError
-from pilothouse.protocols.disbatch.kvs import TEXT, KeyValueStore, Reader, Shelf, StoreFull, Value
+from pilothouse.protocols.disbatch.kvs import TEXT, KeyValueStore, Reader, Shelf, ShelfError, Value
 from pilothouse.protocols.disbatch.kvs_wire import Request, RequestReader, WireError, sized, value_reply
 
 MOST_CONNECTIONS = 20_000
@@ -93,14 +93,19 @@ class KvsServer:
         self._thread.join()
 
     def put(self, key: str, data: bytes, coding: bytes = TEXT) -> None:
-        with self._lock:
-            self._store.put(key.encode(), Value(coding, data))
-        self._wake()
+        """Puts a value, or logs why it could not: a run goes on without its monitors."""
+        self._do(self._store.put, key, Value(coding, data))
 
     def replace(self, key: str, data: bytes, coding: bytes = TEXT) -> None:
         """Makes this the key's only value."""
-        with self._lock:
-            self._store.replace(key.encode(), Value(coding, data))
+        self._do(self._store.replace, key, Value(coding, data))
+
+    def _do(self, action: Callable[[bytes, Value], None], key: str, value: Value) -> None:
+        try:
+            with self._lock:
+                action(key.encode(), value)
+        except ShelfError as error:
+            log.warning("nothing was put under %r: %s", key, error)
         self._wake()
 
     def listen(self, key: str, receive: Callable[[Value], None]) -> None:
@@ -178,7 +183,7 @@ class KvsServer:
                 self._answer(connection, request)
                 if connection.closing:
                     break
-        except (WireError, StoreFull) as error:
+        except (WireError, ShelfError) as error:
             log.warning("key-value client %s: %s; connection closed", connection.peer, error)
             self._send(connection)
             self._drop(connection)

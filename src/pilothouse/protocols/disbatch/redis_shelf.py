@@ -5,15 +5,19 @@ In: a `redis://` address and a name for the run. Out: a Shelf. An entry is the v
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from pilothouse.model.errors import InputError, PeerError
-from pilothouse.protocols.disbatch.kvs import Value
+from pilothouse.protocols.disbatch.kvs import ShelfError, Value
 from pilothouse.protocols.disbatch.kvs_wire import CODING_BYTES
 
 if TYPE_CHECKING:
     import redis
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class RedisShelf:
@@ -27,23 +31,31 @@ class RedisShelf:
             self._redis.ping()
         except (redis.RedisError, ValueError) as error:
             raise PeerError(f"Redis at {url}", str(error)) from error
+        self._error = redis.RedisError
         self._prefix = f"pilothouse:{run_name}:".encode()
 
     def append(self, key: bytes, value: Value) -> None:
-        self._redis.rpush(self._prefix + key, value.coding + value.data)
+        self._ask(self._redis.rpush, self._prefix + key, value.coding + value.data)
 
     def pop_oldest(self, key: bytes) -> Value | None:
-        return _value(self._redis.lpop(self._prefix + key))
+        return _value(self._ask(self._redis.lpop, self._prefix + key))
 
     def newest(self, key: bytes) -> Value | None:
-        return _value(self._redis.lindex(self._prefix + key, -1))
+        return _value(self._ask(self._redis.lindex, self._prefix + key, -1))
 
     def clear(self, key: bytes) -> None:
-        self._redis.delete(self._prefix + key)
+        self._ask(self._redis.delete, self._prefix + key)
 
     def lengths(self) -> Iterator[tuple[bytes, int]]:
-        for name in self._redis.scan_iter(match=_literally(self._prefix) + b"*"):
-            yield name[len(self._prefix) :], self._redis.llen(name)
+        names = self._ask(lambda: list(self._redis.scan_iter(match=_literally(self._prefix) + b"*")))
+        for name in names:
+            yield name[len(self._prefix) :], self._ask(self._redis.llen, name)
+
+    def _ask(self, command: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return command(*args, **kwargs)
+        except self._error as error:
+            raise ShelfError(f"Redis: {error}") from error
 
 
 def _value(entry: object) -> Value | None:
