@@ -6,10 +6,12 @@ import fcntl
 import os
 import shlex
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from math import inf
 from pathlib import Path
 from typing import IO
@@ -107,7 +109,7 @@ def start_run(choices: Choices) -> int:
     source = folder / TASKS_FILE if stdin else Path(choices.file).absolute()
     plan = RunPlan(
         options=_options(choices), source=str(source), cwd=os.getcwd(), by=choices.by, lenient=choices.lenient,
-        hosts=choices.hosts, slurm=choices.slurm, slots=choices.slots or len(os.sched_getaffinity(0)),
+        hosts=choices.hosts, slurm=_in_slurm(choices), slots=choices.slots or len(os.sched_getaffinity(0)),
         gpus=_gpus(choices), total=total, from_stdin=stdin, service=choices.service, redis=choices.redis,
         auto=_auto(choices),
     )  # fmt: skip
@@ -280,10 +282,27 @@ def _contexts(plan: RunPlan) -> list[Context]:
     if plan.slurm:
         from pilothouse.worlds.live.contexts.slurm import SlurmContext
 
-        return [SlurmContext.of_environment(os.environ)]
+        return [SlurmContext.of_environment(_with_end_of_job(os.environ))]
     from pilothouse.worlds.live.contexts.local import LocalContext
 
     return [LocalContext(plan.slots, gpus=plan.gpus)]
+
+
+def _in_slurm(choices: Choices) -> bool:
+    """Asked for, or inside an allocation with nothing else asked for."""
+    elsewhere = choices.hosts or choices.slots or choices.service or choices.auto_slurm
+    return choices.slurm or ("SLURM_JOB_ID" in os.environ and not elsewhere)
+
+
+def _with_end_of_job(environment: Mapping[str, str]) -> dict[str, str]:
+    """The SLURM_ variables, with the end of the job, for which older Slurms must be asked (once)."""
+    known = dict(environment)
+    if "SLURM_JOB_END_TIME" not in known and "SLURM_JOB_ID" in known:
+        squeue = ["squeue", "--noheader", "--jobs", known["SLURM_JOB_ID"], "--format=%e"]
+        with suppress(OSError, ValueError, subprocess.SubprocessError):
+            said = subprocess.run(squeue, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+            known["SLURM_JOB_END_TIME"] = str(datetime.fromisoformat(said).timestamp())
+    return known
 
 
 def _gpus(choices: Choices) -> tuple[str, ...]:

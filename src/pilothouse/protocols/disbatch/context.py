@@ -21,9 +21,9 @@ import msgspec
 from pilothouse.model.errors import InputError
 from pilothouse.protocols.disbatch.layout import Layout, NodePlan, plan
 from pilothouse.protocols.disbatch.options import ContextOptions
+from pilothouse.worlds.live.config import EngineConfig
 from pilothouse.worlds.live.contexts import Departure, Launch
 from pilothouse.worlds.live.contexts.programs import engine_command
-from pilothouse.worlds.live.engine_process import EngineConfig
 
 JOIN_FILE = "join.json"
 RETIRE_AFTER_S = 10.0

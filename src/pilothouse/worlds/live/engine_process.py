@@ -12,7 +12,6 @@ The engine forks its cylinders before it opens any socket, so that they stay sma
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import socket
@@ -20,12 +19,12 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 
+from pilothouse.worlds.live.config import EngineConfig
 from pilothouse.worlds.live.cylinder import Cylinder, Inbox, decode_finished, send
 from pilothouse.worlds.live.engine import Engine, EngineState, Go, Renamed, ToCylinderOrder
 from pilothouse.worlds.live.messages import (
@@ -40,33 +39,11 @@ from pilothouse.worlds.live.messages import (
 )
 from pilothouse.worlds.live.spool import Spool
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 WILL_S = 10.0
 """How long a warden tries to reach the driver."""
 _MOST_WAIT_S = 1.0
-
-
-class EngineConfig(msgspec.Struct, frozen=True):
-    """All that an engine is told by whoever starts it. Secret: it holds the run's keys."""
-
-    addresses: tuple[str, ...]
-    server_public: str
-    client_public: str
-    client_secret: str
-    context: str
-    slots: int
-    node: str = ""
-    """"" : the host's own name."""
-    cwd: str = ""
-    gpus: tuple[str, ...] = ()
-    slot_env: dict[str, tuple[str, ...]] = {}
-    ends_at: float = inf
-    properties: dict[str, str] = {}
-    log: str = ""
-    key: str = ""
-    """Whoever started the engine knows it by this name."""
-    deal: tuple[str, ...] = ()
-    """Variables of the engine's environment whose comma-separated values are dealt out, one to each slot."""
 
 
 def main() -> None:
@@ -77,7 +54,7 @@ def main() -> None:
     _settle(config)
     identity = new_identity()
     spool = Spool(config.slots + 1)
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _process_control(_PR_SET_CHILD_SUBREAPER, 1)
     engine_pid = os.fork()
     if engine_pid == 0:
         _die_with_parent()
@@ -122,8 +99,14 @@ def _settle(config: EngineConfig) -> None:
 
 def _die_with_parent() -> None:
     """An engine without its warden could leave orphans: it goes with it."""
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+    _process_control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _process_control(option: int, value: int) -> None:
+    """prctl(2), which Python does not have. Without it (not Linux) orphans are found less surely."""
+    import ctypes
+
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 def _await(pid: int) -> int:

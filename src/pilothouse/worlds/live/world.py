@@ -86,7 +86,7 @@ class LiveWorld:
         self._poller.register(self._wire.socket, zmq.POLLIN)
         self._poller.register(self._wire.zap, zmq.POLLIN)
         self._calls: list[Callable[[], None]] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may come while it is held
         self._bell_read, self._bell_write = os.pipe()
         os.set_blocking(self._bell_read, False)
         os.set_blocking(self._bell_write, False)

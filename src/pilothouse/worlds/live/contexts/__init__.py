@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from pilothouse.worlds.live.engine_process import EngineConfig
+from pilothouse.worlds.live.config import EngineConfig
 
 
 class Launch(msgspec.Struct, frozen=True):

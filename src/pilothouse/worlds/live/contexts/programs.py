@@ -13,8 +13,8 @@ from typing import IO
 import msgspec
 
 from pilothouse.model.errors import RunError, one_line
+from pilothouse.worlds.live.config import EngineConfig
 from pilothouse.worlds.live.contexts import Departure, Launch
-from pilothouse.worlds.live.engine_process import EngineConfig
 
 MOST_STARTS = 5
 """An engine that dies is started again, but not for ever."""
