@@ -316,4 +316,10 @@ def help_text() -> str:
     for option in OPTIONS:
         values = {0: "", -1: " VALUE...", 2: " A B"}.get(option.values, " VALUE")
         lines.append(f"  {','.join(option.names) + values:<42} {option.text}")
+    lines += [
+        "",
+        "Examples:",
+        "  pilothouse batsim -p cluster.xml -w workload.json -l ./libfcfs.so '' -e out/",
+        "  pilothouse batsim -p cluster.xml -w workload.json -s tcp://localhost:28000 '' -e out/",
+    ]
     return "\n".join(lines)
