@@ -128,6 +128,10 @@ class Instance:
             walltime = known.resources.expiration_s - held.started_at if known.resources.expiration_s else inf
             job = Job(job_id, len(held.units), walltime, known.job.t_submit, priority=known.job.priority)
             job.user = str(known.job.userid)
+            if held.gpus:
+                # which rank has how many cannot be said of a job; the most of any is safe for all
+                most = max(mask.bit_count() for _, mask in held.gpus)
+                job.shape = Shape(nodes=len(known.resources.ranks), gpus_per_node=most)
             self._running.append(e.Running(job, held.units, held.started_at))
         self._greeted = []
         self._began = True
@@ -185,6 +189,9 @@ class Instance:
             touched |= ranks
         self._fits = None
         self.events.append(e.NodesJoined(now, self.machine.nodes_of(touched)))
+
+    def _hear_instance_end(self, now: float, fact: f.InstanceExpires) -> None:
+        self.machine.ends_s = fact.expiration_s
 
     def _hear_holds(self, now: float, fact: f.JobHolds) -> None:
         self._greeted.append(fact)
@@ -301,13 +308,6 @@ class Instance:
             for event in self.events:
                 event.at = fact.now
 
-    def _hear_grant_failed(self, now: float, fact: f.GrantFailed) -> None:
-        job_id = requests.our_id(fact.id)
-        held = self._held.pop(job_id, None)
-        if held is not None:
-            self.machine.give_back(held.gpus)
-            self.events.append(e.JobRequeued(now, job_id, fact.problem))
-
     def _hear_failed(self, now: float, fact: f.Failed) -> None:
         """The shell sees to it: the connection is over."""
 
@@ -395,6 +395,7 @@ _HEARD: dict[type, Callable[[Instance, float, Any], None]] = {
     f.Inventory: Instance._hear_inventory,
     f.RanksChanged: Instance._hear_ranks,
     f.PropertiesChanged: Instance._hear_properties,
+    f.InstanceExpires: Instance._hear_instance_end,
     f.JobHolds: Instance._hear_holds,
     f.Ready: Instance._hear_ready,
     f.AllocAsked: Instance._hear_alloc,
@@ -405,7 +406,6 @@ _HEARD: dict[type, Callable[[Instance, float, Any], None]] = {
     f.FeasibilityAsked: Instance._hear_feasibility,
     f.StatusAsked: Instance._hear_status,
     f.QuiesceAsked: Instance._hear_quiesce,
-    f.GrantFailed: Instance._hear_grant_failed,
     f.Failed: Instance._hear_failed,
 }
 

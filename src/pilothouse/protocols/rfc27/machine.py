@@ -73,6 +73,8 @@ class Machine:
 
     def __init__(self, inventory: ResourceSet) -> None:
         self.inventory = inventory
+        self.ends_s = inventory.expiration_s
+        """When the instance itself ends; 0: never."""
         hosts = inventory.hosts or tuple(f"rank{entry.rank}" for entry in inventory.ranks)
         self._ranks: dict[int, _Rank] = {}
         self._firsts: list[int] = []
@@ -157,9 +159,9 @@ class Machine:
             lite.append(f'{{"rank":"{ids}","children":{children}}}')
             summary.append(f"rank{ids if ids.isdigit() else f'[{ids}]'}/{human}")
         expiration = 0.0 if job.walltime == float("inf") else start_s + job.walltime
-        if self.inventory.expiration_s:
-            # the instance itself ends: no job may outlive it
-            expiration = min(expiration or self.inventory.expiration_s, self.inventory.expiration_s)
+        if self.ends_s:
+            # no job may outlive its instance
+            expiration = min(expiration or self.ends_s, self.ends_s)
         text = (
             f'{{"version":1,"execution":{{"R_lite":[{",".join(lite)}],"nslots":{slots},"starttime":{start_s!r},'
             f'"expiration":{expiration!r},"nodelist":["{hostlist.encode(hosts)}"]}}}}'

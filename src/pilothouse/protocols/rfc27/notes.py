@@ -49,10 +49,27 @@ class Notes:
             if when != inf and job_id in cluster.waiting and abs(self._told.get(job_id, -inf) - when) > LEAST_CHANGE_S:
                 self._told[job_id] = when
                 notes.append(Annotate(batch.now, job_id, {"sched": {"t_estimate": when}}))
+        self._estimate_head(batch.now, cluster, notes)
         if len(self._told) > LONG_QUEUE:
             self._told = {job_id: when for job_id, when in self._told.items() if job_id in cluster.waiting}
         if notes:
             self._world.apply(Reply(batch.now, notes))
+
+
+    def _estimate_head(self, now: float, cluster: Cluster, notes: list[Decision]) -> None:
+        """A policy that sees no free unit plans nothing; then the expected ends tell when the first job could start."""
+        head = next(iter(cluster.waiting.values()), None)
+        if head is None or head.id in cluster.reservations or head.id in self._told or head.shape is not None:
+            return
+        missing, when = head.units - cluster.free, now
+        for run in sorted(cluster.running.values(), key=lambda run: run.started_at + run.job.walltime):
+            if missing <= 0:
+                break
+            missing -= len(run.units)
+            when = run.started_at + run.job.walltime
+        if missing <= 0 and when != inf:
+            self._told[head.id] = when
+            notes.append(Annotate(now, head.id, {"sched": {"t_estimate": when}}))
 
 
 def _reason(cluster: Cluster, job_id: str) -> str:

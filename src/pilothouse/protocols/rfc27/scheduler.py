@@ -31,7 +31,7 @@ from pilothouse.protocols.rfc27.scheduler_facts import (
     Failed,
     FeasibilityAsked,
     Freed,
-    GrantFailed,
+    InstanceExpires,
     Inventory,
     JobHolds,
     Prioritized,
@@ -238,6 +238,8 @@ class SchedulerEngine:
             self.facts.append(RanksChanged(up, down, gone))
         if added or removed:
             self.facts.append(PropertiesChanged(added, removed))
+        if change.expiration is not None:
+            self.facts.append(InstanceExpires(change.expiration))
 
     def _greet(self) -> None:
         self.phase = Phase.GREETING
@@ -454,14 +456,13 @@ class SchedulerEngine:
         self._call("kvs.commit", payload, _Commit(self, grants))
 
     def on_committed(self, grants: list[tuple[int, bytes, dict[str, Any] | None]], answer: Message) -> None:
+        if answer.errnum:
+            # nobody was told of these grants: the manager asks again when we come back, with a back-off
+            self._fail(f"R could not be committed: {_said(answer)}")
+            return
         for job_id, resources, notes in grants:
             self._granting.discard(job_id)
-            if answer.errnum:
-                problem = f"R could not be committed: {_said(answer)}"
-                self.troubles.append(f"job {fluid.to_f58(job_id)}: {problem}")
-                self.facts.append(GrantFailed(job_id, problem))
-            else:
-                self._succeed(job_id, resources, notes)
+            self._succeed(job_id, resources, notes)
 
 
 class _Lookup:

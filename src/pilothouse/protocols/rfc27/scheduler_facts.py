@@ -27,6 +27,12 @@ class RanksChanged(msgspec.Struct):
     gone: IdSet = IdSet()
 
 
+class InstanceExpires(msgspec.Struct):
+    """The instance itself ends then (0: never)."""
+
+    expiration_s: float
+
+
 class PropertiesChanged(msgspec.Struct):
     added: dict[str, IdSet]
     removed: dict[str, IdSet]
@@ -94,15 +100,8 @@ class QuiesceAsked(msgspec.Struct):
     """The manager's date, where it is a simulated one."""
 
 
-class GrantFailed(msgspec.Struct):
-    """R could not be committed: the job waits again, its resources are free."""
-
-    id: int
-    problem: str
-
-
 class Failed(msgspec.Struct):
-    """The handshake failed or the manager ended the connection: nothing more will come."""
+    """The handshake failed, or the KVS does not take our Rs: nothing more will come of this connection."""
 
     problem: str
 
@@ -110,6 +109,7 @@ class Failed(msgspec.Struct):
 Fact: TypeAlias = (
     Inventory
     | RanksChanged
+    | InstanceExpires
     | PropertiesChanged
     | JobHolds
     | Ready
@@ -121,6 +121,5 @@ Fact: TypeAlias = (
     | FeasibilityAsked
     | StatusAsked
     | QuiesceAsked
-    | GrantFailed
     | Failed
 )
