@@ -18,7 +18,7 @@ from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.answers import Answer, Never, Placed
 from pilothouse.model.errors import DecisionError
-from pilothouse.model.idset import IdSet
+from pilothouse.model.idset import IdSet, lowest_bits
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
 
@@ -114,14 +114,19 @@ class Cluster:
         if units is not None:
             self.order(d.StartJob(self.now, job.id, units, placement))
             return Placed(units)
-        if job.id not in self.waiting:
-            self.order(d.StartJob(self.now, job.id, IdSet(), placement))  # refused: it says why
-        found = place.choose(self, job)
-        if type(found) is not int:
-            return found  # type: ignore[return-value]
+        job_id = job.id
+        if job_id not in self.waiting:
+            self.order(d.StartJob(self.now, job_id, IdSet(), placement))  # refused: it says why
+        if job.shape is None and 0 < job.units <= self.free:
+            mask = lowest_bits(self.free_mask, job.most_units or job.units)
+        else:
+            found = place.choose(self, job)
+            if type(found) is not int:
+                return found  # type: ignore[return-value]
+            mask = found
         # What we chose ourselves keeps the rules by construction.
-        units = IdSet(found)
-        order = d.StartJob(self.now, job.id, units, placement)
+        units = IdSet(mask)
+        order = d.StartJob(self.now, job_id, units, placement)
         self._book_start(order)
         self.orders.append(order)
         return Placed(units)

@@ -125,37 +125,42 @@ class PolicyTurn:
 
     def __call__(self, batch: Batch) -> Reply:
         policy, cluster, events = self._policy, self._cluster, batch.events
-        cluster.now = batch.now
+        now = cluster.now = batch.now
         try:
-            if len(events) == 1:
-                self._see(events[0])
-                policy.schedule(cluster)
-            elif policy.each_event:
-                self._pass_by_pass(events)
-            else:
+            if len(events) == 1 or not policy.each_event:
                 for event in events:
-                    self._see(event)
+                    # The two facts that a long run is made of; all others are seen by `_see`.
+                    if type(event) is JobEnded:
+                        job = cluster.note_ended(event)
+                        if job is not None:
+                            policy.on_ended(job, cluster)
+                    elif type(event) is JobSubmitted:
+                        job = event.job
+                        cluster.waiting[job.id] = job
+                        if policy.admit(job, cluster):
+                            policy.on_submitted(job, cluster)
+                    else:
+                        self._see(event)
                 policy.schedule(cluster)
+            else:
+                self._pass_by_pass(events)
         except Exception as problem:
             raise self._located(problem) from problem
-        orders, cluster.orders = cluster.orders, []
-        return Reply(batch.now, orders)
+        orders = cluster.orders
+        if orders:
+            cluster.orders = []
+            return Reply(now, orders)
+        return Reply(now, [])
 
     def _see(self, event: Event) -> None:
         """One fact reaches the cluster, then the policy."""
         policy, cluster = self._policy, self._cluster
-        kind = type(event)
-        if kind is JobSubmitted:
-            job = event.job  # type: ignore[union-attr]
-            cluster.waiting[job.id] = job
-            if policy.admit(job, cluster):
-                policy.on_submitted(job, cluster)
-        elif kind is JobEnded:
-            ended = cluster.note_ended(event)  # type: ignore[arg-type]
-            if ended is not None:
-                policy.on_ended(ended, cluster)
-        elif kind is JobRequeued or kind is JobWithdrawn:
-            self._note_return(event)  # type: ignore[arg-type]
+        if type(event) is JobSubmitted:
+            cluster.observe(event)
+            if policy.admit(event.job, cluster):
+                policy.on_submitted(event.job, cluster)
+        elif type(event) is JobRequeued or type(event) is JobWithdrawn:
+            self._note_return(event)
         else:
             cluster.observe(event)
             policy.on_event(event, cluster)

@@ -162,8 +162,8 @@ class IdSet:
 def lowest_bits(mask: int, count: int) -> int:
     """The `count` lowest set bits of mask.
 
-    A block without gaps is found at once; else a window over the low bits is doubled until it holds enough, and a binary
-    search on counts of bits finds where they end: the cost grows with the window, not with the width of the mask.
+    A block without gaps is found at once; else a window over the low bits grows by as many bits as it still lacks, which
+    can never be too many: the cost grows with the gaps in the window, not with the width of the mask.
     """
     if count <= 0:
         return 0
@@ -172,20 +172,15 @@ def lowest_bits(mask: int, count: int) -> int:
         return 0
     rest = mask >> base
     block = (1 << count) - 1
-    if rest & block == block:
+    window = rest & block
+    if window == block:
         return block << base
-    width, high = rest.bit_length(), 2 * count
-    window = rest & ((1 << high) - 1)
-    while window.bit_count() < count:
-        if high >= width:
+    # A window that is too narrow by k bits must grow by at least k.
+    width, have = count, window.bit_count()
+    while have < count:
+        if window == rest:
             return mask
-        high *= 2
-        window = rest & ((1 << high) - 1)
-    low = count
-    while low < high:
-        middle = (low + high) >> 1
-        if (window & ((1 << middle) - 1)).bit_count() < count:
-            low = middle + 1
-        else:
-            high = middle
-    return (window & ((1 << low) - 1)) << base
+        width += count - have
+        window = rest & ((1 << width) - 1)
+        have = window.bit_count()
+    return window << base

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
 
-from pilothouse.model.events import Event
+from pilothouse.model.events import Event, PrioritiesChanged
 from pilothouse.model.job import Job
 from pilothouse.policies.base import Policy
 
@@ -86,14 +86,20 @@ class Queueing(Policy):
 
     def begin(self, cluster: Cluster) -> None:
         for run in cluster.running.values():
-            self._note_start(run.job, run.started_at + self._estimate(run.job), len(run.units))
+            self._arrivals = number = self._arrivals + 1
+            end = self._end_of[run.job.id] = (run.started_at + self._estimate(run.job), number, len(run.units))
+            insort(self._ends, end)
 
     def on_submitted(self, job: Job, cluster: Cluster) -> None:
         self._arrivals = number = self._arrivals + 1
         estimate = self._estimate(job)
         if self._score is None:
-            entry = (0.0, number, job, estimate)
-            self._queue.append(entry)
+            # whoever submits may say what is urgent (a Flux priority); most do not, and the order is that of arrival
+            entry = (-job.priority, number, job, estimate)
+            if self._queue and entry < self._queue[-1]:
+                insort(self._queue, entry)
+            else:
+                self._queue.append(entry)
         else:
             entry = (self._score(job, cluster.now), number, job, estimate)
             insort(self._queue, entry)
@@ -129,6 +135,9 @@ class Queueing(Policy):
 
     def on_event(self, event: Event, cluster: Cluster) -> None:
         self._whole_pass = True
+        if type(event) is PrioritiesChanged and self._score is None:
+            self._queue = sorted((-job.priority, number, job, end) for _, number, job, end in self._queue)
+            self._fresh.clear()
 
     # ---- a pass
 
@@ -189,23 +198,24 @@ class Queueing(Policy):
         cluster.expect(head, shadow)
 
     def _backfill_from(self, entries: list[Entry], cluster: Cluster) -> None:
-        now, shadow = cluster.now, self._shadow
-        head = self._queue[0][2]
+        now, shadow, extra = cluster.now, self._shadow, self._extra
+        head = self._queue[0]
         started: list[Entry] = []
         free = cluster.free - self._unseen
         for entry in entries:
-            job = entry[2]
+            _, _, job, estimate = entry
             units = job.units
-            if units > free or job is head:
+            if units > free:
                 continue
-            ends_in_time = now + entry[3] <= shadow
-            if (ends_in_time or units <= self._extra) and self._starts(entry, cluster):
+            ends_in_time = now + estimate <= shadow
+            if (ends_in_time or units <= extra) and entry[1] != head[1] and self._starts(entry, cluster):
                 started.append(entry)
                 if not ends_in_time:
-                    self._extra -= units
+                    extra -= units
                 free = cluster.free - self._unseen
                 if not free:
                     break
+        self._extra = extra
         for entry in started:
             self._forget(entry)
 
@@ -213,14 +223,10 @@ class Queueing(Policy):
         job = entry[2]
         if not cluster.start(job):
             return False
-        self._note_start(job, cluster.now + entry[3], job.units)
-        return True
-
-    def _note_start(self, job: Job, end: float, units: int) -> None:
         self._arrivals = number = self._arrivals + 1
-        entry = (end, number, units)
-        self._end_of[job.id] = entry
-        insort(self._ends, entry)
+        end = self._end_of[job.id] = (cluster.now + entry[3], number, job.units)
+        insort(self._ends, end)
+        return True
 
     def _release(self, job: Job) -> None:
         del self._ends[bisect_left(self._ends, self._end_of.pop(job.id))]

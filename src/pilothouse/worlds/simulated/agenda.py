@@ -73,17 +73,19 @@ class Agenda:
 
     def run_next(self, not_before: float) -> float:
         """Runs everything of the next date (and up to `not_before` if that is later); returns it, or inf if nothing is left."""
-        date = self.next_date()
-        if date == inf:
-            return inf
-        date = max(date, not_before)
         heap, cancelled = self._heap, self._cancelled
+        if cancelled:
+            self.next_date()
+        if not heap:
+            return inf
+        date = heap[0][0]
+        if date < not_before:
+            date = not_before
         while heap and heap[0][0] <= date:
-            due, number, callback, argument = heappop(heap)
+            self.now, number, callback, argument = heappop(heap)
             if cancelled and number in cancelled:
                 cancelled.discard(number)
                 continue
-            self.now = max(self.now, due)
             callback(argument)
         self.now = date
         return date

@@ -25,6 +25,7 @@ from pilothouse.model.record import JobRecord
 from pilothouse.worlds.simulated.agenda import Agenda
 from pilothouse.worlds.simulated.execution import Physics, Run
 from pilothouse.worlds.simulated.holding import Holding
+from pilothouse.worlds.simulated.machines import Tracer
 from pilothouse.worlds.simulated.physical_orders import PhysicalOrders
 from pilothouse.worlds.simulated.platform import Platform
 
@@ -45,6 +46,7 @@ class SimulatedWorld:
         solver: str = "fair-bottleneck",
         external_events: Iterable[e.Event] = (),
         record: Recorder = lambda record: None,
+        tracers: Iterable[Tracer] = (),
     ) -> None:
         self._begins = begins
         self._record = record
@@ -60,6 +62,8 @@ class SimulatedWorld:
             solver=solver,
             tells=self._job_tells,
         )
+        for tracer in tracers:
+            self._physics.need_machines().add(tracer)
         # The sort is stable: jobs of one date stay in the order in which they came in.
         self._jobs = sorted(jobs, key=attrgetter("submitted_at"))
         self._next_job = 0
@@ -93,7 +97,9 @@ class SimulatedWorld:
             self._agenda.at(event.at, self._facts_append, event)
         if self._external:
             self._agenda.at(self._external[-1].at, self._no_more_external_events)
-        self._enter_submission()
+        if self._jobs:
+            # Submissions come before all else of their date.
+            self._agenda.first_at(max(self._jobs[0].submitted_at, 0.0), self._submit_all_of_date)
         return self._begins
 
     def advance(self) -> e.Batch | None:
@@ -135,25 +141,24 @@ class SimulatedWorld:
 
     # ---- time
 
-    def _enter_submission(self) -> None:
-        """The next date of submission goes before all else of that date."""
-        if self._next_job < len(self._jobs):
-            self._agenda.first_at(max(self._jobs[self._next_job].submitted_at, 0.0), self._submit_all_of_date)
-
     def _submit_all_of_date(self, _: None) -> None:
-        jobs, index, count, date = self._jobs, self._next_job, len(self._jobs), self._agenda.now
-        while index < count and (job := jobs[index]).submitted_at <= date:
+        jobs, index, date = self._jobs, self._next_job, self._agenda.now
+        waiting, facts = self._waiting, self._facts
+        count = len(jobs)
+        while index < count:
+            job = jobs[index]
+            if job.submitted_at > date:
+                self._next_job = index
+                self._agenda.first_at(job.submitted_at, self._submit_all_of_date)
+                return
             index += 1
             if not job.after or self._holding.admit(job):
-                self._waiting[job.id] = job
-                self._facts.append(e.JobSubmitted(date, job))
+                waiting[job.id] = job
+                facts.append(e.JobSubmitted(date, job))
             elif self._holding.is_hopeless(job):
                 self._omit(job)
         self._next_job = index
-        if index < count:
-            self._enter_submission()
-        else:
-            self._facts.append(e.NoMoreJobs(date))
+        facts.append(e.NoMoreJobs(date))
 
     def _end(self) -> e.Batch:
         """Nothing can happen any more: that is the end, or a deadlock if jobs wait."""
