@@ -20,8 +20,8 @@ import pytest
 
 import components
 
-OWNER = "PILOTHOUSE_TEST_OWNER"
-SLURM_DIR = "PILOTHOUSE_TEST_SLURM_DIR"
+OWNER = "TESTS_OF_PILOTHOUSE_OWNER"
+SLURM_DIR = "TESTS_OF_PILOTHOUSE_SLURM"
 LEFTOVERS = pytest.StashKey[list[str]]()
 
 # Tests start the command hundreds of times; compiling all modules each time would be most of the work.

@@ -102,6 +102,33 @@ def states() -> str:
     return table(("a job is", "Batsim 2-4", "batprotocol", "Flux: state, event", "QCG PilotJob"), rows)
 
 
+def profiles() -> str:
+    """The kinds of profiles, with the type names under which workloads may write them."""
+    from pilothouse.formats.profile_json import READERS
+    from pilothouse.model import profile as model
+
+    kinds = {kind.__name__: vars(kind).get("__doc__") or "" for kind in get_args(model.Spec)}
+    names: dict[str, list[str]] = {}
+    for name, reader in READERS.items():
+        names.setdefault(_result_of(reader), []).append(name)
+    rows = [
+        (code(kind), about.partition("\n")[0], ", ".join(code(name) for name in names.get(kind, [])))
+        for kind, about in kinds.items()
+    ]
+    return table(("kind", "what it does", "type names"), rows)
+
+
+def _result_of(reader: Callable[..., object]) -> str:
+    """The kind of work that a reader makes: the one that its code, or the function that it calls, names."""
+    source = inspect.getsource(reader)
+    made = re.findall(r"\bp\.([A-Z]\w+)\(", source)
+    if made:
+        return str(made[-1])
+    module = inspect.getmodule(reader)
+    called = [getattr(module, name, None) for name in re.findall(r"return (_\w+)\(", source)]
+    return next((_result_of(function) for function in called if callable(function)), "")
+
+
 def vocabulary(kind: str) -> str:
     """Which events or decisions each adapter and world deals with: those that its code names."""
     source = PACKAGE / "model" / f"{kind}.py"
@@ -147,6 +174,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "commands": commands,
     "options": options,
     "manual": manual,
+    "profiles": profiles,
     "states": states,
     "vocabulary": vocabulary,
 }

@@ -22,6 +22,8 @@ class Spread(enum.Enum):
 
 
 class Delay(msgspec.Struct, frozen=True):
+    """Holds its hosts for so long, and uses nothing."""
+
     seconds: float
 
 
@@ -33,6 +35,8 @@ class ParallelTask(msgspec.Struct, frozen=True):
 
 
 class HomogeneousTask(msgspec.Struct, frozen=True):
+    """A parallel task whose amounts are the same on every host and between every pair."""
+
     flop: float
     bytes: float
     spread: Spread = Spread.EACH
@@ -56,6 +60,8 @@ class StagingTask(msgspec.Struct, frozen=True):
 
 
 class Sequence(msgspec.Struct, frozen=True):
+    """One part after the other, the whole so many times."""
+
     parts: tuple[str, ...]
     repeat: int = 1
 
