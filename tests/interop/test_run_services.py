@@ -88,6 +88,25 @@ def test_slurm_jobs_come_with_the_work_and_go_without_it(slurm_cluster: componen
     components.wait_until(gone, "the allocations to be given back")
 
 
+def test_nothing_is_started_that_its_allocation_would_cut_off(slurm_cluster: components.SlurmCluster, tmp_path: Path) -> None:
+    (tmp_path / "tasks").write_text("#DISBATCH REPEAT 4 sleep 0.1\n")
+    env = environment(slurm_cluster.env)
+    command = [*PILOTHOUSE, "run", "-q", "--service", "--walltime", "90", "tasks"]
+    running = subprocess.Popen(command, cwd=tmp_path, env=env)
+    folder = tmp_path / "tasks.run1"
+    components.wait_until((folder / "add-engines.sh").exists, "the script")
+    script = str(folder / "add-engines.sh")
+    assert subprocess.run(["sbatch", "--time=1", "-n2", script], env=env, cwd=tmp_path, check=False).returncode == 0
+    reader = RunReader(folder)
+    components.wait_until(lambda: bool(reader.read().engines), "the engine whose allocation ends in a minute")
+    enough = subprocess.Popen([script, "-s", "localhost:2", "-l", "enough"], env=env)
+    assert running.wait(60) == 0
+    assert enough.wait(60) == 0
+    state = reader.read()
+    reader.close()
+    assert {engine.context == "enough": engine.finished for engine in state.engines} == {False: 0, True: 4}
+
+
 def test_allocations_that_fail_end_the_run_with_the_reason(
     slurm_cluster: components.SlurmCluster, tmp_path: Path
 ) -> None:

@@ -34,6 +34,7 @@ from pilothouse.protocols.disbatch.layout import NoContext
 from pilothouse.protocols.disbatch.mail import Mailer
 from pilothouse.protocols.disbatch.names import run_folder, source_name, unique_id
 from pilothouse.protocols.disbatch.options import RunOptions
+from pilothouse.protocols.disbatch.redis_shelf import RedisShelf
 from pilothouse.protocols.disbatch.status_file import EarlierRuns, StatusLine, StatusWriter
 from pilothouse.protocols.disbatch.utility import LOG_FORMAT, open_context_log, write_script
 from pilothouse.worlds.live.feeder import Feeder
@@ -45,6 +46,8 @@ from pilothouse.worlds.live.world import LiveWorld
 
 _MOST_SKIPPED_AT_ONCE = 1000
 """Lines of skipped tasks that are kept before they are written."""
+REDIS_VARIABLE = "PILOTHOUSE_KVS_REDIS"
+"""A `redis://` address: where the values of the key-value service are kept (disBatch has no option for it)."""
 NO_ENGINE = "no engine is left"
 """Why the world stopped, if that is why."""
 
@@ -129,7 +132,9 @@ class DisbatchRun:
             host, port = shown, int(number)
         elif self._may_be_remote():
             host, shown = "", self._host
-        server = KvsServer(host, port, advertised_host=shown)
+        redis = os.environ.get(REDIS_VARIABLE)
+        shelf = RedisShelf(redis, os.path.basename(self._id)) if redis else None
+        server = KvsServer(host, port, advertised_host=shown, shelf=shelf)
         info = Path(f"{self._id}_kvsinfo.txt")
         info.write_text(server.address)
         log.info("KVS Server: %s", server.address)

@@ -361,6 +361,8 @@ class Driver:
             self._welcome(proxy)
             if self._begun:
                 self.events.append(e.NodesJoined(now, (proxy.node,)))
+            if proxy.ends_at - now < self._least_time():
+                self._close_for(proxy, "its allocation ends", now)
             limit = hello.properties.get("task_limit", "")
             if limit.isdigit():
                 self._limits.setdefault(proxy.joined.context, int(limit))
