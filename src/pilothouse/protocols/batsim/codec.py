@@ -43,7 +43,10 @@ def _decode(decoder: msgspec.json.Decoder[Message[T]], data: bytes, peer: str) -
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
-        raise PeerError(peer, f"invalid message: {error}", event=_blamed_event(data, str(error))) from None
+        event, problem = _blamed_event(data, str(error)), f"invalid message: {error}"
+        if problem.endswith(".type`"):
+            problem = "unknown type of event"
+        raise PeerError(peer, problem, event=event) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PeerError(peer, f"invalid JSON message: {error}; it begins {quoted(data[:40])}") from None
 

@@ -1,0 +1,157 @@
+"""Real schedulers written for Batsim 2 and for Batsim 3 and 4 (pybatsim 2.1.1 and 3.2.1) over our simulated world."""
+
+from __future__ import annotations
+
+import csv
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import components
+import pytest
+
+GOLDEN = Path(__file__).parent.parent / "golden/batsim4"
+PLATFORM = GOLDEN / "inputs/platforms/small_platform.xml"
+DELAYS = GOLDEN / "inputs/workloads/test_delays.json"
+
+ClientEnv = Callable[[str], Path]
+
+
+def simulate(tmp_path: Path, python: Path, scheduler: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the drop-in, which starts the scheduler itself."""
+    endpoint = f"ipc://{tmp_path}/s"
+    pybatsim = python.parent / "pybatsim"
+    client = [str(python), str(pybatsim), *shlex.split(scheduler), "-s", endpoint, "-t", "60000"]
+    command = [
+        sys.executable, "-m", "pilothouse", "batsim4", "-e", str(tmp_path / "out"), "-s", endpoint,
+        "--decider-timeout", "60", "--decider-command", shlex.join(client), *arguments,
+    ]  # fmt: skip
+    return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+
+
+def states(tmp_path: Path) -> list[str]:
+    return [row["final_state"] for row in csv.DictReader((tmp_path / "out_jobs.csv").open())]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "workload", "recording"),
+    [
+        ("easyBackfill", "test_delays", "py-easy-small-delays"),
+        ("easyBackfill", "test_walltime", "py-easy-small-walltime"),
+        ("fillerSched", "test_delays", "py-filler-small-delays"),
+        ("schedFcfs", "test_walltime", "py-fcfs-small-walltime"),
+        ("schedFiller", "test_same_submit_time", "py-schedfiller-small-same_submit_time"),
+    ],
+)
+def test_pybatsim_3_gives_the_recorded_jobs(
+    scheduler: str, workload: str, recording: str, tmp_path: Path, client_env: ClientEnv
+) -> None:
+    path = GOLDEN / f"inputs/workloads/{workload}.json"
+    done = simulate(tmp_path, client_env("pybatsim3"), scheduler, "-p", str(PLATFORM), "-w", str(path))
+    assert done.returncode == 0, done.stderr
+    recorded = GOLDEN / "recordings" / recording / "out_jobs.csv"
+    assert (tmp_path / "out_jobs.csv").read_text() == recorded.read_text()
+
+
+@pytest.mark.parametrize("dialect", ["2", "any"])
+@pytest.mark.parametrize("scheduler", ["fillerSched", "easyBackfill", "schedFcfs", "schedEasySjfBackfill"])
+def test_pybatsim_2_runs_all_jobs(scheduler: str, dialect: str, tmp_path: Path, client_env: ClientEnv) -> None:
+    done = simulate(
+        tmp_path, client_env("pybatsim2"), scheduler, "-p", str(PLATFORM), "-w", str(DELAYS), "--decider-dialect", dialect
+    )
+    assert done.returncode == 0, done.stderr
+    assert states(tmp_path) == ["COMPLETED_SUCCESSFULLY"] * 10
+
+
+@pytest.mark.parametrize("client", ["pybatsim2", "pybatsim3"])
+def test_the_default_dialect_suits_every_generation(client: str, tmp_path: Path, client_env: ClientEnv) -> None:
+    """`simulate --by batsim:...` does not know who listens."""
+    endpoint = f"ipc://{tmp_path}/s"
+    python = client_env(client)
+    scheduler = [str(python), str(python.parent / "pybatsim"), "easyBackfill", "-s", endpoint, "-t", "60000"]
+    command = [
+        sys.executable, "-m", "pilothouse", "simulate", "-p", "4", "-w", str(DELAYS), "--by", f"batsim:{endpoint}",
+        "--decider-timeout", "60", "--decider-command", shlex.join(scheduler), "-e", f"{tmp_path}/out_",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert states(tmp_path) == ["COMPLETED_SUCCESSFULLY"] * 10
+
+
+def test_pybatsim_3_hears_of_machines_that_come_and_go(tmp_path: Path, client_env: ClientEnv) -> None:
+    events = GOLDEN / "inputs/events/test_events_4hosts.txt"
+    done = simulate(
+        tmp_path, client_env("pybatsim3"), "fillerSchedWithEvents", "-p", str(PLATFORM), "-w", str(DELAYS),
+        "--events", str(events),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert states(tmp_path) == ["COMPLETED_SUCCESSFULLY"] * 10
+    assert float(list(csv.DictReader((tmp_path / "out_schedule.csv").open()))[0]["time_unavailable"]) > 700
+
+
+def test_pybatsim_2_reads_jobs_from_redis(
+    tmp_path: Path, client_env: ClientEnv, redis_server: components.RedisServer
+) -> None:
+    done = simulate(
+        tmp_path, client_env("pybatsim2"), "easyBackfill", "-p", str(PLATFORM), "-w", str(DELAYS),
+        "--decider-dialect", "2", "--enable-redis", "--redis-port", str(redis_server.port),
+        "--redis-prefix", "interop", "--forward-profiles-on-submission",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert states(tmp_path) == ["COMPLETED_SUCCESSFULLY"] * 10
+
+
+DYNAMIC = '''
+from batsim.batsim import BatsimScheduler
+
+class Submits(BatsimScheduler):
+    """Registers two jobs of its own, kills the second, and runs everything on host 0, one after the other."""
+    def onSimulationBegins(self):
+        self.queue, self.busy, self.registered = [], False, False
+    def onJobSubmission(self, job):
+        self.queue.append(job)
+    def onJobCompletion(self, job):
+        self.busy = False
+    def onJobsKilled(self, jobs):
+        self.killed = [job.id for job in jobs]
+    def onRequestedCall(self):
+        self.bs.kill_jobs([self.running])
+    def onNoMoreEvents(self):
+        if not self.registered:
+            self.registered = True
+            self.bs.register_profiles("dyn", {"short": {"type": "delay", "delay": 5}, "long": {"type": "delay", "delay": 500}})
+            self.bs.register_job(id="dyn!a", res=1, walltime=10, profile_name="short")
+            self.bs.register_job(id="dyn!b", res=1, walltime=600, profile_name="long")
+            self.bs.notify_registration_finished()
+        if self.queue and not self.busy:
+            job = self.running = self.queue.pop(0)
+            self.busy = True
+            self.bs.execute_jobs([self.place(job)])
+            if job.id == "dyn!b":
+                self.bs.wake_me_up_at(self.bs.time() + 50)
+    def place(self, job):
+        from procset import ProcSet
+        job.allocation = ProcSet(0)
+        return job
+    def __getattr__(self, name):
+        if name.startswith("on"):
+            return lambda *arguments, **options: None
+        raise AttributeError(name)
+'''
+
+
+def test_pybatsim_3_registers_and_kills_jobs(tmp_path: Path, client_env: ClientEnv) -> None:
+    script = tmp_path / "submits.py"
+    script.write_text(DYNAMIC)
+    done = simulate(
+        tmp_path, client_env("pybatsim3"), str(script), "-p", str(PLATFORM), "-w", str(DELAYS),
+        "--enable-dynamic-jobs", "--acknowledge-dynamic-jobs",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout
+    rows = {row["job_id"]: row for row in csv.DictReader((tmp_path / "out_jobs.csv").open())}
+    assert rows["a"]["workload_name"] == "dyn" and rows["a"]["final_state"] == "COMPLETED_SUCCESSFULLY"
+    assert rows["b"]["final_state"] == "COMPLETED_KILLED"
+    assert 49.9 < float(rows["b"]["execution_time"]) < 50.1
+    assert len(rows) == 12
