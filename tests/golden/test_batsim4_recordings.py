@@ -1,10 +1,11 @@
-"""Recorded conversations of the real Batsim 4.2.1: fed the same answers, we send the same messages and write the same files."""
+"""Recorded conversations of the real Batsim 4.2.1: the same answers get the same messages and the same files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+
 from golden.batsim4_player import FILES, Recording, first_difference, play, table_difference, text
 
 HERE = Path(__file__).parent / "batsim4"

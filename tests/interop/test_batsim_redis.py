@@ -7,9 +7,10 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import components
 import pytest
 import redis
+
+import components
 from golden.batsim4_player import Recording, first_difference, play, run
 
 HERE = Path(__file__).parent.parent / "golden/batsim4"
@@ -55,7 +56,7 @@ def test_recorded_runs_with_redis(
         message["events"][0]["data"]["config"]["redis-port"] = 0
     assert first_difference(recording, played) == ""
     assert client.get(f"{prefix}:nb_res") == b"4"
-    static = [job for job in _static_jobs(recording)]
+    static = _static_jobs(recording)
     assert static, "the recording has static jobs"
     for job in static:
         written = json.loads(client.get(f"{prefix}:job_w0!{job['id']}") or b"null")
