@@ -88,7 +88,9 @@ def prepare(
     if around.slurm:
         hostfile = join(wd, f".{name}.hostfile")
         files.append((hostfile, "".join(f"{share.node}\n" * len(share.cores) for share in shares)))
-        env["SLURM_HOSTFILE"] = hostfile
+        if execution.model not in ("openmpi", "intelmpi"):
+            # mpirun starts its daemons by srun, one per node: srun must not spread those by the tasks' file.
+            env["SLURM_HOSTFILE"] = hostfile
     words = _words(execution)
     streams = {stream: _path(wd, getattr(execution, stream)) for stream in ("stdin", "stdout", "stderr")}
     if around.slurm and place.cores > 1:

@@ -1,0 +1,128 @@
+"""The manager inside a real Slurm allocation of two nodes: single-core, multi-core, multi-node, srun and MPI jobs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from components import SlurmCluster
+
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+WHERE = ["-c", "echo $SLURMD_NODENAME"]
+
+
+def job(name: str, program: str, cores: int, nodes: int = 0, **execution: object) -> dict[str, object]:
+    resources: dict[str, object] = {"numCores": {"exact": cores}}
+    if nodes:
+        resources["numNodes"] = {"exact": nodes}
+    streams = {"stdout": f"{name}.out", "stderr": f"{name}.err"}
+    return {"name": name, "execution": {"exec": program, **streams, **execution}, "resources": resources}
+
+
+def manage(cluster: SlurmCluster, executable: Path, wd: Path, *jobs: object) -> dict[str, dict[str, object]]:
+    """Runs the jobs in an allocation of 2 nodes with 4 cores; the report by name."""
+    requests = [{"request": "submit", "jobs": list(jobs)}, {"request": "control", "command": "finishAfterAllTasksDone"}]
+    (wd / "r.json").write_text(json.dumps(requests))
+    done = cluster.run(
+        "salloc", "-N2", "--ntasks-per-node=1", "--cpus-per-task=4", f"--chdir={wd}",
+        "timeout", "100", str(executable), "--file-path", str(wd / "r.json"), "--wd", str(wd), timeout_s=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (folder,) = wd.glob(".qcgpjm-service-*")
+    report = [json.loads(line) for line in (folder / "jobs.report").read_text().splitlines()]
+    return {entry["name"]: entry for entry in report}
+
+
+def environment(path: Path) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in path.read_text().splitlines() if "=" in line)
+
+
+def test_jobs_of_all_shapes_in_an_allocation(slurm_cluster: SlurmCluster, repository: Path, tmp_path: Path) -> None:
+    executable = repository / "libexec" / "qcg" / "qcg-pm-service"
+    report = manage(
+        slurm_cluster,
+        executable,
+        tmp_path,
+        job("one", "env", 1),
+        job("three", "env", 3),
+        job("span", "env", 2, 2),
+        job("five", "env", 5),
+        job("srun", "sh", 2, 2, args=WHERE, model="srunmpi"),
+        job("threads", "sh", 3, args=["-c", "echo $SLURM_NTASKS_PER_NODE; nproc"], model="threads"),
+        job("own", "sh", 2, 2, args=["-c", "srun -n 4 sh -c 'echo $SLURMD_NODENAME'"]),
+    )
+    problems = {path.name: path.read_text() for path in tmp_path.glob("*.err") if path.stat().st_size}
+    assert {entry["state"] for entry in report.values()} == {"SUCCEED"}, problems
+    first, second = sorted({name for entry in report.values() for name in _nodes(entry)})
+    assert _nodes(report["one"]) == {first: 1}
+    assert _nodes(report["span"]) == {first: 2, second: 2}
+    assert sorted(_nodes(report["five"]).values()) == [1, 4]
+    one = environment(tmp_path / "one.out")
+    assert one["SLURM_NODELIST"] == one["QCG_PM_NODELIST"] == first
+    assert one["SLURM_NTASKS"] == one["QCG_PM_NPROCS"] == one["SLURM_NNODES"] == "1"
+    span = environment(tmp_path / "span.out")
+    assert span["SLURM_JOB_NODELIST"] == span["SLURM_STEP_NODELIST"] == f"{first},{second}"
+    assert span["SLURM_NPROCS"] == span["SLURM_STEP_NUM_TASKS"] == "4"
+    assert span["SLURM_TASKS_PER_NODE"] == span["SLURM_JOB_CPUS_PER_NODE"] == "2(x2)"
+    assert span["SLURM_NTASKS_PER_NODE"] == "2" and span["QCG_PM_TASKS_PER_NODE"] == "2,2"
+    assert Path(span["SLURM_HOSTFILE"]).read_text().split() == [first, first, second, second]
+    five = environment(tmp_path / "five.out")
+    assert five["SLURM_TASKS_PER_NODE"] in ("4,1", "1,4")
+    for name in ("srun", "own"):
+        spread = Counter((tmp_path / f"{name}.out").read_text().split())
+        assert spread == {first: 2, second: 2}
+
+
+def test_environment_of_the_specification(slurm_cluster: SlurmCluster, repository: Path, tmp_path: Path) -> None:
+    loop = {
+        "name": "old_${it}",
+        "iterate": [0, 1],
+        "execution": {"exec": "env", "stdout": "${jname}.out"},
+        "resources": {"numCores": {"exact": 5}},
+    }
+    report = manage(slurm_cluster, repository / "libexec" / "qcg" / "qcg-pm-service", tmp_path, loop)
+    assert report["old_0"]["state"] == "SUCCEED"
+    old = environment(tmp_path / "old_0.out")
+    for name in ("SLURM_NTASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "QCG_PM_TASKS_PER_NODE"):
+        assert old[name] in ("4,1", "1,4"), "one number per node"
+    assert old["SLURM_NNODES"] == "2" and old["SLURM_NPROCS"] == "5"
+
+
+def test_openmpi_within_and_across_nodes(slurm_cluster: SlurmCluster, repository: Path, tmp_path: Path) -> None:
+    if shutil.which("mpirun") is None:
+        pytest.skip("real component missing: mpirun (openmpi-bin)")
+    script = str(Path(__file__).with_name("qcg_mpi.py"))
+    # Emulated nodes share one /dev/shm, which OpenMPI's shared memory transport cannot know.
+    options = {"mpirun_args": ["--mca", "btl", "tcp,self"]}
+    mpi = {"args": [script], "model": "openmpi", "env": AS_ROOT, "model_opts": options}
+    report = manage(
+        slurm_cluster,
+        repository / "libexec" / "qcg" / "qcg-pm-service",
+        tmp_path,
+        job("within", sys.executable, 3, 1, **mpi),
+        job("across", sys.executable, 2, 2, **mpi),
+    )
+    problems = {path.name: path.read_text() for path in tmp_path.glob("*.err")}
+    assert {entry["state"] for entry in report.values()} == {"SUCCEED"}, problems
+    within = [line.split() for line in (tmp_path / "within.out").read_text().splitlines()]
+    assert sorted(row[0] for row in within) == ["0", "1", "2"]
+    assert {(row[1], row[2]) for row in within} == {("3", "3")} and len({row[3] for row in within}) == 1
+    across = [line.split() for line in (tmp_path / "across.out").read_text().splitlines()]
+    assert {(row[1], row[2]) for row in across} == {("4", "6")}
+    assert sorted(Counter(row[3] for row in across).values()) == [2, 2]
+
+
+def _nodes(entry: dict[str, object]) -> dict[str, int]:
+    """`n1[0:1],n2[0]` -> cores by node."""
+    runtime = entry["runtime"]
+    assert isinstance(runtime, dict)
+    found = {}
+    for part in str(runtime["allocation"]).split(","):
+        name, _, cores = part.rstrip("]").partition("[")
+        found[name] = len(cores.split(":"))
+    return found
