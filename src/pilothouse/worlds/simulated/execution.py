@@ -128,7 +128,7 @@ class Physics:
             # A delay equal to the walltime is cut: only a shorter one succeeds.
             seconds = spec.seconds if spec.seconds < job.walltime else job.walltime
             run.ends_at = self.agenda.now + seconds
-            run.end_entry = self.agenda.at(run.ends_at, self._delay_is_over, run)
+            run.end_entry = self.agenda.after(seconds, self._delay_is_over, run)
             return
         activity = run.activity = self.activity(run, profile)
         activity.begin(job.walltime, lambda code, left: self._run_is_over(run, code))
