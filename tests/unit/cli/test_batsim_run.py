@@ -124,6 +124,10 @@ def calls(call_id: str, period: int, count: int = 1) -> Order:
     return "CallMeLaterEvent", {"call_me_later_id": call_id, "when_type": "Periodic", "when": when}
 
 
+def once(call_id: str) -> Order:
+    return "CallMeLaterEvent", {"call_me_later_id": call_id, "when_type": "OneShot", "when": {"time": 50}}
+
+
 FINISH: Order = ("FinishRegistrationEvent", {})
 DYNAMIC = {"dynamic_registration": True, "acknowledge_dynamic_jobs": True}
 
@@ -148,6 +152,9 @@ DYNAMIC = {"dynamic_registration": True, "acknowledge_dynamic_jobs": True}
         ([probe(measurement_triggering_policy_type="NONE")], "only periodic triggers"),
         ([calls("c", 10), calls("c", 10)], "this id is in use"),
         ([calls("a", 10), calls("b", 15)], "not a multiple"),
+        ([once("c"), once("c")], "this id is in use"),
+        ([calls("c", 10), once("c")], "this id is in use"),
+        ([once("c"), calls("c", 10)], "this id is in use"),
         ([("ChangeHostsPStateEvent", {"host_ids": "0", "pstate": 7})], "has 1 pstates"),
         ([("ChangeHostsPStateEvent", {"host_ids": "9", "pstate": 0})], "Machine 9 does not exist"),
         ([switch("0", 0)], "Asked to turn ON a host already in a computing pstate"),
@@ -331,6 +338,37 @@ def test_external_events_are_told_with_a_stale_date(bench: Bench) -> None:
     assert len(component.told("AllStaticExternalEventsHaveBeenInjectedEvent")) == 1
     begins = component.told("SimulationBeginsEvent")[0]
     assert begins["external_event_lists"] == [{"name": "ee0", "filename": str(file)}]
+
+
+@pytest.mark.parametrize(
+    ("code", "state"), [(-1, "COMPLETED_WALLTIME_REACHED"), (-2, "COMPLETED_KILLED"), (-3, None), (7, "COMPLETED_FAILED")]
+)
+def test_return_codes_below_zero_are_taken_for_batsims_own(code: int, state: str | None, bench: Bench) -> None:
+    work = bench.workload(
+        {"f": {"type": "DelayProfile", "delay": 5, "ret": code}}, [{"id": 1, "subtime": 0, "res": 1, "profile": "f"}]
+    )
+    found, words = bench(OneByOne(), workload=work)
+    if state is None:
+        assert found == ABORTED and "return code -3" in words
+    else:
+        assert found == 0, words
+        assert [row["final_state"] for row in bench.rows()] == [state]
+
+
+def test_a_storage_must_be_placed_or_named(bench: Bench) -> None:
+    io = {"type": "ParallelTaskOnStorageHomogeneousProfile", "bytes_to_read": 100.0, "storage": "pfs"}
+    work = bench.workload({"io": io}, [{"id": 1, "subtime": 0, "res": 1, "profile": "io"}])
+
+    def run(storage: list[dict[str, Any]]) -> tuple[int, str]:
+        order, fields = execute("w0!1", "0")
+        orders: list[Order] = [(order, {**fields, "storage_placement": storage})]
+        return bench(Script(JobSubmittedEvent=[orders]), "-r", "Jupiter", "storage", workload=work)
+
+    assert run([{"storage_name": "pfs", "host_id": 3}])[0] == 0
+    code, words = run([])
+    assert code == ABORTED and "storage 'pfs' has no placement" in words
+    code, words = run([{"storage_name": "pfs", "host_id": 1}])
+    assert code == ABORTED and "does not have the storage role" in words
 
 
 def test_failed_and_timed_out_jobs(bench: Bench) -> None:

@@ -17,6 +17,7 @@ from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import BATSIM, JobState
 from pilothouse.model.profile import (
+    Delay,
     ForkJoin,
     HomogeneousTask,
     Merge,
@@ -29,7 +30,7 @@ from pilothouse.model.profile import (
     TraceReplay,
     parts_of,
 )
-from pilothouse.worlds.simulated.control_orders import on_call, on_reject
+from pilothouse.worlds.simulated.control_orders import on_reject
 from pilothouse.worlds.simulated.execution import Run
 from pilothouse.worlds.simulated.machine_book import Machine
 from pilothouse.worlds.simulated.machines import MachineState
@@ -70,7 +71,7 @@ def on_start(server: Batsim5Server, order: d.StartJob) -> Sequence[Actor]:
             raise server.refuse("mapping", f"Cannot execute job '{job.id}': {detail}")
     if server.strict is not None:
         _judge_constraints(server, server.strict, known, order)
-    _refuse_impossible(server, job.profile)
+    _refuse_impossible(server, job.profile, order)
     profile = _as_executed(job.profile)
     if profile is not job.profile:
         job = msgspec.structs.replace(job, profile=profile)
@@ -115,11 +116,15 @@ def _judge_constraints(server: Batsim5Server, rules: d.Wants, known: Known, orde
             raise server.refuse("sharing", f"Cannot execute job '{job.id}': {detail}")
 
 
-def _refuse_impossible(server: Batsim5Server, profile: Profile | None) -> None:
-    """Profiles that the real Batsim accepts and cannot run."""
+def _refuse_impossible(server: Batsim5Server, profile: Profile | None, order: d.StartJob) -> None:
+    """Profiles that the real Batsim accepts and cannot run, or not on these machines."""
     if profile is None:
         return
     spec = profile.spec
+    if type(spec) is Delay:
+        return
+    if isinstance(spec, StorageTask):
+        _judge_storage(server, profile.name, spec.storage, order)
     if isinstance(spec, StagingTask):
         # QUIRK: the matrix of a data staging has two entries instead of four.
         detail = "bytes_amounts must be a matrix of size host_count * host_count (2*2), but it's of size 2."
@@ -127,7 +132,21 @@ def _refuse_impossible(server: Batsim5Server, profile: Profile | None) -> None:
     if isinstance(spec, HomogeneousTask) and not spec.flop and not spec.bytes:
         raise server.refuse("empty task", f"Profile '{profile.name}': no flops_amount defined for the parallel task")
     for part in parts_of(spec):
-        _refuse_impossible(server, server.profiles.get(part))
+        _refuse_impossible(server, server.profiles.get(part), order)
+
+
+def _judge_storage(server: Batsim5Server, profile: str, label: str, order: d.StartJob) -> None:
+    """A label stands for the host that the order names, or else for the host of that name; it must be a storage."""
+    compute = server.machines.compute_count
+    number = order.storage.get(label)
+    if number is None:
+        number = next((node.first for node in server.begins.storage if node.name == label), -1)
+        if number < 0:
+            detail = f"storage '{label}' has no placement, and no storage host has this name"
+            raise server.refuse("storage", f"Job '{order.job_id}', profile '{profile}': {detail}")
+    if not compute <= number < len(server.machines):
+        detail = f"host {number}, on which storage '{label}' is placed, does not have the storage role"
+        raise server.refuse("storage", f"Job '{order.job_id}', profile '{profile}': {detail}")
 
 
 def _as_executed(profile: Profile | None) -> Profile | None:
@@ -164,13 +183,11 @@ def _killer(server: Batsim5Server, asked: list[Known]) -> Actor:
             server.release(known, JobState.KILLED, known.run.kill_code)
             killed.append(known)
 
-    def done(_: object) -> Sequence[Actor]:
+    def done(_: object) -> None:
         server.pending -= 1
-        actors: list[Actor] = []
         for known in killed:
-            actors.extend(server.over(known) or ())
+            server.over(known)
         server.tell(e.JobsKilled(server.agenda.now, tuple(known.job.id for known in asked), progress))
-        return actors
 
     yield server.send(done)
 
@@ -311,6 +328,28 @@ def _transition(server: Batsim5Server, machine: Machine, target: int) -> int:
 
 
 # ---- calls, probes, end
+
+
+def on_call(server: Batsim5Server, order: d.CallAt) -> Sequence[Actor]:
+    """A call for a date that has passed comes at once."""
+    if order.call_id in server.calls or order.call_id in server.periodic:
+        raise server.refuse("id in use", f"Cannot create call '{order.call_id}': this id is in use")
+    server.calls.add(order.call_id)
+    server.pending += 1
+    return [_caller(server, order)]
+
+
+def _caller(server: Batsim5Server, order: d.CallAt) -> Actor:
+    wait = order.when - server.agenda.now
+    if wait > 0:
+        yield sleep(max(wait, server.rules.shortest_wait_s))
+
+    def due(_: object) -> None:
+        server.pending -= 1
+        server.calls.discard(order.call_id)
+        server.tell(e.CallArrived(server.agenda.now, order.call_id))
+
+    yield server.send(due)
 
 
 def on_calls(server: Batsim5Server, order: d.CallEvery) -> Actor:

@@ -39,6 +39,9 @@ class Periodic:
         self._live: dict[str, Trigger] = {}
         self._tick_entry = 0
 
+    def __contains__(self, trigger_id: str) -> bool:
+        return trigger_id in self._live
+
     def add_calls(self, order: d.CallEvery) -> Actor:
         return self._add(Trigger(order.call_id, round(order.period * 1000), order.count))
 
@@ -69,7 +72,7 @@ class Periodic:
 
     def _add(self, trigger: Trigger) -> Actor:
         server = self._server
-        if trigger.id in self._live:
+        if trigger.id in self._live or trigger.id in server.calls:
             raise server.refuse("id in use", f"Cannot create periodic trigger '{trigger.id}': this id is in use")
         for other in self._live.values():
             longer, shorter = max(other.period_ms, trigger.period_ms), min(other.period_ms, trigger.period_ms)

@@ -112,6 +112,8 @@ class Batsim5Server(Server):
         self.strict = strict
         self.findable: set[str] = set(self.profiles)
         """Profiles that a new job may name: those that have not been collected."""
+        self.calls: set[str] = set()
+        """The ids of calls that are still to come, once each."""
         self.periodic = Periodic(self)
         self._keeper = Mailbox()
         self.stopped = False
@@ -215,6 +217,14 @@ class Batsim5Server(Server):
             self.jobs[job.id] = Known(job)
             self.unfinished += 1
             self.tell(e.JobSubmitted(now, job))
+
+    def _leave(self, known: Known, state: JobState, return_code: int) -> Actor:
+        if state is JobState.FAILED and return_code < 0:
+            # QUIRK: a profile's own return code is taken for Batsim's own codes.
+            if return_code < -2:
+                raise self.refuse("return code", f"Job '{known.job.id}': unknown return code {return_code}")
+            state = JobState.TIMED_OUT if return_code == -1 else JobState.KILLED
+        return super()._leave(known, state, return_code)
 
     def stop(self) -> None:
         """Everything ends; jobs that run leave no trace."""
