@@ -1,4 +1,4 @@
-"""The files that Batsim 4 leaves behind: PREFIX_jobs.csv, _schedule.csv, _machine_states.csv, with energy two more.
+"""The files that Batsim 4 leaves behind: PREFIX_jobs.csv, _schedule.csv, _machine_states.csv and more.
 
 In: what a message server lets a Watcher see. Out: the files, byte for byte in Batsim's format. They are written as
 the run goes, and kept whatever happens.
@@ -12,6 +12,7 @@ from typing import TextIO
 
 from pilothouse.cli.outputs import opened
 from pilothouse.formats.jobs_csv import JobsCsv
+from pilothouse.formats.paje import PajeTrace
 from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.record import JobRecord
@@ -36,8 +37,12 @@ _STATES = (
 class Batsim4Outputs(Watcher):
     """`finish` writes the summary."""
 
-    def __init__(self, prefix: str, *, energy: bool = False, machine_states: bool = True) -> None:
+    def __init__(
+        self, prefix: str, *, energy: bool = False, machine_states: bool = True, schedule_trace: bool = True
+    ) -> None:
         self._prefix = prefix
+        self._traces_schedule = schedule_trace
+        self._trace: PajeTrace | None = None
         self._jobs = JobsCsv(opened(f"{prefix}_jobs.csv"), profile_prefix=False, quoted_metadata=True)
         self._states = self._table("machine_states", ",".join(["time", *(f"nb_{s.name.lower()}" for s in _STATES)]))
         self._traces_states = machine_states
@@ -56,6 +61,9 @@ class Batsim4Outputs(Watcher):
     # ---- what happens
 
     def began(self, server: Server) -> None:
+        if self._traces_schedule:
+            names = [machine.name for machine in server.machines.machines]
+            self._trace = PajeTrace(opened(f"{self._prefix}_schedule.trace"), names)
         if self._pstates is not None:
             for power_state, units in server.machines.by_power_state():
                 self._pstates.write(f"0,{units},{power_state}\n")
@@ -70,6 +78,8 @@ class Batsim4Outputs(Watcher):
             assert known.run is not None
             known.energy_j = -server.energy_j(known.run.units)
             self._trace_energy(server, "s")
+        if self._trace is not None and known.run is not None:
+            self._trace.compute(server.agenda.now, known.job.id, known.run.units)
         self.machines_changed(server)
 
     def job_left(self, server: Server, known: Known) -> None:
@@ -77,7 +87,19 @@ class Batsim4Outputs(Watcher):
             assert known.run is not None and known.energy_j is not None
             known.energy_j += server.energy_j(known.run.units)
             self._energy_at_last_end = self._trace_energy(server, "e")
+        if self._trace is not None:
+            self._trace_end(server, self._trace, known)
         self.machines_changed(server)
+
+    def _trace_end(self, server: Server, trace: PajeTrace, known: Known) -> None:
+        assert known.run is not None
+        now, units = server.agenda.now, known.run.units
+        if known.state is JobState.KILLED:
+            trace.kill(now, known.job.id, units)
+        trace.wait(now, (unit for unit in units if not server.machines[unit].users))
+        for unit in units:
+            if users := server.machines[unit].users:
+                trace.compute(now, users[-1], (unit,))
 
     def job_over(self, record: JobRecord) -> None:
         if record.started_at is not None and record.ended_at - record.started_at <= 0:
@@ -138,6 +160,8 @@ class Batsim4Outputs(Watcher):
         for stream in (self._states, self._energy, self._pstates):
             if stream is not None:
                 stream.close()
+        if self._trace is not None:
+            self._trace.close(server.agenda.now)
         columns = self._summary.columns() | {
             "batsim_version": VERSION,
             "consumed_joules": self._joules(),

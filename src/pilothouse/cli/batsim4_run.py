@@ -19,7 +19,7 @@ from pilothouse.model.events import Batch, Begins, Ended
 from pilothouse.model.profile import Profile
 from pilothouse.protocols.batsim.decider import BatsimDecider
 from pilothouse.protocols.batsim.settings import RedisSettings, Settings
-from pilothouse.worlds.simulated.control import ControlledWorld, Server, Source
+from pilothouse.worlds.simulated.control import ControlledWorld, Rules, Server, Source
 from pilothouse.worlds.simulated.control_sources import EventSource, JobSource
 from pilothouse.worlds.simulated.control_workflow import WorkflowSource
 from pilothouse.worlds.simulated.platform import Platform
@@ -111,7 +111,10 @@ def simulate(options: Options) -> int:
     settings = options.settings()
     scene = Scene(options, settings)
     outputs = Batsim4Outputs(
-        options.export, energy=options.energy, machine_states=not options.disable_machine_state_tracing
+        options.export,
+        energy=options.energy,
+        machine_states=not options.disable_machine_state_tracing,
+        schedule_trace=not options.disable_schedule_tracing,
     )
     server = scene.server(outputs)
     if options.no_sched:
@@ -187,7 +190,8 @@ class Scene:
         for i, path in enumerate(options.events):
             forward = options.forward_unknown_events
             sources.append(EventSource(external_events.read(path, f"ee{i}", forward_unknown=forward)))
-        return Server(self.begins, sources, self.platform, watcher=outputs)
+        rules = Rules(ends_with_workflows=options.ignore_beyond_last_workflow and bool(self.workflows))
+        return Server(self.begins, sources, self.platform, rules=rules, watcher=outputs)
 
 
 class Conversation:

@@ -30,6 +30,7 @@ from pilothouse.model.lifecycle import JobState
 from pilothouse.model.profile import Profile
 from pilothouse.model.record import JobRecord
 from pilothouse.worlds.simulated import control_orders as orders
+from pilothouse.worlds.simulated.control_workflow import WorkflowSource
 from pilothouse.worlds.simulated.execution import Physics, Run
 from pilothouse.worlds.simulated.machine_book import MachineBook
 from pilothouse.worlds.simulated.platform import MASTER, Platform
@@ -64,6 +65,8 @@ class Rules(msgspec.Struct, frozen=True):
     """Counts and sharing are judged."""
     late_call_is_wrong: bool = True
     """A call for a date that has passed is refused; otherwise it arrives at once."""
+    ends_with_workflows: bool = False
+    """Jobs that are submitted after the last workflow's end are left out."""
     shortest_wait_s: float = 1e-5
     """A call is never sooner than this after it was asked for."""
 
@@ -171,6 +174,7 @@ class Server:
         self.registering = begins.dynamic_registration
         self.sources = sources
         self.silent_job_sources = sum(source.tells_jobs for source in sources)
+        self.open_workflows = sum(isinstance(source, WorkflowSource) for source in sources)
         self.silent_event_sources = len(sources) - self.silent_job_sources
         self.unfinished = 0
         """Jobs that were submitted and are neither over nor refused."""
@@ -289,6 +293,7 @@ class Server:
         """A source is there; nothing depends on it."""
 
     def on_bye(self, source: Source) -> None:
+        self.open_workflows -= isinstance(source, WorkflowSource)
         if source.tells_jobs:
             self.silent_job_sources -= 1
             if not self.silent_job_sources:
@@ -308,6 +313,8 @@ class Server:
         return orders.HANDLERS[type(order)](self, order)
 
     def on_submitted(self, submitted: tuple[list[Job], Mailbox | None]) -> None:
+        if self.rules.ends_with_workflows and not self.open_workflows:
+            return
         jobs, origin = submitted
         for job in jobs:
             self.jobs[job.id] = Known(job, origin=origin)

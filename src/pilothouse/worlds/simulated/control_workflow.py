@@ -39,7 +39,8 @@ class WorkflowSource:
         if self._starts_at > server.agenda.now:
             yield sleep(self._starts_at - server.agenda.now)
         missing = {task.id: task.parents for task in self.workflow.tasks}
-        ready = deque(task for task in self.workflow.tasks if not task.parents)
+        sources = [task for task in self.workflow.tasks if not task.parents]
+        ready = deque(sorted(sources, key=lambda task: task.id.encode()))
         submitted: dict[str, Task] = {}
         number = 0
         while ready or submitted:
@@ -62,7 +63,7 @@ class WorkflowSource:
         profile = Profile(f"{name}!{name}_{task.id}", Delay(task.runtime_s))
         profile.source = Raw(f'{{"type":"delay","delay":{task.runtime_s!r}}}'.encode())
         server.profiles[profile.name] = profile
-        walltime = task.runtime_s + SLACK_S
+        walltime = round(task.runtime_s + SLACK_S, 6)
         # QUIRK: Batsim writes the job down and reads it again, so its date has six decimals (tests/golden).
         submitted_at = round(server.agenda.now, 6)
         return Job(f"{name}!{number}", 1, walltime, submitted_at, profile, runtime=task.runtime_s)
