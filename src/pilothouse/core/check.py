@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pilothouse.core import place
 from pilothouse.model import decisions as d
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
@@ -39,11 +40,14 @@ def refuse_start(cluster: Cluster, order: d.StartJob) -> Refusal | None:
         )
     if not cluster.sharing and mask & ~cluster.free_mask:
         return Refusal("unit already in use", _who_uses(cluster, job, mask & ~cluster.free_mask))
+    if job.shape is not None:
+        misfit = place.misfit(cluster, job, mask) if cluster.count_rule is not None else None
+        return None if misfit is None else Refusal("wrong shape", f"job {job.id} on {order.units}: {misfit}")
     return _wrong_count(cluster, job, mask.bit_count(), order.placement)
 
 
 def _wrong_count(cluster: Cluster, job: Job, given: int, placement: d.Placement | None) -> Refusal | None:
-    if cluster.count_rule is None or job.shape is not None or job.elastic:
+    if cluster.count_rule is None or job.elastic:
         return None
     most = job.most_units or job.units
     if placement is not None and placement.mapping is not None:

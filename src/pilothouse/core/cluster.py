@@ -9,14 +9,14 @@ Per job: one submission (0.4 µs), one start (3 µs at 512 units), one end (1 µ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, KeysView
+from collections.abc import Callable, Iterable, Iterator, KeysView
 from typing import Any
 
 from pilothouse.core import place
 from pilothouse.core.check import RULES, Refusal
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
-from pilothouse.model.answers import Answer, Never, Placed
+from pilothouse.model.answers import Answer, Never, NotNow, Placed
 from pilothouse.model.errors import DecisionError
 from pilothouse.model.idset import IdSet, lowest_bits
 from pilothouse.model.job import Job, Node
@@ -109,18 +109,29 @@ class Cluster:
 
     # ---- what a policy orders
 
-    def start(self, job: Job, units: IdSet | None = None, *, placement: d.Placement | None = None) -> Answer:
-        """Starts a waiting job, on the lowest free units that fit it or on `units`."""
+    def start(
+        self,
+        job: Job,
+        units: IdSet | None = None,
+        *,
+        placement: d.Placement | None = None,
+        least: bool = False,
+        avoid: int = 0,
+    ) -> Answer:
+        """Starts a waiting job, on the lowest free units that fit it or on `units`.
+
+        `least`: on as few units as it needs, if it could use more; `avoid`: a mask of units to leave alone.
+        """
         if units is not None:
             self.order(d.StartJob(self.now, job.id, units, placement))
             return Placed(units)
         job_id = job.id
         if job_id not in self.waiting:
             self.order(d.StartJob(self.now, job_id, IdSet(), placement))  # refused: it says why
-        if job.shape is None and 0 < job.units <= self.free:
-            mask = lowest_bits(self.free_mask, job.most_units or job.units)
+        if job.shape is None and 0 < job.units <= self.free and not avoid:
+            mask = lowest_bits(self.free_mask, job.units if least else job.most_units or job.units)
         else:
-            found = place.choose(self, job)
+            found = self._choose(job, least, avoid)
             if type(found) is not int:
                 return found  # type: ignore[return-value]
             mask = found
@@ -130,6 +141,30 @@ class Cluster:
         self._book_start(order)
         self.orders.append(order)
         return Placed(units)
+
+    def _choose(self, job: Job, least: bool, avoid: int) -> int | NotNow | Never:
+        if not avoid:
+            return place.choose(self, job, least=least)
+        free_mask, free = self.free_mask, self.free
+        self.free_mask &= ~avoid
+        self.free = self.free_mask.bit_count()
+        found = place.choose(self, job, least=least)
+        self.free_mask, self.free = free_mask, free
+        return found
+
+    def would_get(self, job: Job, ended: Iterable[str]) -> int | None:
+        """The units that a waiting job would get if these running jobs were over; None: it would not fit."""
+        free_mask, free, extras = self.free_mask, self.free, self.used_extras.copy()
+        for job_id in ended:
+            run = self.running.get(job_id)
+            if run is not None:
+                self.free_mask |= run.units.mask & ~self.off_mask & self.all_mask
+                if run.job.shape is not None and run.job.shape.has_extras:
+                    self._count_extras(run.job, run.units.mask, -1)
+        self.free = self.free_mask.bit_count()
+        found = place.choose(self, job, least=True)
+        self.free_mask, self.free, self.used_extras = free_mask, free, extras
+        return found if type(found) is int else None
 
     def reject(self, job: Job, reason: str = "") -> None:
         self.order(d.RejectJob(self.now, job.id, reason))

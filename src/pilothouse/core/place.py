@@ -17,15 +17,46 @@ if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster
 
 
-def choose(cluster: Cluster, job: Job) -> int | NotNow | Never:
-    """The mask of the units that the job would get now."""
+def choose(cluster: Cluster, job: Job, *, least: bool = False) -> int | NotNow | Never:
+    """The mask of the units that the job would get now: as many as it may use, or (`least`) as few as it needs."""
+    if least:
+        job = _at_its_least(job)
     if job.shape is not None:
         return _choose_shaped(cluster, job, job.shape)
-    least = job.units
-    if 0 < least <= cluster.free:
-        return lowest_bits(cluster.free_mask, job.most_units or least)
+    needed = job.units
+    if 0 < needed <= cluster.free:
+        return lowest_bits(cluster.free_mask, job.most_units or needed)
     refusal = never(cluster, job)
-    return NotNow(f"it needs {least} units, and {cluster.free} are free") if refusal is None else refusal
+    return NotNow(f"it needs {needed} units, and {cluster.free} are free") if refusal is None else refusal
+
+
+def _at_its_least(job: Job) -> Job:
+    """The same request, rigid."""
+    shape = job.shape
+    if shape is not None and (shape.most_nodes or shape.parts):
+        shape = msgspec.structs.replace(shape, most_nodes=0, parts=0)
+    return msgspec.structs.replace(job, most_units=0, shape=shape)
+
+
+def misfit(cluster: Cluster, job: Job, mask: int) -> str | None:
+    """In what way units that somebody else chose are not what a shaped request asked for; None: they are."""
+    shape = job.shape
+    if shape is None:
+        return None
+    nodes = [node for node in cluster.nodes.values() if node.mask & mask]
+    unsuitable = [node for node in nodes if not (_could_hold(node, job, shape) and _has_free(cluster, node, shape))]
+    if unsuitable:
+        return f"node {unsuitable[0].name} cannot give what it asks for"
+    if not shape.nodes:
+        given = mask.bit_count()
+        return None if given >= job.units else f"it asks for {job.units} units and was given {given}"
+    if len(nodes) < shape.nodes:
+        return f"it asks for {shape.nodes} nodes and was given units of {len(nodes)}"
+    for node in nodes:
+        here, least = node.mask & mask, job.units or node.count
+        if here.bit_count() < least or (shape.exclusive and here != node.mask):
+            return f"it was given {here.bit_count()} units of node {node.name}, and needs {least}"
+    return None
 
 
 def never(cluster: Cluster, job: Job) -> Never | None:

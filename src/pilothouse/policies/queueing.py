@@ -76,6 +76,8 @@ class Queueing(Policy):
         self._end_of: dict[str, tuple[float, int, int]] = {}
         self._shadow = -inf
         self._extra = 0
+        self._reserved = 0
+        """The mask of the units that a head of a certain shape will get; 0 where counts are enough."""
         self._unseen = 0
         self._coming: set[str] = set()
         """Units, and ids, of jobs that have ended at this date before their estimate, and whose event is still to come."""
@@ -142,16 +144,14 @@ class Queueing(Policy):
     # ---- a pass
 
     def schedule(self, cluster: Cluster) -> None:
-        if not self._queue or cluster.free <= self._unseen:
-            # Nothing waits, or nothing could start; whatever frees units asks for a whole pass.
-            self._fresh.clear()
-            return
-        if self._whole_pass or self._ages or cluster.now > self._shadow:
-            self._pass_over_all(cluster)
-        # Nothing was freed since the last pass: only what has just arrived can start.
-        elif self._backfill != "none" and cluster.free > self._unseen:
-            self._backfill_from(self._fresh, cluster)
-        self._fresh.clear()
+        fresh, self._fresh = self._fresh, []
+        # Nothing waits, or nothing could start: whatever frees units asks for a whole pass.
+        if self._queue and cluster.free > self._unseen:
+            if self._whole_pass or self._ages or cluster.now > self._shadow:
+                self._pass_over_all(cluster)
+            elif fresh and self._backfill != "none":
+                # Nothing was freed since the last pass: only what has just arrived can start.
+                self._backfill_from(fresh, cluster)
 
     def _pass_over_all(self, cluster: Cluster) -> None:
         self._whole_pass = False
@@ -164,7 +164,7 @@ class Queueing(Policy):
         if self._backfill == "none":
             self._shadow = inf
         elif self._backfill == "fill":
-            self._shadow, self._extra = inf, cluster.free - self._unseen
+            self._shadow, self._extra, self._reserved = inf, cluster.free - self._unseen, 0
             self._backfill_from(self._queue, cluster)
         else:
             self._reserve(self._queue[0][2], cluster)
@@ -184,7 +184,12 @@ class Queueing(Policy):
 
     def _reserve(self, head: Job, cluster: Cluster) -> None:
         """When will enough units be free for the head, and how many more than it needs?"""
-        missing = head.units - (cluster.free - self._unseen)
+        self._reserved = 0
+        if head.shape is not None:
+            self._reserve_shaped(head, cluster)
+            return
+        free = cluster.free - self._unseen
+        missing = head.units - free
         shadow = inf
         for end, _, units in self._ends:
             if missing <= 0 and end > shadow:
@@ -192,13 +197,29 @@ class Queueing(Policy):
             missing -= units
             shadow = end
         if missing > 0:
-            shadow = inf
-        self._shadow = shadow
-        self._extra = max(0, -missing)
-        cluster.expect(head, shadow)
+            # It waits for units that no running job holds: nobody can delay it.
+            self._shadow, self._extra = inf, free
+        else:
+            self._shadow, self._extra = shadow, -missing
+        cluster.expect(head, self._shadow)
+
+    def _reserve_shaped(self, head: Job, cluster: Cluster) -> None:
+        """The same for a request that counts alone do not decide: the units themselves are reserved."""
+        ids = {end: job_id for job_id, end in self._end_of.items()}
+        ended: list[str] = []
+        self._shadow, self._extra = inf, cluster.free - self._unseen
+        for index, end in enumerate(self._ends):
+            ended.append(ids[end])
+            if index + 1 < len(self._ends) and self._ends[index + 1][0] == end[0]:
+                continue
+            found = cluster.would_get(head, ended)
+            if found is not None:
+                self._shadow, self._extra, self._reserved = end[0], 0, found
+                break
+        cluster.expect(head, self._shadow)
 
     def _backfill_from(self, entries: list[Entry], cluster: Cluster) -> None:
-        now, shadow, extra = cluster.now, self._shadow, self._extra
+        now, shadow, extra, reserved = cluster.now, self._shadow, self._extra, self._reserved
         head = self._queue[0]
         started: list[Entry] = []
         free = cluster.free - self._unseen
@@ -207,11 +228,14 @@ class Queueing(Policy):
             units = job.units
             if units > free:
                 continue
-            ends_in_time = now + estimate <= shadow
-            if (ends_in_time or units <= extra) and entry[1] != head[1] and self._starts(entry, cluster):
+            ends_in_time = now + estimate <= shadow and estimate < inf
+            if not (ends_in_time or units <= extra or reserved) or entry[1] == head[1]:
+                continue
+            given = self._starts(entry, cluster) if ends_in_time else self._starts_aside(entry, cluster, extra)
+            if given:
                 started.append(entry)
-                if not ends_in_time:
-                    extra -= units
+                if not ends_in_time and not reserved:
+                    extra -= given
                 free = cluster.free - self._unseen
                 if not free:
                     break
@@ -219,14 +243,26 @@ class Queueing(Policy):
         for entry in started:
             self._forget(entry)
 
-    def _starts(self, entry: Entry, cluster: Cluster) -> bool:
+    def _starts(self, entry: Entry, cluster: Cluster, *, least: bool = False, avoid: int = 0) -> int:
+        """Starts a job if it fits; how many units it got."""
         job = entry[2]
-        if not cluster.start(job):
-            return False
+        answer = cluster.start(job, least=least, avoid=avoid)
+        if not answer:
+            return 0
+        units = job.units if job.shape is None and not job.most_units else len(answer.units)  # type: ignore[union-attr]
         self._arrivals = number = self._arrivals + 1
-        end = self._end_of[job.id] = (cluster.now + entry[3], number, job.units)
+        end = self._end_of[job.id] = (cluster.now + entry[3], number, units)
         insort(self._ends, end)
-        return True
+        return units
+
+    def _starts_aside(self, entry: Entry, cluster: Cluster, extra: int) -> int:
+        """Starts a job that will not be done by the shadow time, if it leaves the reservation alone."""
+        shape = entry[2].shape
+        if self._reserved:
+            return self._starts(entry, cluster, least=True, avoid=self._reserved)
+        if shape is not None and entry[2].units * max(1, shape.nodes) > extra:
+            return 0
+        return self._starts(entry, cluster, least=True)
 
     def _release(self, job: Job) -> None:
         del self._ends[bisect_left(self._ends, self._end_of.pop(job.id))]

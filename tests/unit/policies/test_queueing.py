@@ -1,0 +1,86 @@
+"""EASY where counts of units do not decide: requests for whole nodes, jobs without an estimate, moldable jobs."""
+
+from __future__ import annotations
+
+from math import inf
+
+from pilothouse.cli import naming
+from pilothouse.core.session import Session
+from pilothouse.model.events import Begins, UnitsUnavailable
+from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Job, Node, Shape
+from pilothouse.model.profile import Delay, Profile
+from pilothouse.worlds.simulated.world import SimulatedWorld
+
+NODES = (Node("n0", 0, 4), Node("n1", 4, 4))
+
+
+def job(
+    name: str,
+    units: int,
+    seconds: float,
+    *,
+    at: float,
+    walltime: float | None = None,
+    shape: Shape | None = None,
+    most: int = 0,
+) -> Job:
+    limit = seconds + 1 if walltime is None else walltime
+    return Job(name, units, limit, at, Profile(name, Delay(seconds)), shape=shape, most_units=most)
+
+
+def starts(jobs: list[Job], policy: str = "easy", *, off: IdSet | None = None) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    external = [UnitsUnavailable(0.0, off)] if off else []
+    world = SimulatedWorld(
+        Begins(nodes=NODES), jobs, external_events=external, record=lambda r: found.update({r.job.id: r.started_at})
+    )
+    Session(world, naming.policy(policy)).run()
+    return found
+
+
+def test_a_whole_node_is_reserved_as_a_node() -> None:
+    whole = Shape(nodes=1)
+    found = starts(
+        [
+            job("left", 3, 100, at=0),
+            job("right", 2, 50, at=1, shape=whole),
+            job("node", 0, 10, at=2, shape=whole),
+            job("long", 1, 500, at=3),
+            job("later", 2, 500, at=4),
+        ]
+    )
+    assert found["node"] == 51.0  # when n1 is free, not when four units are
+    assert found["long"] == 3.0  # on n0, beside the reservation
+    assert found["later"] == 61.0
+
+
+def test_jobs_without_an_estimate_never_pass_a_reservation() -> None:
+    found = starts(
+        [
+            job("running", 5, 100, at=0, walltime=inf),
+            job("head", 8, 10, at=1),
+            job("endless", 2, 30, at=2, walltime=inf),
+            job("short", 2, 30, at=3),
+        ]
+    )
+    assert found["head"] == 100.0
+    assert found["endless"] == 110.0
+    assert found["short"] == 3.0
+
+
+def test_a_head_that_waits_for_units_that_are_down_blocks_nobody() -> None:
+    found = starts([job("head", 8, 10, at=1), job("endless", 2, 30, at=2, walltime=inf)], off=IdSet.parse("7"))
+    assert found == {"endless": 2.0}
+
+
+def test_a_moldable_job_takes_no_more_than_the_reservation_leaves() -> None:
+    found = starts(
+        [
+            job("running", 4, 100, at=0),
+            job("head", 6, 10, at=1),
+            job("moldable", 1, 500, at=2, most=4),
+        ]
+    )
+    assert found["head"] == 100.0
+    assert found["moldable"] == 2.0
