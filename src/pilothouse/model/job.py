@@ -70,6 +70,13 @@ class Job(msgspec.Struct, eq=False):
     """The description as it was written, for those who forward it."""
 
     @property
+    def least_units(self) -> int:
+        """The least number of units in all: for a node-shaped request that of each node times the nodes."""
+        if self.shape is not None and self.shape.nodes:
+            return self.shape.nodes * max(self.units, 1)
+        return self.units
+
+    @property
     def workload(self) -> str:
         return self.id.partition("!")[0] if "!" in self.id else ""
 

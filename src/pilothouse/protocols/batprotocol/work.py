@@ -19,16 +19,9 @@ _EACH = m.HomogeneousParallelTaskGenerationStrategy.DefinedAmountsUsedForEachVal
 _UNIFORM = m.HomogeneousParallelTaskGenerationStrategy.DefinedAmountsSpreadUniformly
 
 
-def units_asked(job: Job) -> int:
-    """How many units a job asks for, where a node-shaped request is counted in the units of its nodes."""
-    if job.shape is not None and job.shape.nodes:
-        return job.shape.nodes * max(job.units, 1)
-    return job.units
-
-
 def job_out(job: Job) -> m.Job:
     return m.Job(
-        units_asked(job),
+        job.least_units,
         None if job.walltime == inf else job.walltime,
         job.extra_data or "",
         not job.most_units or job.most_units == job.units,

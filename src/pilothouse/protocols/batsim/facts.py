@@ -172,7 +172,7 @@ class FactWriter:
         return [wire.Answer(fact.at, wire.AnswerData(consumed_energy=fact.joules))]
 
     def _estimate(self, fact: e.EstimateAsked) -> list[Struct]:
-        job: dict[str, object] = {"res": fact.job.units}
+        job: dict[str, object] = {"res": fact.job.least_units}
         if fact.job.walltime != inf:
             job["walltime"] = fact.job.walltime
         request: dict[str, object] = {"job_id": fact.job.id, "job": job}
@@ -186,7 +186,7 @@ def job_text(job: Job) -> Raw:
     """A job as it is passed on: as it was written, under its full id, or made up from what is known of it."""
     if job.source is not None:
         return passed_on(job.source, id=job.id)
-    description: dict[str, object] = {"id": job.id, "subtime": job.submitted_at, "res": job.units}
+    description: dict[str, object] = {"id": job.id, "subtime": job.submitted_at, "res": job.least_units}
     if job.walltime != inf:
         description["walltime"] = job.walltime
     description["profile"] = profile_name(job)
