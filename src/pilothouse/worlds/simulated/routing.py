@@ -162,7 +162,11 @@ class GraphZone(FullZone):
         return edges
 
     def _dijkstra(self, source: str) -> dict[str, str]:
-        numbers = {name: number for number, name in enumerate(self.members)}
+        # Among ways of equal length the point that a route names first wins, as in SimGrid.
+        named = dict.fromkeys(name for pair in self.routes for name in pair)
+        numbers = {name: number for number, name in enumerate(named)}
+        if source not in numbers:
+            return {}
         edges = self._edges()
         costs = {source: 0}
         before: dict[str, str] = {}
