@@ -23,7 +23,6 @@ from pilothouse.protocols.batprotocol.facts import FactsOut
 from pilothouse.protocols.batprotocol.hello import hello_in, wants_in
 from pilothouse.protocols.batprotocol.orders import OrdersIn
 from pilothouse.protocols.batprotocol.wire import Malformed
-from pilothouse.protocols.batprotocol.work import units_asked
 
 if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster
@@ -110,7 +109,7 @@ class EdcDecider:
             if job is not None:
                 events.append(self._facts.write(e.JobSubmitted(fact.at, job)))
         elif isinstance(fact, e.FeasibilityAsked):
-            asked = units_asked(fact.job)
+            asked = fact.job.least_units
             refusal = f"{asked} units are more than there are" if asked > self._units else ""
             answers.append(d.AnswerFeasibility(fact.at, fact.question_id, refusal))
         elif isinstance(fact, e.EstimateAsked):
