@@ -21,8 +21,9 @@ from pilothouse.model.idset import IdSet
 from pilothouse.policies.catalog import make
 from pilothouse.protocols.rfc27 import frames, payloads, rpc
 from pilothouse.protocols.rfc27.frames import Message
+from pilothouse.protocols.rfc27.handshake import Phase
 from pilothouse.protocols.rfc27.instance import Instance
-from pilothouse.protocols.rfc27.scheduler import Phase, SchedulerEngine
+from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
 
 FOLDER = Path(__file__).parent / "flux"
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pilothouse.protocols.rfc27 import frames
+from pilothouse.protocols.rfc27.handshake import Phase
 from pilothouse.protocols.rfc27.joblife import State, read_log, replay
 from pilothouse.protocols.rfc27.manager_facts import Denied
 from pilothouse.protocols.rfc27.requests import our_id
-from pilothouse.protocols.rfc27.scheduler import Phase
 from unit.protocols.rfc27.pair import Pair, body
 
 VALUES = st.one_of(st.none(), st.integers(0, 9), st.text("ab", max_size=2))

@@ -10,8 +10,6 @@ The dialect is the scheduler's: a hello with the streaming flag speaks today's F
 
 from __future__ import annotations
 
-import heapq
-from collections import OrderedDict
 from collections.abc import Iterable
 
 from pilothouse.formats import fluid, resource_set
@@ -20,67 +18,23 @@ from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27 import payloads as p
 from pilothouse.protocols.rfc27.annotations import merged
+from pilothouse.protocols.rfc27.desk import Desk
 from pilothouse.protocols.rfc27.frames import Message
 from pilothouse.protocols.rfc27.joblife import JobEvent, State
-from pilothouse.protocols.rfc27.managed_job import Alloc, AllocQueue, ManagedJob, priority_of
+from pilothouse.protocols.rfc27.managed_job import Alloc, ManagedJob, priority_of
 from pilothouse.protocols.rfc27.manager_facts import (
     Allocated,
     Annotated,
     CancelConfirmed,
     Denied,
-    Fact,
     FeasibilityAnswered,
     Quiet,
-    Suspended,
     WentOnline,
 )
 
-MOST_INACTIVE = 10_000
-"""So many jobs are remembered after their end."""
-MOST_SPECS = 10_000
-"""So many jobspecs are shared by the jobs that have the same."""
 
-
-class Manager:
-    """All jobs of one instance. Take `out`, `facts` and `troubles` after every call."""
-
-    def __init__(self, *, strict: bool = False) -> None:
-        self.jobs: dict[int, ManagedJob] = {}
-        self.inactive: OrderedDict[int, ManagedJob] = OrderedDict()
-        self.out: list[Message] = []
-        self.facts: list[Fact] = []
-        self.troubles: list[str] = []
-        self.online = False
-        self.strict = strict
-        self.limit = 0
-        self.stopped = False
-        """The queue is administratively stopped: nothing is asked for."""
-        self.pending: dict[int, ManagedJob] = {}
-        self.holding: dict[int, ManagedJob] = {}
-        self.queue = AllocQueue()
-        self._forced = strict
-        self._caller = rpc.Caller()
-        self._specs: dict[bytes, bytes] = {}
-        self._ghosts: set[int] = set()
-        """Jobs that are over while their canceled request is still open (today's dialect does not wait)."""
-        self._lowest: list[tuple[int, float, int, ManagedJob]] = []
-        """Pending jobs, the first to be bumped in front; kept in limited mode only."""
-        self._bumping: int | None = None
-
-    def take(self) -> list[Message]:
-        out, self.out = self.out, []
-        return out
-
-    def take_facts(self) -> list[Fact]:
-        facts, self.facts = self.facts, []
-        return facts
-
-    def take_troubles(self) -> list[str]:
-        troubles, self.troubles = self.troubles, []
-        return troubles
-
-    def find(self, job_id: int) -> ManagedJob | None:
-        return self.jobs.get(job_id) or self.inactive.get(job_id)
+class Manager(Desk):
+    """What its owner orders, and what a scheduler says. Take `out`, `facts` and `troubles` after every call."""
 
     # ---- what the owner orders
 
@@ -103,20 +57,6 @@ class Manager:
         job.started = True
         job.post(now, JobEvent.START)
         return job
-
-    def _shared(self, spec: bytes) -> bytes:
-        if len(self._specs) > MOST_SPECS:
-            self._specs.clear()
-        return self._specs.setdefault(spec, spec)
-
-    def _admit(self, now: float, job: ManagedJob) -> None:
-        if job.id in self.jobs:
-            raise ValueError(f"job {job.id} exists")
-        job.post(now, JobEvent.SUBMIT, {"userid": job.userid, "urgency": job.urgency, "flags": 0, "version": 1})
-        job.post(now, JobEvent.VALIDATE)
-        job.post(now, JobEvent.DEPEND)
-        job.post(now, JobEvent.PRIORITY, {"priority": job.priority})
-        self.jobs[job.id] = job
 
     def set_urgency(self, now: float, job_id: int, urgency: int) -> None:
         """Held (0), expedited (31) or anything between."""
@@ -241,21 +181,6 @@ class Manager:
         payload = p.encode(p.QuiesceRequest(question, now))
         self.out.append(self._caller.call("sched.quiesce", payload, answered))
 
-    def dispatch(self, most: int = 2**62) -> int:
-        """Sends up to `most` alloc requests, as many as the scheduler may have; returns how many."""
-        sent = 0
-        while self.online and not self.stopped and sent < most:
-            if self.limit and len(self.pending) >= self.limit:
-                self._bump()
-                break
-            job = self.queue.first()
-            if job is None:
-                break
-            self.queue.pop()
-            self._send_alloc(job)
-            sent += 1
-        return sent
-
     # ---- what the scheduler says
 
     def receive(self, now: float, message: Message) -> None:
@@ -274,28 +199,6 @@ class Manager:
                     self.out.append(rpc.respond_error(message, rpc.EPROTO, str(problem)))
         elif message.type == frames.RESPONSE:
             self._on_response(now, message)
-
-    def lost(self, now: float, reason: str = "the scheduler disconnected") -> None:
-        """RFC 27, Finalization: scheduling is suspended; what runs goes on."""
-        if self.online:
-            self.facts.append(Suspended(reason))
-            self.troubles.append(f"scheduling is suspended: {reason}")
-        self.online = False
-        self._bumping = None
-        self._lowest = []
-        self._caller.clear()
-        self._ghosts.clear()
-        pending, self.pending = self.pending, {}
-        for job in pending.values():
-            job.alloc = Alloc.NONE
-            # RFC 27, Alloc Annotate: annotations are volatile until the allocation succeeds
-            job.annotations = None
-            if job.state is State.SCHED:
-                self._enqueue(job)
-            elif job.state is State.CLEANUP and not job.holds:
-                self._clean(now, job)
-        for job in self.holding.values():
-            job.freeing = False
 
     def _on_response(self, now: float, message: Message) -> None:
         if message.matchtag:
@@ -462,99 +365,6 @@ class Manager:
     def _on_expiration(self, answer: Message) -> None:
         if answer.errnum and answer.errnum != rpc.ENOSYS:
             self.troubles.append(f"sched.expiration: {answer.text() or rpc.error_name(answer.errnum)}")
-
-    # ---- parts
-
-    def _send(self, topic: str, payload: bytes, flags: int = frames.NORESPONSE) -> None:
-        self.out.append(rpc.request(topic, payload, flags=flags))
-
-    def _enqueue(self, job: ManagedJob) -> None:
-        # RFC 21: a held job is not asked for
-        if job.priority != p.HELD_PRIORITY:
-            self.queue.push(job)
-
-    def _requeue(self, job: ManagedJob) -> None:
-        if job.priority == p.HELD_PRIORITY:
-            self.queue.drop(job)
-        else:
-            self.queue.push(job)
-
-    def _send_alloc(self, job: ManagedJob) -> None:
-        job.alloc = Alloc.PENDING
-        self.pending[job.id] = job
-        self._note_pending(job)
-        payload = b'{"id":%d,"priority":%d,"userid":%d,"t_submit":%r' % (
-            job.id, job.priority, job.userid, job.submitted_s,
-        )  # fmt: skip
-        payload += b"}" if self.strict else b',"jobspec":' + job.spec + b"}"
-        self._send("sched.alloc", payload, flags=0)
-
-    def _cancel_alloc(self, job: ManagedJob) -> None:
-        if job.alloc is Alloc.PENDING:
-            job.alloc = Alloc.CANCELING
-            self._send("sched.cancel", b'{"id":%d}' % job.id)
-
-    def _retire_alloc(self, job: ManagedJob) -> None:
-        if job.alloc is Alloc.CANCELING and self._bumping == job.id:
-            self._bumping = None
-        job.alloc = Alloc.NONE
-        self.pending.pop(job.id, None)
-
-    def _note_pending(self, job: ManagedJob) -> None:
-        if self.limit:
-            heapq.heappush(self._lowest, (job.priority, -job.submitted_s, -job.id, job))
-
-    def _bump(self) -> None:
-        """In limited mode a job of higher priority takes the place of the lowest pending one, one at a time."""
-        first = self.queue.first()
-        if first is None or self._bumping is not None:
-            return
-        while self._lowest:
-            priority, _, _, job = self._lowest[0]
-            if job.alloc is Alloc.PENDING and job.priority == priority:
-                if first.priority > priority:
-                    self._bumping = job.id
-                    self._cancel_alloc(job)
-                return
-            heapq.heappop(self._lowest)
-
-    def _free(self, now: float, job: ManagedJob) -> None:
-        job.started = False
-        if not job.holds or job.freeing:
-            return
-        if self.strict:
-            # the job stays in the next hello until a scheduler has answered
-            if self.online:
-                job.freeing = True
-                self._send("sched.free", b'{"id":%d}' % job.id, flags=0)
-            return
-        if self.online:
-            resources = job.resources
-            if job.freed_ranks:
-                held = job.resource_set()
-                resources = resource_set.encode(held.only(held.rank_ids() - IdSet(job.freed_ranks)))
-            self._send_free(job, resources, final=True)
-        # today's Flux frees without asking; an absent scheduler learns it from the next hello
-        self._freed(now, job)
-
-    def _send_free(self, job: ManagedJob, resources: bytes, *, final: bool) -> None:
-        ending = b',"final":true}' if final else b',"final":false}'
-        self._send("sched.free", b'{"id":%d,"R":' % job.id + resources + ending, flags=0)
-
-    def _freed(self, now: float, job: ManagedJob) -> None:
-        self.holding.pop(job.id, None)
-        job.freeing = False
-        job.resources = b""
-        job.post(now, JobEvent.FREE)
-        self._clean(now, job)
-
-    def _clean(self, now: float, job: ManagedJob) -> None:
-        job.post(now, JobEvent.CLEAN)
-        del self.jobs[job.id]
-        self.inactive[job.id] = job
-        if len(self.inactive) > MOST_INACTIVE:
-            self.inactive.popitem(last=False)
-
 
 _REQUESTS = {
     "job-manager.sched-hello": Manager._on_hello,

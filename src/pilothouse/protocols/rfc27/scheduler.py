@@ -1,8 +1,7 @@
 """The scheduler's end of RFC 27, sans-IO: messages in, messages and facts out. It decides nothing.
 
-Start-up, in the order that real Flux wants: service.add (`sched`, `feasibility`), resource.acquire, sched-hello with a
-look at each job's R, sched-ready. Then the manager speaks: alloc, cancel, prioritize, free, expiration; its owner hears
-of them as facts and answers with `grant`, `annotate`, `deny`, `withdraw`, `answer_feasibility`.
+It takes its seat by the handshake (handshake.py). Then the manager speaks: alloc, cancel, prioritize, free, expiration;
+its owner hears of them as facts and answers with `grant`, `annotate`, `deny`, `answer_feasibility`.
 
 Two dialects, found out by themselves: today's Flux (streaming hello, jobspec in the request, R in the answer, free
 without an answer) and the specification's (one `alloc` array, jobspec in the KVS, free answered). `strict` speaks the
@@ -11,34 +10,23 @@ specification's from the first word.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from pilothouse.formats import fluid, jobspec, resource_set
 from pilothouse.model.errors import InputError
-from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27 import payloads as p
 from pilothouse.protocols.rfc27.frames import Message
+from pilothouse.protocols.rfc27.handshake import Handshake, said
 from pilothouse.protocols.rfc27.scheduler_facts import (
     AllocAsked,
     AllocCanceled,
     ExpirationChanged,
-    Fact,
-    Failed,
     FeasibilityAsked,
     Freed,
-    InstanceExpires,
-    Inventory,
-    JobHolds,
     Prioritized,
-    PropertiesChanged,
     QuiesceAsked,
-    RanksChanged,
-    Ready,
     StatusAsked,
 )
 
@@ -46,38 +34,16 @@ MOST_COMMITS = 256
 """So many Rs go into one kvs.commit at most."""
 
 
-class Phase(enum.Enum):
-    NEW = "new"
-    REGISTERING = "registering its services"
-    ACQUIRING = "asking for the inventory"
-    GREETING = "asking which jobs hold resources"
-    READYING = "saying that it is ready"
-    ONLINE = "online"
-    FAILED = "failed"
-
-
-class SchedulerEngine:
-    """One connection's worth of protocol. Take `out`, `facts` and `troubles` after every call."""
+class SchedulerEngine(Handshake):
+    """One connection's worth of protocol. Take `take()`, `take_facts()` and `take_troubles()` after every call."""
 
     def __init__(self, *, limit: int = 0, strict: bool = False) -> None:
-        self.phase = Phase.NEW
-        self.strict = strict
-        self.limit = limit
-        """How many alloc requests may be outstanding; 0: any number."""
-        self.out: list[Message] = []
-        self.facts: list[Fact] = []
-        self.troubles: list[str] = []
+        super().__init__(limit=limit, strict=strict)
         self.pending: dict[int, tuple[bytes, ...] | None] = {}
         """Job id -> routes of its open alloc request."""
-        self.held: dict[int, bytes] = {}
-        """Job id -> R that it was granted; empty where it held it before we came."""
-        self._forced = strict
-        self._caller = rpc.Caller()
-        self._routes: dict[tuple[bytes, ...] | None, tuple[bytes, ...] | None] = {}
-        self._hello: list[p.HelloJob] = []
-        self._lookups = 0
         self.reading = 0
         """Jobspecs that were asked for in the KVS and have not come yet."""
+        self._routes: dict[tuple[bytes, ...] | None, tuple[bytes, ...] | None] = {}
         self._grants: list[tuple[int, bytes, dict[str, Any] | None]] = []
         self._granting: set[int] = set()
         self._questions: dict[int, Message] = {}
@@ -85,24 +51,12 @@ class SchedulerEngine:
 
     # ---- what the owner does
 
-    def begin(self) -> None:
-        self.phase = Phase.REGISTERING
-        self._call("service.add", p.encode(p.ServiceRequest("sched")), self._on_sched_added)
-
     def take(self) -> list[Message]:
         """The messages to send. Grants made since the last time go out as one commit."""
         if self._grants:
             self._flush_grants()
         out, self.out = self.out, []
         return out
-
-    def take_facts(self) -> list[Fact]:
-        facts, self.facts = self.facts, []
-        return facts
-
-    def take_troubles(self) -> list[str]:
-        troubles, self.troubles = self.troubles, []
-        return troubles
 
     @property
     def busy(self) -> bool:
@@ -126,10 +80,6 @@ class SchedulerEngine:
     def deny(self, job_id: int, note: str = "") -> None:
         self._answer(job_id, p.encode(p.AllocAnswer(job_id, p.AllocType.DENY, note=note)))
         self.pending.pop(job_id, None)
-
-    def raise_exception(self, job_id: int, kind: str, note: str) -> None:
-        """Asks the manager to end a job."""
-        self._call("job-manager.raise", p.encode(p.RaiseRequest(job_id, 0, kind, note)), _ignored)
 
     def answer_feasibility(self, question: int, refusal: str = "") -> None:
         message = self._questions.pop(question, None)
@@ -185,149 +135,6 @@ class SchedulerEngine:
         elif message.wants_response and message.topic != "sched.free":
             self.out.append(rpc.respond_error(message, rpc.EPROTO, problem))
 
-    # ---- handshake
-
-    def _call(self, topic: str, payload: bytes | None, handler: rpc.Handler, *, streaming: bool = False) -> None:
-        self.out.append(self._caller.call(topic, payload, handler, streaming=streaming))
-
-    def _fail(self, problem: str) -> None:
-        self.phase = Phase.FAILED
-        self.facts.append(Failed(problem))
-
-    def _on_sched_added(self, answer: Message) -> None:
-        if answer.errnum == rpc.EEXIST:
-            self._fail("another scheduler holds the service sched (flux module remove sched-simple)")
-        elif answer.errnum:
-            self._fail(f"service.add sched: {_said(answer)}")
-        else:
-            self._call("service.add", p.encode(p.ServiceRequest("feasibility")), self._on_feasibility_added)
-
-    def _on_feasibility_added(self, answer: Message) -> None:
-        if answer.errnum:
-            self.troubles.append(f"service.add feasibility: {_said(answer)}; going on without it")
-        self.phase = Phase.ACQUIRING
-        self._call("resource.acquire", None, self._on_acquired, streaming=True)
-
-    def _on_acquired(self, answer: Message) -> None:
-        if answer.errnum == rpc.ENOSYS:
-            self._fail("resource.acquire is not offered here: connect to the broker of rank 0")
-            return
-        if answer.errnum:
-            self._fail(f"resource.acquire: {_said(answer)}")
-            return
-        try:
-            change = p.decode(answer.body(), p.AcquireAnswer)
-            if self.phase is Phase.ACQUIRING:
-                resources = resource_set.parse(bytes(change.resources), where="inventory")
-                up = IdSet.parse_strict(change.up or "", where="resource.acquire up")
-                self.facts.append(Inventory(resources, up, change.now))
-                self._greet()
-                return
-            up, down, gone = (
-                IdSet.parse_strict(text or "", where="resource.acquire")
-                for text in (change.up, change.down, change.shrink)
-            )
-            added, removed = _rank_sets(change.property_add), _rank_sets(change.property_remove)
-        except (p.PayloadError, InputError) as problem:
-            if self.phase is Phase.ACQUIRING:
-                self._fail(f"resource.acquire: {problem}")
-            else:
-                self.troubles.append(f"resource.acquire: {problem}")
-            return
-        if up or down or gone:
-            self.facts.append(RanksChanged(up, down, gone))
-        if added or removed:
-            self.facts.append(PropertiesChanged(added, removed))
-        if change.expiration is not None:
-            self.facts.append(InstanceExpires(change.expiration))
-
-    def _greet(self) -> None:
-        self.phase = Phase.GREETING
-        if self.strict:
-            self._call("job-manager.sched-hello", None, self._on_hello)
-        else:
-            self._call("job-manager.sched-hello", b'{"partial-ok":true}', self._on_hello, streaming=True)
-
-    def _on_hello(self, answer: Message) -> None:
-        if answer.errnum == rpc.ENODATA:
-            self._look_up_held()
-        elif answer.errnum in (rpc.EPROTO, rpc.EINVAL) and not self.strict and not self._hello:
-            # a manager that knows only the specification's empty, single-answer request
-            self.strict = True
-            self._greet()
-        elif answer.errnum:
-            self._fail(f"job-manager.sched-hello: {_said(answer)}")
-        else:
-            self._on_hello_jobs(answer)
-
-    def _on_hello_jobs(self, answer: Message) -> None:
-        body = answer.body()
-        try:
-            found = p.decode(body, dict[str, msgspec.Raw])
-            if "alloc" in found:
-                self.strict = True
-                self._caller.forget(answer.matchtag)
-                self._hello = p.decode(body, p.HelloAnswer).alloc
-                self._look_up_held()
-            else:
-                self._hello.append(p.decode(body, p.HelloJob))
-        except p.PayloadError as problem:
-            self._fail(f"job-manager.sched-hello: {problem}")
-
-    def _look_up_held(self) -> None:
-        self._lookups = len(self._hello)
-        for job in self._hello:
-            self.held[job.id] = b""
-            self._call("kvs.lookup", p.lookup_payload(fluid.kvs_key(job.id, "R")), _Lookup(self, job))
-        if not self._lookups:
-            self._say_ready()
-
-    def on_held_resources(self, job: p.HelloJob, answer: Message) -> None:
-        """R of a job that was running before us; without it the job cannot go on beside new ones."""
-        self._lookups -= 1
-        try:
-            if answer.errnum:
-                raise p.PayloadError(_said(answer))
-            value = p.value_of(p.decode(answer.body(), p.LookupAnswer).val)
-            resources = resource_set.parse(value, where=fluid.kvs_key(job.id, "R"))
-            if job.free:
-                given_back = IdSet.parse_strict(job.free, where="hello free")
-                left = resources.only(resources.rank_ids() - given_back)
-                resources = msgspec.structs.replace(left, slots=resources.slots, expiration_s=resources.expiration_s)
-            self.facts.append(JobHolds(job, resources))
-        except (p.PayloadError, InputError) as problem:
-            note = f"its resources could not be read after a scheduler restart: {problem}"
-            self.troubles.append(f"job {fluid.to_f58(job.id)}: {note}")
-            self.held.pop(job.id, None)
-            self.raise_exception(job.id, "scheduler-restart", note)
-        if self._lookups == 0:
-            self._say_ready()
-
-    def _say_ready(self) -> None:
-        self._hello = []
-        self.phase = Phase.READYING
-        if self.strict:
-            # RFC 27, Ready: the specification knows `single` and `unlimited` only
-            ready = p.ReadyRequest("single" if self.limit == 1 else "unlimited")
-        elif self.limit:
-            ready = p.ReadyRequest("limited", self.limit)
-        else:
-            ready = p.ReadyRequest("unlimited")
-        self._call("job-manager.sched-ready", p.encode(ready), self._on_ready)
-
-    def _on_ready(self, answer: Message) -> None:
-        if answer.errnum:
-            self._fail(f"job-manager.sched-ready: {_said(answer)}")
-            return
-        waiting = 0
-        if answer.payload is not None:
-            try:
-                waiting = p.decode(answer.body(), p.ReadyAnswer).count
-            except p.PayloadError as problem:
-                self.troubles.append(f"job-manager.sched-ready: {problem}")
-        self.phase = Phase.ONLINE
-        self.facts.append(Ready(self.strict, waiting))
-
     # ---- requests of the manager
 
     def _on_alloc(self, message: Message) -> None:
@@ -357,7 +164,7 @@ class SchedulerEngine:
             return
         try:
             if answer.errnum:
-                raise p.PayloadError(_said(answer))
+                raise p.PayloadError(said(answer))
             self._ask(asked, p.value_of(p.decode(answer.body(), p.LookupAnswer).val))
         except p.PayloadError as problem:
             self.troubles.append(f"jobspec of job {fluid.to_f58(asked.id)}: {problem}")
@@ -458,23 +265,11 @@ class SchedulerEngine:
     def on_committed(self, grants: list[tuple[int, bytes, dict[str, Any] | None]], answer: Message) -> None:
         if answer.errnum:
             # nobody was told of these grants: the manager asks again when we come back, with a back-off
-            self._fail(f"R could not be committed: {_said(answer)}")
+            self._fail(f"R could not be committed: {said(answer)}")
             return
         for job_id, resources, notes in grants:
             self._granting.discard(job_id)
             self._succeed(job_id, resources, notes)
-
-
-class _Lookup:
-    """Waits for the R of one job of the hello."""
-
-    __slots__ = ("_engine", "_job")
-
-    def __init__(self, engine: SchedulerEngine, job: p.HelloJob) -> None:
-        self._engine, self._job = engine, job
-
-    def __call__(self, answer: Message) -> None:
-        self._engine.on_held_resources(self._job, answer)
 
 
 class _SpecLookup:
@@ -499,19 +294,6 @@ class _Commit:
 
     def __call__(self, answer: Message) -> None:
         self._engine.on_committed(self._grants, answer)
-
-
-def _ignored(answer: Message) -> None:
-    """The answer changes nothing."""
-
-
-def _said(answer: Message) -> str:
-    text = answer.text()
-    return f"{rpc.error_name(answer.errnum)}{': ' + text if text else ''}"
-
-
-def _rank_sets(texts: dict[str, str] | None) -> dict[str, IdSet]:
-    return {name: IdSet.parse_strict(text, where=f"property {name}") for name, text in (texts or {}).items()}
 
 
 _REQUESTS = {

@@ -21,8 +21,9 @@ from pilothouse.model.errors import InputError, PeerError
 from pilothouse.protocols.rfc27 import scheduler_facts as f
 from pilothouse.protocols.rfc27 import unix_socket
 from pilothouse.protocols.rfc27.frames import BadFrame, Message
+from pilothouse.protocols.rfc27.handshake import Phase
 from pilothouse.protocols.rfc27.instance import Instance
-from pilothouse.protocols.rfc27.scheduler import Phase, SchedulerEngine
+from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
 
 _log = logging.getLogger("pilothouse.rfc27")
 

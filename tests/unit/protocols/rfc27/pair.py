@@ -16,11 +16,12 @@ from pilothouse.policies.catalog import make
 from pilothouse.protocols.rfc27 import frames
 from pilothouse.protocols.rfc27.broker import Broker
 from pilothouse.protocols.rfc27.frames import Message
+from pilothouse.protocols.rfc27.handshake import Phase
 from pilothouse.protocols.rfc27.inprocess import InProcessLink
 from pilothouse.protocols.rfc27.instance import Instance
 from pilothouse.protocols.rfc27.manager import Manager
 from pilothouse.protocols.rfc27.manager_facts import Allocated, Fact
-from pilothouse.protocols.rfc27.scheduler import Phase, SchedulerEngine
+from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
 
 JOB = 1 << 24
 

@@ -11,12 +11,12 @@ from pilothouse.model.decisions import Annotate, KillJobs, Reply, SwitchUnits
 from pilothouse.model.events import Batch, JobSubmitted
 from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27 import broker, rpc
+from pilothouse.protocols.rfc27.handshake import Phase
 from pilothouse.protocols.rfc27.joblife import read_log
 from pilothouse.protocols.rfc27.machine import Machine
 from pilothouse.protocols.rfc27.manager_facts import Denied, FeasibilityAnswered
 from pilothouse.protocols.rfc27.notes import Notes
 from pilothouse.protocols.rfc27.requests import jobspec_of, our_id, priority_of, to_jobspec
-from pilothouse.protocols.rfc27.scheduler import Phase
 from unit.protocols.rfc27.pair import Pair, body, spec
 
 
