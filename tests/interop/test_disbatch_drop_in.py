@@ -19,6 +19,9 @@ import pytest
 import components
 from pilothouse.protocols.disbatch.status_file import HEADER, parse_line
 
+# One process runs them all: the real runs are started once.
+pytestmark = pytest.mark.xdist_group("disbatch")
+
 DROP_IN = components.ROOT / "libexec" / "disbatch"
 
 EVERYTHING = rb"""# a comment

@@ -8,8 +8,11 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 import components
 from disbatch_runs import clean_env, drain, read_until, service
+from pilothouse.model.errors import PeerError
 from pilothouse.protocols.disbatch.batcher import DisBatcher
 from pilothouse.protocols.disbatch.kvs_server import KvsServer
 from pilothouse.protocols.disbatch.status_file import parse_line
@@ -53,6 +56,14 @@ def test_tasks_from_a_python_program(tmp_path: Path) -> None:
         assert sorted(batcher.syncTasks([3, 4, 5])) == [3, 4, 5]
     lines = [parse_line(line) for line in Path(f"{prefix}_status.txt").read_text().splitlines()]
     assert sorted(line.task_id for line in lines) == list(range(6))
+
+
+def test_a_run_that_dies_is_not_waited_for() -> None:
+    batcher = DisBatcher("mine", ["-s", "nowhere"])
+    batcher.submit("true")
+    with pytest.raises(PeerError, match="ended with code 1"):
+        batcher.wait_one_task()
+    assert batcher.done() == 1
 
 
 SOURCE = """

@@ -80,13 +80,15 @@ class DisBatcher:
         return {task_id: self._results[task_id] for task_id in wanted}
 
     def wait_one_task(self) -> dict[str, Any]:
-        """Waits for any task that has not been waited for."""
-        if self._run is not None and self._run.poll() is not None:
-            raise PeerError("the run", f"ended with code {self._run.returncode} before its tasks did")
-        task_id = int(self._kvs.get(f"{self._result_key} done tasks").data)
-        result: dict[str, Any] = json.loads(self._kvs.get(f"{self._result_key} {task_id}").data)
+        """Waits for any task that has not been waited for. Raises PeerError if the run ends before one does."""
+        task_id = int(self._kvs.get(f"{self._result_key} done tasks", self._check_run).data)
+        result: dict[str, Any] = json.loads(self._kvs.get(f"{self._result_key} {task_id}", self._check_run).data)
         self._results[task_id] = result
         return result
+
+    def _check_run(self) -> None:
+        if self._run is not None and self._run.poll() is not None:
+            raise PeerError("the run", f"ended with code {self._run.returncode} before its tasks did")
 
     def done(self) -> int:
         """No more tasks: waits for the end of a run that was started here. Its exit code."""

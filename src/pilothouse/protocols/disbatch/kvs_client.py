@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pilothouse.model.errors import InputError, PeerError
 from pilothouse.protocols.disbatch.kvs import TEXT, Value
@@ -16,6 +17,7 @@ from pilothouse.protocols.disbatch.kvs_wire import CODING_BYTES, LENGTH_CHARS, R
 
 ADDRESS_VARIABLE = "DISBATCH_KVSSTCP_HOST"
 SECRET_VARIABLE = "PILOTHOUSE_KVS_SECRET"
+LOOK_EVERY_S = 0.5
 
 
 class KvsClient:
@@ -44,9 +46,9 @@ class KvsClient:
     def put(self, key: str, data: bytes, coding: bytes = TEXT) -> None:
         self._sock.sendall(request_bytes(Request(b"put_", key.encode(), Value(coding, data))))
 
-    def get(self, key: str) -> Value:
-        """Takes the oldest value away; waits until there is one."""
-        return self._read(b"get_", key)
+    def get(self, key: str, while_waiting: Callable[[], None] | None = None) -> Value:
+        """Takes the oldest value away; waits until there is one, calling `while_waiting` now and then if it is given."""
+        return self._read(b"get_", key, while_waiting)
 
     def view(self, key: str) -> Value:
         """Looks at the newest value; waits until there is one."""
@@ -68,8 +70,10 @@ class KvsClient:
         finally:
             self._sock.close()
 
-    def _read(self, op: bytes, key: str) -> Value:
+    def _read(self, op: bytes, key: str, while_waiting: Callable[[], None] | None = None) -> Value:
         self._sock.sendall(request_bytes(Request(op, key.encode())))
+        while while_waiting is not None and not select.select([self._sock], [], [], LOOK_EVERY_S)[0]:
+            while_waiting()
         coding = self._receive(CODING_BYTES)
         return Value(coding, self._receive(int(self._receive(LENGTH_CHARS))))
 
