@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from golden.batsim5_replay import HERE, OneByOne, RecordedComponent, Recording, Rejecter, difference, same
+from golden.batsim5_replay import (
+    HERE,
+    OneByOne,
+    RecordedComponent,
+    Recording,
+    Rejecter,
+    SimpleComponent,
+    difference,
+    same,
+)
 
 OWN = sorted(folder.name for folder in (HERE / "cases").iterdir())
 SHARED = Path(__file__).resolve().parents[3] / "shared/reference"
@@ -72,6 +81,60 @@ def test_calls_of_one_shot(tmp_path: Path) -> None:
         (date, f"c{date}", False) for date in (10, 100, 1000, 10000)
     ]
     assert conversation.ended_at == pytest.approx(10000.00006, abs=2e-6)
+
+
+class Scripted(SimpleComponent):
+    """Answers the n-th event of a kind with the n-th list of orders for it."""
+
+    def __init__(self, **on: list[list[tuple[str, dict[str, object]]]]) -> None:
+        super().__init__()
+        self._on = on
+
+    def on(self, kind: str, event: dict[str, object]) -> None:
+        if self._on.get(kind):
+            for order, fields in self._on[kind].pop(0):
+                self.say(order, **fields)
+
+
+def switch(state: int) -> list[tuple[str, dict[str, object]]]:
+    return [("TurnOnOffHostsEvent", {"host_ids": "0-3", "state": state})]
+
+
+def test_turning_on_what_is_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = recording("machine_switcher_turn_on_fail")
+    call: dict[str, object] = {"call_me_later_id": "c", "when_type": "OneShot", "when": {"time": 500}}
+    allocation: dict[str, object] = {
+        "host_allocation": "0",
+        "executor_placement_type": "PredefinedExecutorPlacementStrategyWrapper",
+        "executor_placement": {},
+    }
+    component = Scripted(
+        SimulationBeginsEvent=[[("CallMeLaterEvent", call)]],
+        JobSubmittedEvent=[[("ExecuteJobEvent", {"job_id": "w0!1", "allocation": allocation})]],
+        JobCompletedEvent=[switch(1)],
+        RequestedCallEvent=[switch(0)],
+        HostsTurnedOnOffEvent=[[], switch(0)],
+    )
+    code, conversation = found.run(component, f"{tmp_path}/")
+    assert (code, found.exit_code) == (-6, 134)
+    assert conversation.ended_at == pytest.approx(520.006711, abs=1e-6)
+    words = (
+        "Invalid turning ON/OFF of host 0 ('Earth'): "
+        "Asked to turn ON a host already in a computing pstate (current: 0 target: 0)"
+    )
+    assert words in (found.text("stderr.txt") or words) and words in capsys.readouterr().err
+
+
+def test_registering_a_profile_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = recording("dynreg_identical_profile_names_fail")
+    profile = {"id": "w0!delay10", "profile_type": "DelayProfile", "profile": {"delay": 10}}
+    component = Scripted(JobSubmittedEvent=[[("RegisterProfileEvent", {"profile": profile})]])
+    component.features = {"dynamic_registration": True}
+    code, conversation = found.run(component, f"{tmp_path}/")
+    assert (code, found.exit_code) == (-6, 134)
+    assert conversation.ended_at == pytest.approx(0.000075, abs=1e-6)
+    words = "Invalid new profile registration: 'w0!delay10' already exists in the workload."
+    assert words in (found.text("stderr.txt") or words) and words in capsys.readouterr().err
 
 
 class Periodic(Rejecter):

@@ -310,20 +310,21 @@ def on_switch(server: Batsim5Server, order: d.SwitchUnits) -> Sequence[Actor]:
 
 def _transition(server: Batsim5Server, machine: Machine, target: int) -> int:
     """The virtual power state on the way to the target, or why there is none."""
-    name = f"machine {machine.number} ('{machine.name}')"
+    name = f"Invalid turning ON/OFF of host {machine.number} ('{machine.name}')"
+    states = f"(current: {machine.power_state} target: {target})"
     if machine.users:
-        raise server.refuse("machine in use", f"Cannot switch {name}: jobs are running on machine {machine.number}")
+        raise server.refuse("machine in use", f"{name}: jobs are running on machine {machine.number}")
     if machine.state in (MachineState.SWITCHING_ON, MachineState.SWITCHING_OFF):
-        raise server.refuse("machine is switching", f"Cannot switch {name}: it is {machine.state.name.lower()} already")
+        raise server.refuse("machine is switching", f"{name}: it is {machine.state.name.lower()} already {states}")
     if target >= machine.power_states:
-        raise server.refuse("pstate", f"Cannot switch {name}: it has no pstate {target}")
+        raise server.refuse("pstate", f"{name}: it has no pstate {target}")
     asleep = machine.sleep_states.get(machine.power_state)
     if asleep is None:
         if target not in machine.sleep_states:
-            raise server.refuse("switch", f"Asked to turn ON a host already in a computing pstate: {name}")
+            raise server.refuse("switch", f"{name}: Asked to turn ON a host already in a computing pstate {states}")
         return machine.sleep_states[target].going_off
     if not machine.is_computation_state(target):
-        raise server.refuse("switch", f"Asked to turn OFF a host already in a sleep pstate: {name}")
+        raise server.refuse("switch", f"{name}: Asked to turn OFF a host already in a sleep pstate {states}")
     return asleep.coming_on
 
 
