@@ -118,3 +118,16 @@ def test_a_monitor_stops_an_engine_and_its_node_is_given_back(env: dict[str, str
         running.wait()
     gone, left = idle["hostname"], busy["hostname"]
     assert (tmp_path / "retired").read_text() == f"{gone}|{left}|{gone}|0\n"
+
+
+@pytest.mark.parametrize("named", ["by its name", "by its path"])
+def test_it_is_itself_a_batch_script(env: dict[str, str], tmp_path: Path, named: str) -> None:
+    (tmp_path / "tasks").write_text("#DISBATCH REPEAT 4 echo $SLURM_JOB_ID > o$DISBATCH_TASKID\n")
+    if named == "by its path":
+        env = {**env, "PATH": env["PATH"].replace(f"{DROP_IN}:", "")}
+    program = "disBatch" if named == "by its name" else str(DROP_IN / "disBatch")
+    ran = run(env, tmp_path, "sbatch", "--wait", "-n", "2", "-N", "2", "-o", "job.log", program, "tasks")
+    assert ran.returncode == 0, (tmp_path / "job.log").read_text()
+    job = ran.stdout.split()[-1]
+    assert {(tmp_path / f"o{i}").read_text().strip() for i in range(4)} == {job}
+    assert len(results(tmp_path)) == 4

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import pickletools
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -26,6 +27,7 @@ from pilothouse.protocols.disbatch.status_json import KEY, STARTING, StatusBoard
 from pilothouse.worlds.live.records import Record, TaskEnded
 
 CONTROLLER = ".controller"
+UPDATE_EVERY_S = 0.5
 _SOURCE_KEYS = ("task source name", "task source done task", "task source result key", "task source task key")
 _MOST_REQUEST_BYTES = 1000
 
@@ -160,6 +162,7 @@ class Bridge:
         self._kvs = kvs
         self._tasks = tasks
         self._requests: deque[StopRequest] = deque()
+        self._update_at = 0.0
         kvs.replace(KEY, STARTING)
         kvs.listen(CONTROLLER, self._hear)
 
@@ -170,12 +173,14 @@ class Bridge:
                 self._tell(record)
 
     def close(self) -> None:
-        self.update()
+        self.update(at_once=True)
 
-    def update(self) -> None:
-        """Shows monitors how things stand, if they have changed."""
-        if self.board.changed:
+    def update(self, *, at_once: bool = False) -> None:
+        """Shows monitors how things stand, if they have changed; with many engines less often, so that it costs little."""
+        began = time.monotonic()
+        if self.board.changed and (at_once or began >= self._update_at):
             self._kvs.replace(KEY, self.board.json(), JSON)
+            self._update_at = began + max(UPDATE_EVERY_S, 100 * (time.monotonic() - began))
 
     def answer_requests(self, stop_engine: Callable[[str], bool], stop_context: Callable[[str], int]) -> None:
         """Does what monitors have asked for since the last call."""

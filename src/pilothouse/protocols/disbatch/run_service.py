@@ -75,7 +75,7 @@ class RunService:
 
     def close(self) -> None:
         (self._folder / JOIN_FILE).unlink(missing_ok=True)
-        self._bridge.update()
+        self._bridge.close()
         self._server.close()
 
 

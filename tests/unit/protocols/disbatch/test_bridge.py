@@ -92,7 +92,7 @@ def test_passed_barriers_are_told_under_their_keys() -> None:
 
 
 def _status(kvs: InProcess, bridge: Bridge) -> bytes:
-    bridge.update()
+    bridge.update(at_once=True)
     value = kvs.get("DisBatch status")
     assert value is not None and value.coding == JSON
     return value.data
