@@ -80,6 +80,8 @@ class Sleep(Activity):
         self._entry = agenda.after(min(self._seconds, left), self._wake)
 
     def _wake(self, _: object) -> None:
+        if self.physics.machines is not None:
+            self.physics.machines.woke(self.run.units.first())
         if self._seconds < self._left:
             self._over(self.profile.return_code, self._left - self._seconds)
         else:

@@ -70,7 +70,9 @@ class Demands:
                 heaviest = max(heaviest, way.latency * size)
                 for link in way.links:
                     amounts[link] = amounts.get(link, 0.0) + size if link.shared else max(amounts.get(link, 0.0), size)
-        return self._flow(uses, amounts, latency, heaviest, done=done)
+        flow = self._flow(uses, amounts, latency, heaviest, done=done)
+        flow.hosts = hosts
+        return flow
 
     def homogeneous(
         self,
@@ -107,6 +109,7 @@ class Demands:
             uses[self.constraint(link)] = (amount, amount, 1)
             latency += link.latency
         flow = Flow(uses, done, latency=latency)
+        flow.hosts = hosts
         flow.network_bound = self._tcp_gamma / (2.0 * latency * size) if latency > 0 else inf
         flow.bound = min(flow.network_bound, slowest / flop if flop > 0 else inf)
         return flow
@@ -115,7 +118,9 @@ class Demands:
         """One transfer from host to host, also from a host to itself."""
         way = self._platform.route(source, target)
         amounts = dict.fromkeys(way.links, size)
-        return self._flow({}, amounts, way.latency, way.latency * size, done=done)
+        flow = self._flow({}, amounts, way.latency, way.latency * size, done=done)
+        flow.hosts = (source, target)
+        return flow
 
     def add(self, first: Flow, second: Flow) -> None:
         """Puts the amounts of a second task, not started, into the first: they become one task."""
@@ -128,6 +133,7 @@ class Demands:
             else:
                 amount = mine[0] + use[0] if constraint.shared else max(mine[0], use[0])
                 first.uses[constraint] = (amount, amount, 1)
+        first.hosts = (*first.hosts, *second.hosts)
         first.latency = max(first.latency, second.latency)
         first.network_bound = min(first.network_bound, second.network_bound)
         first.bound = self.bound_of(first)

@@ -214,7 +214,7 @@ class Physics:
 
     def start_flow(self, flow: Flow) -> None:
         if self.machines is not None:
-            self.machines.read(flow)
+            self.machines.before_start(flow)
         self.fluid.start(flow)
 
     def stop_flow(self, flow: Flow) -> float:

@@ -19,7 +19,7 @@ too; we do not.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from pilothouse.worlds.simulated.agenda import Agenda
@@ -72,7 +72,7 @@ class Flow:
     """A parallel task in progress. `bound` caps its rate (a single core's speed; TCP's window over a long route)."""
 
     __slots__ = (
-        "bound", "common", "done", "entry", "latency", "network_bound", "private", "rate", "since", "uses",
+        "bound", "common", "done", "entry", "hosts", "latency", "network_bound", "private", "rate", "since", "uses",
         "work",
     )  # fmt: skip
 
@@ -88,6 +88,8 @@ class Flow:
         self.done = done
         self.bound = bound
         self.network_bound = inf
+        self.hosts: Sequence[int] = ()
+        """Where its executors are, also those that compute nothing."""
         self.latency = latency
         self.work = 1.0
         self.rate = 0.0

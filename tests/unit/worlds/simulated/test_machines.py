@@ -6,7 +6,7 @@ import pytest
 
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.model.idset import IdSet
-from pilothouse.model.profile import Delay, HomogeneousTask
+from pilothouse.model.profile import Delay, HomogeneousTask, Sequence
 from pilothouse.worlds.simulated.machines import Machines, MachineState, Tracer
 from unit.worlds.simulated.lab import SWITCHABLE, Lab, platform_of
 
@@ -141,6 +141,21 @@ def test_exact_meters_do_not_count_latency_as_load() -> None:
         lab.run()
         energies.append(machines_of(lab).energy_j())
     assert energies == [pytest.approx(2 * 2 * 60.0), pytest.approx(2 * (10.0 + 60.0))]
+
+
+def test_meters_are_read_when_simgrid_reads_them() -> None:
+    """Recorded from SimGrid's plugin: the second host's idle time counts with the load of the task that follows."""
+    body = """
+    <host id="a" speed="100f"><prop id="wattage_per_state" value="10:20:110"/></host>
+    <host id="b" speed="100f"><prop id="wattage_per_state" value="10:20:110"/></host>
+    """
+    for exact, expected in ((False, [600.0, 1100.0]), (True, [600.0, 600.0])):
+        lab = Lab(platform_of(body), energy=True, exact_energy=exact)
+        lab.profile("sleep", Delay(5.0))
+        lab.profile("compute", HomogeneousTask(500.0, 0.0))
+        lab.start("j", Sequence(("sleep", "compute")))
+        lab.run()
+        assert [machines_of(lab).energy_j(unit) for unit in (A, B)] == [pytest.approx(value) for value in expected]
 
 
 @pytest.mark.parametrize(
