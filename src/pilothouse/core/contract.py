@@ -46,7 +46,10 @@ class World(Protocol):
 
 
 class Decider(Protocol):
-    """What schedules: a foreign scheduler that a protocol reaches. (A Policy is steered by core.session directly.)"""
+    """What schedules: a foreign scheduler that a protocol reaches. (A Policy is steered by core.session directly.)
+
+    One that knows jobs as `workload!name` says so with an attribute `full_names = True`.
+    """
 
     name: str
 

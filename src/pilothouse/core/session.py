@@ -16,6 +16,7 @@ import msgspec
 
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.contract import Decider, Talkative, World
+from pilothouse.core.full_names import Names
 from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import DecisionError, PilothouseError
 from pilothouse.model.events import Batch, Begins, Ended, Event, JobEnded, JobRequeued, JobSubmitted, JobWithdrawn
@@ -97,13 +98,17 @@ class ForeignTurn:
     def __init__(self, decider: Decider, cluster: Cluster) -> None:
         self._decider = decider
         self._cluster = cluster
+        self._names = Names() if getattr(decider, "full_names", False) else None
 
     def __call__(self, batch: Batch) -> Reply:
-        cluster = self._cluster
+        cluster, names = self._cluster, self._names
         cluster.now = batch.now
         for event in batch.events:
             cluster.observe(event)
-        reply = self._decider.decide(batch)
+        if names is None:
+            reply = self._decider.decide(batch)
+        else:
+            reply = names.back(self._decider.decide(names.out(batch)))
         for order in reply.decisions:
             cluster.order(order)
         cluster.take_orders()

@@ -13,6 +13,9 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from pilothouse.core.full_names import plain_name
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import InputError, PeerError, quoted
@@ -38,6 +41,8 @@ def _not_before(now: float, date: float) -> float:
 
 class EdcDecider:
     """One component behind its channel."""
+
+    full_names = True
 
     def __init__(self, channel: Channel, init: bytes = b"") -> None:
         self.name = channel.name
@@ -105,9 +110,13 @@ class EdcDecider:
             self._started_in_vain.clear()
         elif isinstance(fact, e.JobRequeued):  # it ended for the component, and comes again
             events.append(m.JobCompletedEvent(fact.job_id, m.FinalJobState.COMPLETED_FAILED, 1))
-            job = None if self._cluster is None else self._cluster.waiting.get(fact.job_id)
+            job = (
+                None
+                if self._cluster is None
+                else self._cluster.waiting.get(plain_name(fact.job_id, self._cluster.waiting))
+            )
             if job is not None:
-                events.append(self._facts.write(e.JobSubmitted(fact.at, job)))
+                events.append(self._facts.write(e.JobSubmitted(fact.at, msgspec.structs.replace(job, id=fact.job_id))))
         elif isinstance(fact, e.FeasibilityAsked):
             asked = fact.job.least_units
             refusal = f"{asked} units are more than there are" if asked > self._units else ""

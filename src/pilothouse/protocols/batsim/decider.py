@@ -35,6 +35,8 @@ class BatsimDecider:
     `keeps_rounding`: its dates count as they are written, as they do for a real Batsim.
     """
 
+    full_names = True
+
     def __init__(
         self,
         endpoint: str = DEFAULT_ENDPOINT,
