@@ -34,7 +34,6 @@ MOST_SPECS = 1024
 class _Known(msgspec.Struct, frozen=True):
     spec: Jobspec
     shape: Shape | None
-    source: msgspec.Raw
 
 
 class _Waiting(msgspec.Struct, gc=False):
@@ -226,7 +225,7 @@ class Instance:
             self.engine.deny(fact.id, str(problem))
             return
         job_id = requests.our_id(fact.id)
-        job = requests.to_job(job_id, known.spec, known.shape, known.source)
+        job = requests.to_job(job_id, known.spec, known.shape)
         job.submitted_at = fact.submitted_s or now
         job.priority = fact.priority
         job.user = str(fact.userid)
@@ -237,7 +236,7 @@ class Instance:
         known = self._known.get(source)
         if known is None:
             shape = requests.shape_of(spec, self.machine.ranks_of_hosts() if spec.constraints else None)
-            known = self._known[source] = _Known(spec, shape, msgspec.Raw(source))
+            known = self._known[source] = _Known(spec, shape)
             if len(self._known) > MOST_SPECS:
                 self._known.popitem(last=False)
         return known
@@ -286,7 +285,7 @@ class Instance:
             return
         if self._fits is None:
             self._fits = Cluster(e.Begins(nodes=self.machine.nodes()), "feasibility")
-        refusal = self._fits.could_ever_run(requests.to_job("?", known.spec, known.shape, known.source))
+        refusal = self._fits.could_ever_run(requests.to_job("?", known.spec, known.shape))
         self.engine.answer_feasibility(fact.question, refusal.reason if refusal is not None else "")
 
     def _hear_status(self, now: float, fact: f.StatusAsked) -> None:

@@ -36,13 +36,13 @@ def shape_of(spec: Jobspec, ranks_of_hosts: Mapping[str, list[str]] | None = Non
     return Shape(chunk=chunk, gpus_per_chunk=spec.gpus_per_slot, constraint=wanted, queue=spec.queue)
 
 
-def to_job(job_id: str, spec: Jobspec, shape: Shape | None, source: msgspec.Raw) -> Job:
+def to_job(job_id: str, spec: Jobspec, shape: Shape | None) -> Job:
     """The job; whoever asked, when, and how urgently is for the caller to add."""
-    return Job(job_id, spec.slots * spec.cores_per_slot, spec.walltime_s, shape=shape, source=source)
+    return Job(job_id, spec.slots * spec.cores_per_slot, spec.walltime_s, shape=shape)
 
 
 def to_jobspec(job: Job) -> Jobspec:
-    """The request of a job that was not born as a jobspec. A moldable one asks for its least."""
+    """What a job asks for. A moldable one asks for its least."""
     shape = job.shape or Shape()
     duration = 0.0 if job.walltime == inf else job.walltime
     command = job.command.argv if job.command is not None and job.command.argv else (job.local_id,)
@@ -69,9 +69,7 @@ def to_jobspec(job: Job) -> Jobspec:
 
 
 def jobspec_of(job: Job) -> bytes:
-    """The jobspec of any job: its own where it was born as one."""
-    if job.source is not None and job.workload == WORKLOAD:
-        return bytes(job.source)
+    """The request as a Flux scheduler reads it."""
     return jobspec.encode(to_jobspec(job))
 
 

@@ -259,7 +259,7 @@ class ManagerSeat:
 
     def _spec(self, job: Job) -> bytes:
         """Jobs that ask for the same share their jobspec."""
-        if job.shape is not None or job.command is not None or job.source is not None:
+        if job.shape is not None or job.command is not None:
             return requests.jobspec_of(job)
         key = (job.units, job.walltime, 0)
         spec = self._specs.get(key)
