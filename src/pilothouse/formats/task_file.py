@@ -249,14 +249,14 @@ def read_file(
     return TaskReader(name, lenient=lenient, on_problem=on_problem).read(stream)
 
 
-def check_stream(stream: BinaryIO, name: str) -> Totals:
-    """Reads a whole file without making its tasks. Raises InputError (file:line) at the first mistake.
+def check_stream(stream: BinaryIO, name: str, *, lenient: bool = False) -> Totals:
+    """Reads a whole file without making its tasks. Raises InputError (file:line) at the first mistake unless lenient.
 
     Blocks that hold no directive are only counted, so that a million lines take a fraction of a second.
     """
-    reader = TaskReader(name)
+    reader = TaskReader(name, lenient=lenient)
     tasks = barriers = per_engine = 0
-    while block := stream.read(_BLOCK_BYTES):
+    while not reader.over and (block := stream.read(_BLOCK_BYTES)):
         block += stream.readline()
         if not (block.startswith(MARK) or any(mark in block for mark in (b"\n" + MARK, b"\r", b"\0"))):
             found = len(_ORDINARY.findall(block))
@@ -268,6 +268,8 @@ def check_stream(stream: BinaryIO, name: str) -> Totals:
             tasks += counted[0]
             barriers += counted[1]
             per_engine += counted[2]
+            if reader.over:
+                break
     return Totals(reader.line_number, tasks, barriers, per_engine)
 
 

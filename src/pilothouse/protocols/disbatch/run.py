@@ -23,7 +23,7 @@ from typing import BinaryIO
 import msgspec
 
 from pilothouse.core.session import Session
-from pilothouse.formats.task_file import TaskLine, TaskReader
+from pilothouse.formats.task_file import LineKind, TaskLine, TaskReader, check_stream
 from pilothouse.model.errors import InputError, PilothouseError
 from pilothouse.model.lifecycle import JobState
 from pilothouse.policies.catalog import make as make_policy
@@ -39,7 +39,7 @@ from pilothouse.protocols.disbatch.status_file import EarlierRuns, StatusLine, S
 from pilothouse.protocols.disbatch.utility import LOG_FORMAT, open_context_log, write_script
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
-from pilothouse.worlds.live.records import EngineJoined, Record, Recorder, TaskEnded
+from pilothouse.worlds.live.records import EngineJoined, Note, Record, Recorder, TaskEnded
 from pilothouse.worlds.live.stream_lines import StreamLines
 from pilothouse.worlds.live.wire import write_secret
 from pilothouse.worlds.live.world import LiveWorld
@@ -70,6 +70,8 @@ class DisbatchRun:
         self._skipped: list[StatusLine] = []
         self._fail_fast = False
         self._interrupted = 0
+        self._total: int | None = None
+        """Tasks to run, where that can be known beforehand."""
         self._kvs_tasks: KvsTasks | None = None
         self._task_program: subprocess.Popen[bytes] | None = None
 
@@ -158,8 +160,9 @@ class DisbatchRun:
         if self.options.task_file:
             stream = self._open_tasks()
             if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                if earlier is not None:
-                    self._check_resume(earlier)
+                known_already = self._check_resume(earlier) if earlier is not None else 0
+                with self._open_tasks() as counted:
+                    self._total = check_stream(counted, self.options.task_file, lenient=True).tasks - known_already
                 lines = reader.read(stream)
             else:
                 lines = iter(StreamLines(stream, reader, self._ring))
@@ -185,12 +188,11 @@ class DisbatchRun:
             return sys.stdin.buffer
         return open(self.options.task_file, "rb")
 
-    def _check_resume(self, earlier: EarlierRuns) -> None:
-        """All of the file is compared with the earlier results before anything runs."""
+    def _check_resume(self, earlier: EarlierRuns) -> int:
+        """All of the file is compared with the earlier results before anything runs. How many tasks have one."""
         with self._open_tasks() as stream:
-            for line in TaskReader(self.options.task_file, lenient=True).read(stream):
-                if line.kind == "N":
-                    earlier.result_of(line)
+            lines = TaskReader(self.options.task_file, lenient=True).read(stream)
+            return sum(line.kind is LineKind.TASK and earlier.result_of(line) is not None for line in lines)
 
     def _start_task_program(self, kvs: Kvs) -> None:
         if self.options.task_command:
@@ -214,7 +216,12 @@ class DisbatchRun:
             contexts.append(context)
             if options.context.task_limit:
                 limits[context.name] = options.context.task_limit
-        recorder = _Tee(self._open_journal(self._folder), self._on_records(bridge, status))
+        journal = self._open_journal(self._folder)
+        notes: list[Record] = [Note("started", str(time.time()).encode())]
+        if self._total is not None:
+            notes.append(Note("total", str(self._total).encode()))
+        journal.write(notes)
+        recorder = _Tee(journal, self._on_records(bridge, status))
         live = LiveOptions(
             env={
                 "DISBATCH_JOBID": os.path.basename(self._id),
@@ -228,8 +235,8 @@ class DisbatchRun:
             grace_s=2.0,
         )
         world = LiveWorld(
-            live, folder=self._folder, recorder=recorder, contexts=contexts, feeder=feeder, remote=options.startup_only,
-            warn=lambda text: log.warning("%s", text),
+            live, folder=self._folder, recorder=recorder, contexts=contexts, feeder=feeder, total=self._total,
+            remote=options.startup_only, warn=lambda text: log.warning("%s", text),
         )  # fmt: skip
         self._world = world
         if options.startup_only:
