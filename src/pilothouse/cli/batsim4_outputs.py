@@ -44,8 +44,8 @@ class Batsim4Outputs(Watcher):
         self._traces_schedule = schedule_trace
         self._trace: PajeTrace | None = None
         self._jobs = JobsCsv(opened(f"{prefix}_jobs.csv"), profile_prefix=False, quoted_metadata=True)
-        self._states = self._table("machine_states", ",".join(["time", *(f"nb_{s.name.lower()}" for s in _STATES)]))
-        self._traces_states = machine_states
+        columns = ",".join(["time", *(f"nb_{state.name.lower()}" for state in _STATES)])
+        self._states = self._table("machine_states", columns) if machine_states else None
         self._energy = self._table("consumed_energy", "time,energy,event_type,wattmin,epower") if energy else None
         self._pstates = self._table("pstate_changes", "time,machine_id,new_pstate") if energy else None
         self._last_energy: tuple[float, list[float]] = (0.0, [])
@@ -121,7 +121,7 @@ class Batsim4Outputs(Watcher):
             self._trace_energy(server, "p")
 
     def machines_changed(self, server: Server) -> None:
-        if self._traces_states:
+        if self._states is not None:
             sleeping, on, off, idle, computing = map(server.machines.counts.__getitem__, _STATES)
             self._states.write(f"{server.agenda.now:g},{sleeping},{on},{off},{idle},{computing}\n")
 

@@ -424,9 +424,11 @@ class Server:
 
     def run_all_at_once(self, jobs: Iterable[Job]) -> None:
         """No decider and no messages: every job starts at 0 on the first machines, whoever else is there."""
+        self.watcher.began(self)
         for job in jobs:
-            known = self.jobs[job.id] = Known(job)
-            self.rounds.start(self._run(known, Run(job, IdSet.span(0, job.units), 0.0)))
+            run = Run(job, IdSet.span(0, job.units), 0.0)
+            known = self.jobs[job.id] = Known(job, JobState.RUNNING, run)
+            self.rounds.start(self._run(known, run))
         for _ in self.rounds.run():
             raise AssertionError("nobody asks a decider here")
 

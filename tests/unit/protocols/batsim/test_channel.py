@@ -1,0 +1,176 @@
+"""Schedulers that die, hang, answer twice, or answer nonsense: each is named, and nothing is left behind."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zmq
+
+from pilothouse.model.errors import InputError, PeerError
+from pilothouse.model.events import Batch, Began, Begins, CallArrived, Ended
+from pilothouse.model.job import Node
+from pilothouse.protocols.batsim.channel import SchedulerChannel
+from pilothouse.protocols.batsim.decider import BatsimDecider
+from pilothouse.protocols.process import PeerProcess
+
+BEGIN = Batch(0.0, [Began(0.0, Begins((Node("a", 0),)))])
+
+
+class Misbehaving(threading.Thread):
+    """A peer that hears one message and then does what it likes with its socket."""
+
+    def __init__(self, endpoint: str, kind: int, behaviour: Callable[[zmq.Socket[bytes]], None]) -> None:
+        super().__init__(daemon=True)
+        self._bound = threading.Event()
+        self._endpoint, self._kind, self._behaviour = endpoint, kind, behaviour
+        self.start()
+        assert self._bound.wait(5)
+
+    def run(self) -> None:
+        with zmq.Context() as context, context.socket(self._kind) as socket:
+            socket.linger = 2000
+            socket.bind(self._endpoint)
+            self._bound.set()
+            self._behaviour(socket)
+
+
+def asked(tmp_path: Path, kind: int, behaviour: Callable[[zmq.Socket[bytes]], None], *, timeout: float = 20.0) -> str:
+    """What our end says of a peer after at most two messages."""
+    endpoint = f"ipc://{tmp_path}/s"
+    peer = Misbehaving(endpoint, kind, behaviour)
+    decider = BatsimDecider(endpoint, timeout=timeout, name="peer")
+    try:
+        decider.hello()
+        with pytest.raises(PeerError) as caught:
+            decider.decide(BEGIN)
+            decider.decide(Batch(1.0, [CallArrived(1.0)]))
+        return str(caught.value)
+    finally:
+        decider.close()
+        peer.join(10)
+
+
+def test_a_scheduler_that_dies(tmp_path: Path) -> None:
+    assert asked(tmp_path, zmq.REP, lambda socket: socket.recv() and None) == (
+        "peer: closed the connection while an answer was expected"
+    )
+
+
+def test_a_scheduler_that_hangs(tmp_path: Path) -> None:
+    leave = threading.Event()
+
+    def hang(socket: zmq.Socket[bytes]) -> None:
+        socket.recv()
+        leave.wait(10)
+
+    endpoint = f"ipc://{tmp_path}/s"
+    peer = Misbehaving(endpoint, zmq.REP, hang)
+    channel = SchedulerChannel(endpoint, "peer", timeout_s=0.3)
+    try:
+        with pytest.raises(PeerError, match=re.escape("peer: did not answer for 0.3 s")):
+            channel.exchange(b"{}")
+    finally:
+        channel.close()
+        leave.set()
+        peer.join(10)
+
+
+def test_a_scheduler_that_is_not_there(tmp_path: Path) -> None:
+    channel = SchedulerChannel(f"ipc://{tmp_path}/nobody", "peer", timeout_s=0.3)
+    with pytest.raises(PeerError, match=re.escape("peer: could not be reached for 0.3 s")):
+        channel.exchange(b"{}")
+    channel.close()
+
+
+def test_a_scheduler_that_answers_twice(tmp_path: Path) -> None:
+    answered = threading.Event()
+
+    def twice(socket: zmq.Socket[bytes]) -> None:
+        sender, empty, _ = socket.recv_multipart()
+        for _ in range(2):
+            socket.send_multipart((sender, empty, b'{"now": 0, "events": []}'))
+        answered.wait(10)
+
+    endpoint = f"ipc://{tmp_path}/s"
+    peer = Misbehaving(endpoint, zmq.ROUTER, twice)
+    channel = SchedulerChannel(endpoint, "peer", timeout_s=20)
+    try:
+        assert channel.exchange(b"{}") == b'{"now": 0, "events": []}'
+        assert channel._socket.poll(5000), "the second answer arrives"
+        with pytest.raises(PeerError, match="peer: answered more than once to one message"):
+            channel.exchange(b"{}")
+    finally:
+        answered.set()
+        channel.close()
+        peer.join(10)
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (b"Segmentation fault", "peer: invalid JSON message"),
+        (b" " * 100_000_000, "peer: sent a message of 100000000 bytes, more than 33554432"),
+        (b"", "peer: sent something that is no answer"),
+    ],
+)
+def test_a_scheduler_that_answers_nonsense(tmp_path: Path, answer: bytes, problem: str) -> None:
+    def behave(socket: zmq.Socket[bytes]) -> None:
+        socket.recv()
+        socket.send(answer)
+
+    assert asked(tmp_path, zmq.REP, behave).startswith(problem)
+
+
+def test_leaving_on_the_last_message_is_no_mistake(tmp_path: Path) -> None:
+    endpoint = f"ipc://{tmp_path}/s"
+    peer = Misbehaving(endpoint, zmq.REP, lambda socket: socket.recv() and None)
+    decider = BatsimDecider(endpoint, timeout=20)
+    decider.hello()
+    assert decider.decide(Batch(5.0, [Ended(5.0)])).decisions == []
+    decider.close()
+    peer.join(10)
+
+
+def test_a_wrong_endpoint_is_the_users_mistake() -> None:
+    with pytest.raises(InputError, match=re.escape("e.g. tcp://localhost:28000")):
+        SchedulerChannel("nonsense", "peer")
+
+
+def test_a_command_that_ends_early_is_noticed(tmp_path: Path) -> None:
+    decider = BatsimDecider(f"ipc://{tmp_path}/s", timeout=20, command=f"{sys.executable} -c 'raise SystemExit(3)'")
+    decider.hello()
+    with pytest.raises(PeerError, match=re.escape("its process ended (exit code 3) while an answer was expected")):
+        decider.decide(BEGIN)
+    decider.close()
+
+
+def test_a_command_leaves_no_process_behind(tmp_path: Path) -> None:
+    """Neither itself nor what it started, even if it does not listen to SIGTERM."""
+    note = tmp_path / "pids"
+    script = (
+        "import os, signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        f"child = subprocess.Popen(['sleep', '600']); open({str(note)!r}, 'w').write(str(child.pid)); "
+        "sys.stdout.write('ready'); sys.stdout.flush(); os.close(1); time.sleep(600)"
+    )
+    process = PeerProcess(f"{sys.executable} -c \"{script}\"")
+    while not note.exists() or not note.read_text():
+        process.check("peer")
+    child = int(note.read_text())
+    process.close(orderly=False)
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(child)], capture_output=True, text=True, check=False).stdout
+    assert state.strip()[:1] in ("", "Z")
+
+
+def test_commands_that_cannot_start() -> None:
+    with pytest.raises(InputError, match="cannot start '/no/such/scheduler'"):
+        PeerProcess("/no/such/scheduler -x")
+    with pytest.raises(InputError, match="is empty"):
+        PeerProcess("  ")
+    with pytest.raises(InputError, match="cannot be split into words"):
+        PeerProcess("'unclosed")

@@ -1,0 +1,141 @@
+"""Messages of the Batsim protocol: what is read, what is refused, how numbers are written."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from pilothouse.model.errors import PeerError
+from pilothouse.protocols.batsim import codec
+from pilothouse.protocols.batsim import messages as wire
+
+
+def answer(*events: dict[str, object], now: float = 10.0) -> bytes:
+    return json.dumps({"now": now, "events": list(events)}).encode()
+
+
+def test_every_event_of_a_scheduler_is_read() -> None:
+    message = codec.decode_from_scheduler(
+        answer(
+            {"timestamp": 1, "type": "EXECUTE_JOB", "data": {"job_id": "w0!1", "alloc": "0-3", "mapping": {"0": "0"}}},
+            {"timestamp": 1, "type": "REJECT_JOB", "data": {"job_id": "w0!2"}},
+            {"timestamp": 2, "type": "KILL_JOB", "data": {"job_ids": ["w0!1"]}},
+            {"timestamp": 2, "type": "CALL_ME_LATER", "data": {"timestamp": 25.5}},
+            {"timestamp": 3, "type": "SUBMIT_JOB", "data": {"job_id": "d!1", "job": {"res": 1}}},
+            {"timestamp": 3, "type": "REGISTER_JOB", "data": {"job_id": "d!1"}},
+            {
+                "timestamp": 3,
+                "type": "SUBMIT_PROFILE",
+                "data": {"workload_name": "d", "profile_name": "p", "profile": {"type": "delay"}},
+            },
+            {"timestamp": 4, "type": "SET_RESOURCE_STATE", "data": {"resources": "1 3-5", "state": "42"}},
+            {"timestamp": 4, "type": "SET_JOB_METADATA", "data": {"job_id": "w0!1", "metadata": "x"}},
+            {"timestamp": 4, "type": "CHANGE_JOB_STATE", "data": {"job_id": "w0!1", "job_state": "RUNNING"}},
+            {"timestamp": 4, "type": "TO_JOB_MSG", "data": {"job_id": "w0!1", "msg": "go"}},
+            {"timestamp": 5, "type": "NOTIFY", "data": {"type": "submission_finished"}},
+            {"timestamp": 5, "type": "QUERY", "data": {"requests": {"consumed_energy": {}}}},
+            {
+                "timestamp": 5,
+                "type": "ANSWER",
+                "data": {"estimate_waiting_time": {"job_id": "w0!9", "estimated_waiting_time": 56}},
+            },
+        )
+    )
+    names = [wire.name_of(event) for event in message.events]
+    assert names[:3] == ["EXECUTE_JOB", "REJECT_JOB", "KILL_JOB"] and len(names) == 14
+    assert isinstance(message.events[3], wire.CallMeLater) and message.events[3].data.timestamp == 25.5
+
+
+def test_nothing_is_a_nop() -> None:
+    assert codec.decode_from_scheduler(b'{"now": 1024.24, "events": []}').events == []
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"", "invalid JSON message"),
+        (b"Traceback (most recent call last):", "invalid JSON message: JSON is malformed"),
+        (b"\xff\xfe\x00", "invalid JSON message"),
+        (b"[]", "Expected `object`, got `array`"),
+        (b'{"events": []}', "missing required field `now`"),
+        (b'{"now": 1}', "missing required field `events`"),
+        (b'{"now": "1", "events": []}', "Expected `float`, got `str` - at `$.now`"),
+        (answer({"timestamp": 1, "type": "NOSUCH", "data": {}}), "NOSUCH: unknown type of event"),
+        (answer({"timestamp": 1, "data": {}}), "missing required field `type`"),
+        (answer({"timestamp": 1, "type": "KILL_JOB"}), "KILL_JOB: invalid message: Object missing required field `data`"),
+        (
+            answer({"timestamp": 1, "type": "KILL_JOB", "data": {"job_ids": "w0!1"}}),
+            "KILL_JOB: invalid message: Expected `array`, got `str` - at `$.events[0].data.job_ids`",
+        ),
+        (
+            answer({"timestamp": 11, "type": "REJECT_JOB", "data": {"job_id": "w0!2"}}),
+            "REJECT_JOB: timestamp 11 of event 0 should be lower than or equal to now=10",
+        ),
+        (
+            answer(
+                {"timestamp": 5, "type": "REJECT_JOB", "data": {"job_id": "w0!2"}},
+                {"timestamp": 4, "type": "REJECT_JOB", "data": {"job_id": "w0!3"}},
+            ),
+            "timestamp 4 of event 1 is before that of the event before it (5)",
+        ),
+    ],
+)
+def test_what_breaks_the_specification_is_named(data: bytes, problem: str) -> None:
+    with pytest.raises(PeerError, match=re.escape(problem)) as caught:
+        codec.decode_from_scheduler(data, "my scheduler")
+    assert str(caught.value).startswith("my scheduler: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_hundred_megabytes_are_too_many() -> None:
+    with pytest.raises(PeerError, match="sent a message of 100000000 bytes, more than 33554432"):
+        codec.decode_from_scheduler(b" " * 100_000_000)
+
+
+def test_numbers_have_six_decimals_and_whole_numbers_stay_whole() -> None:
+    data = {"speed": 5e6, "tiny": 1e-7, "count": 3, "deep": [0.5, {"x": -1.25}], "name": 'a"b\n', "yes": True, "no": None}
+    assert codec.text_of(data) == (
+        '{"speed":5000000.000000,"tiny":0.000000,"count":3,"deep":[0.500000,{"x":-1.250000}],"name":"a\\"b\\n",'
+        '"yes":true,"no":null}'
+    )
+    events = [wire.RequestedCall(25.5), wire.JobCompleted(26.0, wire.JobCompletedData("w0!1", "COMPLETED_FAILED", 2))]
+    assert codec.encode(26.0, events) == (
+        b'{"now":26.000000,"events":[{"type":"REQUESTED_CALL","timestamp":25.500000,"data":{}},'
+        b'{"timestamp":26.000000,"type":"JOB_COMPLETED","data":{"job_id":"w0!1","job_state":"COMPLETED_FAILED",'
+        b'"return_code":2,"alloc":""}}]}'
+    )
+
+
+def test_what_the_user_wrote_is_passed_on_under_the_full_id() -> None:
+    source = Raw(b'{"id": 1, "subtime": 0.1, "walltime": 100, "mine": {"a": [1.5]}}')
+    assert bytes(codec.passed_on(source, id="w0!1")) == (
+        b'{"id":"w0!1","subtime":0.100000,"walltime":100,"mine":{"a":[1.500000]}}'
+    )
+    assert json.loads(bytes(codec.passed_on(Raw(b'{"id": 1, "res": 4}'), id="w0!1"))) == {"id": "w0!1", "res": 4}
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text() | st.floats(-1e9, 1e9),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(VALUES)
+def test_what_is_written_reads_back(value: object) -> None:
+    assert close(json.loads(codec.text_of(value)), value)
+
+
+def close(a: object, b: object) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return abs(a - b) <= 1e-6
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(close(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(close, a, b))
+    return type(a) is type(b) and a == b
