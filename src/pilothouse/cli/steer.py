@@ -19,6 +19,7 @@ import click
 @click.option(
     "--decider-timeout", "timeout", type=float, metavar="SECONDS", help="How long a foreign scheduler may think."
 )
+@click.option("--restart", is_flag=True, help="With --world flux: start again after a crash, with a back-off.")
 @click.option("--decider-command", metavar="COMMAND", help="Start this scheduler, wait for it, and end it.")
 def command(
     world_name: str,
@@ -28,6 +29,7 @@ def command(
     prefix: str,
     timeout: float | None,
     decider_command: str | None,
+    restart: bool,
 ) -> None:
     """Join a WORLD (where jobs run) to a DECIDER (what schedules).
 
@@ -56,6 +58,11 @@ def command(
             decider_command=decider_command, prefix=prefix, exports=(), plot=False, tau=10.0, quiet=False,
         )  # fmt: skip
         return
+    if restart:
+        from pilothouse.protocols.rfc27.guard import guard, guarded
+
+        if not guarded():
+            sys.exit(guard([sys.executable, "-m", "pilothouse", *sys.argv[1:]]))
     decider = naming.decider(by, timeout=timeout)
     with supervised(decider_command):
         session = Session(naming.world(world_name), decider, name=by)

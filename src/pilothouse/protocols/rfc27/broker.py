@@ -27,7 +27,7 @@ MOST_VALUE_BYTES = 16 * 1024 * 1024
 
 _MANAGER_ROUTE = b"job-manager"
 _OWN_SERVICES = frozenset(
-    ("service", "resource", "kvs", "job-manager", "attr", "config", "event", "log", "broker", "module", "groups")
+    ("service", "resource", "kvs", "job-manager", "job-info", "attr", "config", "event", "log", "broker", "module", "groups")
 )
 
 
@@ -262,6 +262,19 @@ class Broker:
         else:
             self._values[key] = value
 
+    def _look_up_job(self, peer: int, message: Message) -> None:
+        """Flux's own schedulers read R and jobspec through job-info."""
+        wanted = p.decode(message.body(), p.JobInfoRequest)
+        found: dict[str, Any] = {"id": wanted.id}
+        for name in wanted.keys:
+            value = self.read(fluid.kvs_key(wanted.id, name))
+            if value is None:
+                self._refuse(message, rpc.ENOENT)
+                return
+            decoded = wanted.flags & p.DECODE_JOB_INFO and name != "eventlog"
+            found[name] = msgspec.Raw(value) if decoded else value.decode()
+        self._answer(message, found)
+
     def _get_attribute(self, peer: int, message: Message) -> None:
         value = self.attributes.get(p.decode(message.body(), p.NameRequest).name)
         if value is None:
@@ -301,6 +314,7 @@ _HANDLERS: dict[str, Callable[[Broker, int, Message], None]] = {
     "resource.acquire": Broker._acquire,
     "kvs.lookup": Broker._lookup,
     "kvs.commit": Broker._commit,
+    "job-info.lookup": Broker._look_up_job,
     "attr.get": Broker._get_attribute,
     "config.get": Broker._get_config,
     "event.subscribe": Broker._accept,

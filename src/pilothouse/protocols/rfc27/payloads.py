@@ -149,6 +149,15 @@ class AcquireAnswer(msgspec.Struct, omit_defaults=True, rename="kebab"):
     """Our extension: the date of a manager whose time is simulated."""
 
 
+DECODE_JOB_INFO = 1
+
+
+class JobInfoRequest(msgspec.Struct):
+    id: int
+    keys: list[str]
+    flags: int = 0
+
+
 class NameRequest(msgspec.Struct):
     name: str
 

@@ -11,25 +11,21 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
-import subprocess
 import sys
-import time
 
 from pilothouse.core.session import Session
 from pilothouse.model.errors import PilothouseError
 from pilothouse.policies.catalog import make, parse_options
+from pilothouse.protocols.rfc27.guard import guard, guarded
 from pilothouse.protocols.rfc27.notes import Notes
-from pilothouse.protocols.rfc27.world import FIRST_BACKOFF_S, MOST_BACKOFF_S, FluxWorld
-
-_CHILD = "PILOTHOUSE_RFC27_CHILD"
+from pilothouse.protocols.rfc27.world import FluxWorld
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    if options.restart and _CHILD not in os.environ:
-        return _guard()
+    if options.restart and not guarded():
+        return guard([sys.executable, "-m", "pilothouse.protocols.rfc27.serve", *(arguments or sys.argv[1:])])
     name, _, rest = options.by.partition(":")
     try:
         world = FluxWorld(
@@ -48,23 +44,6 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
-
-
-def _guard() -> int:
-    """Starts the scheduler again when it crashes; a mistake of the user's (2) or a regular end is final."""
-    backoff_s = FIRST_BACKOFF_S
-    while True:
-        began = time.monotonic()
-        code = subprocess.call(
-            [sys.executable, "-m", "pilothouse.protocols.rfc27.serve", *sys.argv[1:]], env={**os.environ, _CHILD: "1"}
-        )
-        if code in (0, 2, 130):
-            return code
-        if time.monotonic() - began > MOST_BACKOFF_S:
-            backoff_s = FIRST_BACKOFF_S
-        logging.getLogger("pilothouse.rfc27").warning("scheduler ended with %d; again in %.1f s", code, backoff_s)
-        time.sleep(backoff_s)
-        backoff_s = min(2 * backoff_s, MOST_BACKOFF_S)
 
 
 def _parser() -> argparse.ArgumentParser:

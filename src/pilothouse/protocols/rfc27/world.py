@@ -21,6 +21,7 @@ from pilothouse.model.errors import InputError, PeerError
 from pilothouse.protocols.rfc27 import scheduler_facts as f
 from pilothouse.protocols.rfc27 import unix_socket
 from pilothouse.protocols.rfc27.frames import BadFrame, Message
+from pilothouse.protocols.rfc27.guard import FIRST_BACKOFF_S, MOST_BACKOFF_S
 from pilothouse.protocols.rfc27.handshake import Phase
 from pilothouse.protocols.rfc27.instance import Instance
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
@@ -28,8 +29,6 @@ from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
 _log = logging.getLogger("pilothouse.rfc27")
 
 HANDSHAKE_LIMIT_S = 60.0
-FIRST_BACKOFF_S = 0.1
-MOST_BACKOFF_S = 10.0
 
 
 class Link(Protocol):
