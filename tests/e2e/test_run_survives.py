@@ -41,8 +41,11 @@ def test_killed_engine_without_reissue_reports_exactly_what_was_cut_off(tmp_path
     assert code == 1
     lost = {str(row[0]) for row in rows(tmp_path / "R", "SELECT task_id FROM ends WHERE state = 'lost' AND final")}
     assert "lost" in said
-    assert len(lines(tmp_path / "begun")) == 8  # each begun exactly once
-    assert set(lines(tmp_path / "begun")) - set(lines(tmp_path / "ended")) == lost
+    begun, ended = lines(tmp_path / "begun"), lines(tmp_path / "ended")
+    assert len(begun) == len(set(begun)), "none is begun twice"
+    # A task may have been cut off before its first word, or between its last word and its result.
+    assert set(begun) - set(ended) <= lost
+    assert set(ended) | lost == {str(i) for i in range(8)}
 
 
 def test_killed_engine_leaves_no_orphans(tmp_path: Path) -> None:
