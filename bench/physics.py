@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 HOSTS = 512
@@ -81,10 +82,10 @@ def solver_share(folder: Path, workload: Path) -> tuple[float, int]:
     spent = calls = 0.0
     plain = sharing.fair_bottleneck
 
-    def timed(flows: list[sharing.Flow]) -> None:
+    def timed(flows: list[sharing.Flow], constraints: Collection[sharing.Constraint]) -> None:
         nonlocal spent, calls
         began = time.process_time()
-        plain(flows)
+        plain(flows, constraints)
         spent += time.process_time() - began
         calls += 1
 

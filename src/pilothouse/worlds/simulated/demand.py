@@ -59,7 +59,7 @@ class Demands:
         amounts: dict[Link, float] = {}
         latency = heaviest = 0.0
         count = len(hosts)
-        if count == 1:
+        if count == 1 or not self._platform.networked:
             matrix = ()  # QUIRK: what a single executor sends to itself costs nothing in SimGrid.
         route = self._platform.route
         for place, size in enumerate(matrix):
@@ -83,6 +83,8 @@ class Demands:
     ) -> Flow:
         """The same flop for every executor and the same bytes for every ordered pair of different ones."""
         count = len(hosts)
+        if not self._platform.networked:
+            size = 0.0
         star = self._common_star(hosts) if size > 0 and count > 1 else None
         if star is None:
             matrix: Sequence[float] = ()

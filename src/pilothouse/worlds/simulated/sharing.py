@@ -19,7 +19,7 @@ too; we do not.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf
 
 from pilothouse.worlds.simulated.agenda import Agenda
@@ -41,16 +41,31 @@ COMPILED_FROM = 40
 """With fewer amounts than this in a component the Python rounds are faster than handing arrays to C."""
 
 
+NOBODY = (inf, 1.0)
+"""The private constraint of a flow that has none, and of a slot without a flow."""
+
+
 class Constraint:
     """A capacity that flows share; a pipe (shared False) gives its whole capacity to each of them."""
 
-    __slots__ = ("capacity", "name", "shared", "users")
+    __slots__ = ("_rows", "capacity", "name", "shared", "users")
 
     def __init__(self, name: str, capacity: float, *, shared: bool = True) -> None:
         self.name = name
         self.capacity = capacity
         self.shared = shared
         self.users: dict[Flow, Use] = {}
+        self._rows: list[Row] | None = None
+
+    def rows(self) -> list[Row]:
+        """The amounts of its users as the solver takes them, kept until `touch`."""
+        if self._rows is None:
+            self._rows = [(flow.slot, *use) for flow, use in self.users.items()]
+        return self._rows
+
+    def touch(self) -> None:
+        """Its users have changed."""
+        self._rows = None
 
     def load(self) -> float:
         """How much of the capacity is in use now, per second."""
@@ -63,17 +78,18 @@ class Constraint:
 
 
 Use = tuple[float, float, int]
-"""The amounts of one flow on one constraint: their sum, the largest, and how many (executors on one host count
-apart).
-"""
+"""The amounts of one flow on one constraint: their sum, the largest, and how many (executors on one host count apart)."""
+
+Row = tuple[int, float, float, int]
+"""A Use with the slot of its flow in front."""
 
 
 class Flow:
     """A parallel task in progress. `bound` caps its rate (a single core's speed; TCP's window over a long route)."""
 
     __slots__ = (
-        "bound", "common", "done", "entry", "hosts", "latency", "network_bound", "private", "rate", "since", "uses",
-        "work",
+        "bound", "common", "done", "entry", "hosts", "latency", "network_bound", "private", "rate", "since", "slot",
+        "uses", "work",
     )  # fmt: skip
 
     def __init__(
@@ -95,6 +111,8 @@ class Flow:
         self.rate = 0.0
         self.since = 0.0
         self.entry = 0
+        self.slot = -1
+        """Its number among the flows in progress; given back when it ends."""
         self.common: dict[Constraint, Use] = {}
         self.private: tuple[float, float] | None = None
         """Capacity and amount of the tightest constraint that it has for itself; None: not known at present."""
@@ -102,7 +120,7 @@ class Flow:
     def tightest_private(self) -> tuple[float, float]:
         private = self.private
         if private is None:
-            best, private = inf, (inf, 1.0)
+            best, private = inf, NOBODY
             common = self.common
             for constraint, use in self.uses.items():
                 if constraint not in common:
@@ -114,7 +132,8 @@ class Flow:
         return private
 
 
-Solver = Callable[[list[Flow]], None]
+Solver = Callable[[list[Flow], Collection[Constraint]], None]
+"""Sets the rates of flows that are connected; the constraints are those that several of them share."""
 
 
 class Fluid:
@@ -127,6 +146,9 @@ class Fluid:
         self.ending: Callable[[Flow], None] | None = None
         self._dirty: dict[Flow, None] = {}
         self._flush_due = False
+        self._active: dict[Flow, None] = {}
+        self._contended: dict[Constraint, None] = {}
+        self._free_slots: list[int] = []
         self.solves = 0
 
     def start(self, flow: Flow) -> None:
@@ -178,19 +200,25 @@ class Fluid:
             flow.rate = flow.bound
             flow.entry = self._agenda.at(self._agenda.now + 1.0 / flow.bound, self._finish, flow)
             return
-        common = flow.common
+        flow.slot = self._free_slots.pop() if self._free_slots else len(self._active)
+        self._active[flow] = None
+        common, contended = flow.common, self._contended
         for constraint, use in flow.uses.items():
             users = constraint.users
             if not constraint.shared:
                 pass
             elif users:
                 common[constraint] = use
+                constraint.touch()
                 if len(users) == 1:
+                    contended[constraint] = None
                     for other, its_use in users.items():
                         other.common[constraint] = its_use
                         other.private = None
-            elif use[2] > 1:
-                common[constraint] = use  # Several executors of one flow on a host: takes part in the rounds.
+            elif use[2] > 1:  # Several executors of one flow on a host: takes part in the rounds.
+                common[constraint] = use
+                constraint.touch()
+                contended[constraint] = None
             users[flow] = use
         self._mark(flow)
 
@@ -198,21 +226,26 @@ class Fluid:
         self._dirty.pop(flow, None)
         if not flow.uses:
             return
+        if flow not in self._active:
+            return  # Still in its latency.
+        del self._active[flow]
+        self._free_slots.append(flow.slot)
         for constraint in flow.uses:
+            del constraint.users[flow]
+        contended = self._contended
+        for constraint in flow.common:
             users = constraint.users
-            if flow not in users:
-                break  # Still in its latency.
-            del users[flow]
-            if not constraint.shared:
-                continue
+            constraint.touch()
             if len(users) == 1:
                 for other, use in users.items():
                     if use[2] == 1:
-                        other.common.pop(constraint, None)
+                        del other.common[constraint], contended[constraint]
                         other.private = None
                     self._mark(other)
-            elif users and constraint in flow.common:
+            elif users:
                 self._mark(next(iter(users)))
+            else:
+                del contended[constraint]
         flow.common.clear()
         flow.rate = 0.0
 
@@ -230,18 +263,23 @@ class Fluid:
     def _solve_dirty(self) -> None:
         dirty = self._dirty
         while dirty:
-            component = _component(next(iter(dirty)))
-            for flow in component:
-                dirty.pop(flow, None)
-            self._solve(component)
+            first = next(iter(dirty))
+            if any(len(constraint.users) == len(self._active) for constraint in first.common):
+                component, constraints = list(self._active), self._contended  # All meet there: no need to look.
+                dirty.clear()
+            else:
+                component, constraints = _component(first)
+                for flow in component:
+                    dirty.pop(flow, None)
+            self._solve(component, constraints)
 
-    def _solve(self, component: list[Flow]) -> None:
+    def _solve(self, component: list[Flow], constraints: Collection[Constraint]) -> None:
         self.solves += 1
         now, agenda = self._agenda.now, self._agenda
         if self.changing is not None:
             self.changing(component)
         before = [flow.rate for flow in component]
-        self._solver(component)
+        self._solver(component, constraints)
         for flow, old in zip(component, before, strict=True):
             rate = flow.rate
             if rate != old or not flow.entry:
@@ -262,59 +300,56 @@ class Fluid:
         flow.done(flow)
 
 
-def _component(flow: Flow) -> list[Flow]:
-    """The flow and all that are connected with it through common constraints."""
+def _component(flow: Flow) -> tuple[list[Flow], dict[Constraint, None]]:
+    """The flow and all that are connected with it through common constraints, and these constraints."""
     found = {flow: None}
-    seen: set[Constraint] = set()
+    seen: dict[Constraint, None] = {}
     queue = [flow]
     for one in queue:
         for constraint in one.common:
             if constraint not in seen:
-                seen.add(constraint)
+                seen[constraint] = None
                 for other in constraint.users:
                     if other not in found:
                         found[other] = None
                         queue.append(other)
-    return queue
+    return queue, seen
 
 
-def fair_bottleneck(flows: list[Flow]) -> None:
-    """Sets the rates of one component's flows."""
-    if len(flows) == 1 and not flows[0].common:
+def fair_bottleneck(flows: list[Flow], constraints: Collection[Constraint]) -> None:
+    """SimGrid's rule."""
+    if not constraints:
+        assert len(flows) == 1
         flow = flows[0]
         capacity, amount = flow.tightest_private()
         flow.rate = min(capacity / amount, flow.bound)
         return
-    numbers = {flow: number for number, flow in enumerate(flows)}
-    constraints = {constraint: None for flow in flows for constraint in flow.common}
-    capacities: list[float] = []
-    members: list[list[tuple[int, float, float, int]]] = []
-    size = 0
-    for constraint in constraints:
-        capacities.append(constraint.capacity)
-        members.append([(numbers[flow], *use) for flow, use in constraint.users.items()])
-        size += len(constraint.users)
-    private = [flow.tightest_private() for flow in flows]
-    bounds = [flow.bound for flow in flows]
-    if _compiled_rounds is not None and size >= COMPILED_FROM:
+    capacities = [constraint.capacity for constraint in constraints]
+    members = [constraint.rows() for constraint in constraints]
+    slots = max(flow.slot for flow in flows) + 1
+    private, bounds = [NOBODY] * slots, [0.0] * slots
+    for flow in flows:
+        private[flow.slot] = flow.tightest_private()
+        bounds[flow.slot] = flow.bound
+    if _compiled_rounds is not None and (len(members) >= COMPILED_FROM or sum(map(len, members)) >= COMPILED_FROM):
         rates = _compiled_rounds(private, bounds, capacities, members, PRECISION)
     else:
         rates = solve_rounds(private, bounds, capacities, members, PRECISION)
-    for flow, rate in zip(flows, rates, strict=True):
-        flow.rate = rate
+    for flow in flows:
+        flow.rate = rates[flow.slot]
 
 
 def solve_rounds(
     private: list[tuple[float, float]],
     bounds: list[float],
     capacities: list[float],
-    members: list[list[tuple[int, float, float, int]]],
+    members: list[list[Row]],
     precision: float,
 ) -> list[float]:
     """The rounds of the fair bottleneck over plain numbers; the C twin does the same.
 
-    `private[t]`: capacity and amount of a constraint that t has for itself. `members[c]`: (flow, sum, largest, count)
-    of the amounts on constraint c.
+    `private[slot]`: capacity and amount of a constraint that the flow has for itself; `bounds[slot]`: its highest rate (0
+    where there is no flow). `members[c]`: (slot, sum, largest, count) of the amounts on constraint c.
     """
     count = len(private)
     rates = [0.0] * count
@@ -377,9 +412,9 @@ def solve_rounds(
     return rates
 
 
-def max_min(flows: list[Flow]) -> None:
+def max_min(flows: list[Flow], shared: Collection[Constraint]) -> None:
     """Textbook max-min fairness of rates: all grow alike until a constraint is full, whose flows then stop."""
-    constraints: dict[Constraint, float] = {}
+    constraints = {constraint: constraint.capacity for constraint in shared}
     for flow in flows:
         flow.rate = 0.0
         for constraint in flow.uses:
