@@ -16,7 +16,7 @@ from pathlib import Path
 from pilothouse.cli.batsim_inputs import Scene
 from pilothouse.cli.batsim_options import VERSION, Options
 from pilothouse.cli.batsim_outputs import Batsim5Outputs
-from pilothouse.model.decisions import Wants
+from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import DecisionError, InputError, PeerError, PilothouseError
 from pilothouse.model.events import Batch, Ended
 from pilothouse.protocols.batprotocol.channel import Channel, ZmqPeer, library_channel
@@ -149,24 +149,24 @@ class Conversation:
             )
         world = ControlledWorld(server)
         decider.begin(world.begin(_registration(wants)), None)
-        clock, decide, apply, advance = time.perf_counter, decider.decide, world.apply, world.advance
-        edc_s = 0.0
-        try:
-            while (batch := advance()) is not None:
-                if _deadlocked(batch):
-                    self._log.critical(DEADLOCK, batch.now, self._master)
-                    return 1
-                asked_at = clock()
-                reply = decide(batch)
-                edc_s += clock() - asked_at
-                apply(reply)
-                if server.warnings:
-                    for line in server.warnings:
-                        self._log.warning(line, batch.now)
-                    server.warnings.clear()
-            return 0
-        finally:
-            self._edc_s = edc_s
+        server.decide = self._ask
+        end = world.advance()  # the whole simulation: the server asks for decisions itself
+        if end is not None:
+            assert type(end.events[-1]) is Ended, "a batch that the server did not ask about"
+            self._log.critical(DEADLOCK, end.now, self._master)
+            return 1
+        return 0
+
+    def _ask(self, batch: Batch) -> Reply:
+        asked_at = time.perf_counter()
+        reply = self._decider.decide(batch)
+        self._edc_s += time.perf_counter() - asked_at
+        server = self._server
+        if server is not None and server.warnings:
+            for line in server.warnings:
+                self._log.warning(line, batch.now)
+            server.warnings.clear()
+        return reply
 
     def _summarize(self, server: Batsim5Server) -> None:
         now = server.agenda.now
@@ -185,11 +185,6 @@ def _registration(wants: Wants) -> Wants:
         profile_reuse=wants.profile_reuse,
         forward_profiles=wants.forward_profiles,
     )
-
-
-def _deadlocked(batch: Batch) -> bool:
-    last = batch.events[-1]
-    return type(last) is Ended and bool(last.reason)
 
 
 def end_by_abort() -> None:

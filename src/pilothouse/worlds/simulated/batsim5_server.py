@@ -27,7 +27,18 @@ from pilothouse.worlds.simulated.execution import SHORTEST_RUN_S
 from pilothouse.worlds.simulated.machine_book import Machine, MachineBook
 from pilothouse.worlds.simulated.machines import Machines, MachineState
 from pilothouse.worlds.simulated.platform import Platform
-from pilothouse.worlds.simulated.rounds import Actor, Command, Mailbox, exchange, receive, send, sleep, spawn, turn
+from pilothouse.worlds.simulated.rounds import (
+    Actor,
+    Command,
+    Cost,
+    Mailbox,
+    exchange,
+    receive,
+    send,
+    sleep,
+    spawn,
+    turn,
+)
 
 STALE: frozenset[type] = frozenset((e.ExternalEvent, e.PowerStateChanged, e.UnitsSwitched, e.JobsKilled))
 """QUIRK: these facts are dated like the last message or the last fact of another kind (pinned by tests/golden)."""
@@ -110,11 +121,14 @@ class Batsim5Server(Server):
         super().__init__(begins, sources, platform, rules=RULES, watcher=watcher, decider=decider)
         self.machines: Batsim5Machines = Batsim5Machines(begins.nodes, begins.storage)
         self.strict = strict
+        self.decide: Callable[[e.Batch], d.Reply] | None = None
+        """Asks the decider without leaving the simulation; None: batches are handed out by the world around."""
         self.findable: set[str] = set(self.profiles)
         """Profiles that a new job may name: those that have not been collected."""
         self.calls: set[str] = set()
         """The ids of calls that are still to come, once each."""
         self.periodic = Periodic(self)
+        self._costs: dict[int, Cost] = {}
         self._keeper = Mailbox()
         self.stopped = False
         self.warnings: list[str] = []
@@ -192,15 +206,19 @@ class Batsim5Server(Server):
             self.findable.discard(job.profile.name)
 
     def _converse(self, batch: e.Batch) -> Actor:
-        agenda = self.agenda
-        reply: d.Reply = yield exchange(batch)
+        agenda, mailbox, cost = self.agenda, self.mailbox, self.costs.from_master
+        reply: d.Reply
+        if self.decide is None:
+            reply = yield exchange(batch)
+        else:
+            reply = self.decide(batch)
         for index, order in enumerate(reply.decisions):
             if order.at > agenda.now:
                 yield sleep(order.at - agenda.now)
-            yield self.send(self._on_order, (index, order))
+            yield send(mailbox, (self._on_order, (index, order)), cost)
         if reply.now > agenda.now:
             yield sleep(reply.now - agenda.now)
-        yield self.send(self._on_ready)
+        yield send(mailbox, (self._on_ready, None), cost)
 
     def _on_order(self, indexed: tuple[int, d.Decision]) -> Any:
         if self.stopped:
@@ -224,7 +242,15 @@ class Batsim5Server(Server):
             if return_code < -2:
                 raise self.refuse("return code", f"Job '{known.job.id}': unknown return code {return_code}")
             state = JobState.TIMED_OUT if return_code == -1 else JobState.KILLED
-        return super()._leave(known, state, return_code)
+        run = known.run
+        if run is None or known.state is not JobState.RUNNING:
+            return  # It was killed in the same round.
+        self.release(known, state, return_code)
+        unit = run.units.first()
+        cost = self._costs.get(unit)
+        if cost is None:
+            cost = self._costs[unit] = self.costs.from_unit(unit)
+        yield send(self.mailbox, (self._on_ended, known), cost)
 
     def stop(self) -> None:
         """Everything ends; jobs that run leave no trace."""

@@ -125,6 +125,19 @@ class Rounds:
         turns = 0
         while not self._over:
             while self._ready and not self._over:
+                turns += 1
+                if turns > MOST_TURNS_IN_A_ROUND:
+                    raise AssertionError(f"{MOST_TURNS_IN_A_ROUND} turns at {agenda.now}: the world goes in circles")
+                if len(self._ready) == 1:  # the usual case, without lists
+                    actor, value = self._ready.pop()
+                    try:
+                        command = actor.send(value)
+                        while command[0] is _EXCHANGE:
+                            command = actor.send((yield command[1]))
+                    except StopIteration:
+                        continue
+                    self._wait(actor, command)
+                    continue
                 running, self._ready = self._ready, []
                 waits: list[tuple[Actor, Command]] = []
                 for actor, value in running:
@@ -137,14 +150,17 @@ class Rounds:
                     waits.append((actor, command))
                 for actor, command in waits:
                     self._wait(actor, command)
-                turns += 1
-                if turns > MOST_TURNS_IN_A_ROUND:
-                    raise AssertionError(f"{MOST_TURNS_IN_A_ROUND} turns at {agenda.now}: the world goes in circles")
-            if self._over or agenda.next_date() == inf:
+            if self._over:
+                return
+            ended = agenda.step()
+            if not ended:
                 return
             turns = 0
-            for _, number, callback, argument in agenda.step():
-                if not agenda.was_cancelled(number):
+            if len(ended) == 1:
+                ended[0][2](ended[0][3])
+                continue
+            for _, number, callback, argument in ended:
+                if not agenda.was_cancelled(number):  # by one of the others
                     callback(argument)
 
     def _wait(self, actor: Actor, command: Command) -> None:

@@ -101,10 +101,10 @@ class SteppedAgenda(Agenda):
     def step(self) -> list[Entry]:
         """Steps until something ends; returns all that ended in that step, in the order in which it was entered.
 
-        There must be something that has not been cancelled (next_date() is finite).
+        Nothing is returned when nothing is left.
         """
         actions, steps = self._actions, self._steps
-        while True:
+        while actions:
             first, number, action = heappop(actions)
             if self._cancelled and number in self._cancelled:
                 self._cancelled.discard(number)
@@ -121,6 +121,7 @@ class SteppedAgenda(Agenda):
                 self._forget_steps()
             if ended:
                 return ended
+        return []
 
     def _step_alone(self, action: _Action) -> list[Entry]:
         """The usual case: one action ends, or its latency does, and nothing else is near."""
