@@ -30,7 +30,7 @@ class Names:
             self.active = any("!" not in job.id for job in jobs)
             if not self.active:
                 return batch
-        return Batch(batch.now, [self._renamed(event, _full) for event in batch.events])
+        return Batch(batch.now, [self._renamed(event, _full) for event in batch.events], batch.waits)
 
     def back(self, reply: Reply) -> Reply:
         if not self.active:

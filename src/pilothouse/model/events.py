@@ -273,7 +273,11 @@ Event: TypeAlias = (
 
 
 class Batch(msgspec.Struct, gc=False):
-    """Everything that happened up to `now`, in order."""
+    """Everything that happened up to `now`, in order.
+
+    `waits`: somebody behind the world stands still until all that follows from this has been said (see Talkative).
+    """
 
     now: float
     events: list[Event]
+    waits: bool = False

@@ -63,7 +63,7 @@ class Rfc27Decider:
         assert seat is not None and server is not None
         seat.hear(batch)
         server.deliver()
-        if self._waits:
+        if self._waits or batch.waits:
             self._let_think()
         else:
             while server.step(0.0):

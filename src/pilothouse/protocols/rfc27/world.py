@@ -135,7 +135,7 @@ class FluxWorld:
             # a manager in simulated time tells the date after the facts: they wait for it
             asked = instance.asked_quiet and not instance.engine.reading
             if instance.events and (instance.told_now is None or asked or self._ended):
-                return e.Batch(now, instance.take_events())
+                return e.Batch(now, instance.take_events(), waits=instance.told_now is not None)
             if self._wait():
                 # a decider that speaks out of turn has something to say
                 return e.Batch(self._now(), [])
