@@ -29,6 +29,7 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node
 from pilothouse.model.lifecycle import JobState
 from pilothouse.protocols.qcg.answers import System
+from pilothouse.protocols.qcg.bundles import Bundle, Bundles, is_bundle
 from pilothouse.protocols.qcg.folder import PREFIX, Folder, find_folder
 from pilothouse.protocols.qcg.launch import Surroundings
 from pilothouse.protocols.qcg.layout import Layout
@@ -174,6 +175,8 @@ def _manage(
         requests=requests,
         node_order=allocation.names,
         cluster=allocation.cluster,
+        # Over ssh the folder need not be the same everywhere.
+        bundles=Bundles(path, sys.executable, session) if not choices.hosts else None,
         restore=(lambda service: _restore(service, path, known)) if session > 1 else None,
         progress=click.echo if choices.show_progress else None,
     )
@@ -317,7 +320,7 @@ def _restore(service: Service, path: Path, known: list[str]) -> None:
     """The registry as it was: accepted jobs, how they ended, and what the live world still has."""
     folder, work, now = service.folder, service.manager.work, time.time()
     folder.read_reported()
-    ended = _ends(path)
+    ended, where = _ends(path)
     states = folder.tracked_states()
     for planned, arrived in folder.tracked_jobs():
         if planned.name in work.registry:
@@ -332,6 +335,9 @@ def _restore(service: Service, path: Path, known: list[str]) -> None:
         ):
             continue  # ended with the manager, not by anybody's wish: it runs again
         work.restore((entry, index), past, now)
+    bundles = list(service.bundles.found()) if service.bundles is not None else []
+    for bundle in bundles:
+        _restore_results(service, bundle, where.get(bundle.id, ("", "")), now)
     for name, state in states.items():
         job, index = split_name(name)
         entry = work.registry.entries.get(job)
@@ -343,23 +349,42 @@ def _restore(service: Service, path: Path, known: list[str]) -> None:
             work.restore((entry, index), Past(state), now)
     work.outbox.removed.clear()
     service.adopt(known)
+    for bundle in bundles:
+        service.adopt_bundle(bundle)
     log.info("resumed: %d jobs, %d of them unfinished", len(work.registry), work.registry.unfinished)
 
 
-def _ends(path: Path) -> dict[str, Past]:
-    """How jobs ended, by the journal: the last word about each."""
+def _restore_results(service: Service, bundle: Bundle, where: tuple[str, str], now: float) -> None:
+    """The members of a bundle that had ended, by its results file."""
+    assert service.bundles is not None
+    for result in service.bundles.results(bundle):
+        job, index = split_name(result.job_id.partition("#")[0])
+        entry = service.manager.work.registry.entries.get(job)
+        if entry is None or result.reason == "killed":
+            continue
+        state = JobState.SUCCEEDED if result.return_code == 0 else JobState.FAILED
+        past = Past(state, *where, result.started_at, result.ended_at, result.return_code, result.pid)
+        service.manager.work.restore((entry, index), past, now)
+
+
+def _ends(path: Path) -> tuple[dict[str, Past], dict[str, tuple[str, str]]]:
+    """By the journal: how jobs ended (the last word about each), and where jobs ran (in both dialects' words)."""
     with contextlib.closing(sqlite3.connect(f"file:{path / FILE_NAME}?mode=ro", uri=True)) as db:
         nodes = [Node(*row) for row in db.execute("SELECT node, first_unit, slots FROM engines ORDER BY first_unit")]
+        units = dict(db.execute("SELECT job_id, units FROM assignments ORDER BY id"))
         rows = db.execute(
-            "SELECT e.job_id, e.state, e.started_at, e.ended_at, e.return_code, e.pid,"
-            " (SELECT a.units FROM assignments a WHERE a.job_id = e.job_id ORDER BY a.id DESC LIMIT 1)"
-            " FROM ends e WHERE e.final AND e.job_id != '' ORDER BY e.rowid"
+            "SELECT job_id, state, started_at, ended_at, return_code, pid"
+            " FROM ends WHERE final AND job_id != '' ORDER BY rowid"
         ).fetchall()
     layout = Layout(tuple(nodes))
+    where = {}
+    for job_id, text in units.items():
+        cores = IdSet.parse(text)
+        where[job_id] = (layout.named_cores(cores), layout.counted_cores(cores))
     states = {state.value: state for state in JobState}
-    ends: dict[str, Past] = {}
-    for job_id, state, started_at, ended_at, code, pid, text in rows:
-        units = IdSet.parse(text) if text and pid > 0 else IdSet()
-        where = (layout.named_cores(units), layout.counted_cores(units)) if units else ("", "")
-        ends[job_id] = Past(states[state], *where, started_at, ended_at, code, pid)
-    return ends
+    ends = {
+        job_id: Past(states[state], *(where.get(job_id, ("", "")) if pid > 0 else ("", "")), started, ended, code, pid)
+        for job_id, state, started, ended, code, pid in rows
+        if not is_bundle(job_id)
+    }
+    return ends, where

@@ -66,6 +66,13 @@ class Life:
         self.history.append((self.state, now))
         return True
 
+    def unstart(self) -> None:
+        """Back to waiting, as if it had not been its turn."""
+        while self.history and self.history[-1][0] in (JobState.STARTING, JobState.RUNNING):
+            self.history.pop()
+        self.state = step(self.state, Stimulus.REQUEUED)
+        self.runtime = None
+
     def say(self, message: str) -> None:
         self.messages = message if self.messages is None else f"{self.messages}\n{message}"
 

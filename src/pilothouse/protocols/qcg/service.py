@@ -19,9 +19,11 @@ from pilothouse.formats.qcg_description import Dialect
 from pilothouse.formats.qcg_requests import preferred_dialect
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
+from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Node
-from pilothouse.model.lifecycle import FINAL, JobState
+from pilothouse.model.lifecycle import JobState
 from pilothouse.protocols.qcg.answers import Answer, System
+from pilothouse.protocols.qcg.bundles import Bundle, Bundles, Result, is_bundle, is_narrow
 from pilothouse.protocols.qcg.dependencies import Place
 from pilothouse.protocols.qcg.folder import Folder
 from pilothouse.protocols.qcg.launch import Launch, Surroundings, prepare
@@ -36,6 +38,8 @@ log = logging.getLogger("pilothouse.qcg")
 LINGER_S = 0.5
 """How long a manager whose work is done still answers, so that whoever waits can hear of it."""
 _STAND_IN = "pilothouse: this job has no cores yet"
+SPARE_LOTS = 4
+"""How many one-core jobs wait in the live world besides two for each core."""
 STAND_IN = Command(argv=(_STAND_IN,))
 _BY_OTHERS = ("", "killed", "walltime", "dismissed")
 """Reasons of an end that are no complaint about the program."""
@@ -73,6 +77,7 @@ class Service:
         requests: list[bytes] | None = None,
         node_order: tuple[str, ...] = (),
         cluster: str = "local",
+        bundles: Bundles | None = None,
         restore: Callable[[Service], None] | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
@@ -87,14 +92,22 @@ class Service:
         self._requests = requests
         self._node_order = node_order
         self._cluster = cluster
+        self.bundles = bundles
         self._restore = restore
+        self._narrow: set[str] = set()
+        """One-core jobs and bundles that wait in the live world."""
         self._progress = progress
         self._ends: dict[str, TaskEnded] = {}
+        self._over: list[str] = []
+        """Bundles that have ended and whose results are still to be read."""
+        self._launches: dict[str, tuple[str, str]] = {}
+        """Member of a bundle -> its directory and program, until it is the one that runs."""
         self._complaints: dict[str, str] = {}
         self._done_at: float | None = None
         self._stopped = False
         live.on_task.append(self._note_end)
         live.on_tick.append(self._watch_for_the_end)
+        live.on_tick.append(self._look_at_bundles)
 
     # ---- the contract
 
@@ -148,6 +161,10 @@ class Service:
                 work.refused(order.job_id, order.reason, now)
         self.live.apply(reply)
         work.turn_is_over()
+        # Last of all: the core that a bundle has left is at work again by now.
+        over, self._over = self._over, []
+        for bundle_id in over:
+            self._bundle_ended(bundle_id)
         self._settle()
 
     def watch(self, fd: int) -> None:
@@ -212,14 +229,14 @@ class Service:
         work = self.manager.work
         now = self._clock()
         if not self.terminating:
-            for job in work.feed(WINDOW - self.live.driver.waiting, now):
-                job.command = STAND_IN
-                self.live.submit(job)
+            self._feed(now)
         outbox = work.take()
         if outbox.accepted:
             self.folder.accepted(outbox.accepted)
-        for job_id in (*outbox.kill, *outbox.withdraw):
-            self.live.cancel(job_id)
+        for job_id in outbox.withdraw:
+            self._withdraw(job_id)
+        for job_id in outbox.kill:
+            self._kill(job_id)
         if outbox.finished and not self.terminating:
             self.folder.finished(outbox.finished)
         for topic, event in outbox.publications:
@@ -229,6 +246,42 @@ class Service:
                 part = f":{event['it']}" if "it" in event else ""
                 self._progress(f"{event['job']}{part} {event['state']}")
             log.debug("%s %s", topic, event)
+
+    def _feed(self, now: float) -> None:
+        """Ready jobs for the live world: as many as could start soon, tiny ones in bundles."""
+        work, bundles = self.manager.work, self.bundles
+        cores = work.totals.cores
+        lots = max(0, 2 * cores + SPARE_LOTS - len(self._narrow))
+        size = bundles.size(cores) if bundles is not None else 1
+        jobs = work.feed(WINDOW - self.live.driver.waiting, now, lots * size)
+        for job in bundles.gather(jobs, work.more_ready, cores) if bundles is not None and size > 1 else jobs:
+            job.command = STAND_IN
+            self.live.submit(job)
+            if is_narrow(job):
+                self._narrow.add(job.id)
+            if bundles is not None and is_bundle(job.id):
+                self._prepare_ahead(bundles.alive[job.id])
+
+    def _withdraw(self, job_id: str) -> None:
+        """It was cancelled before it started."""
+        bundle = self.bundles.of(job_id) if self.bundles is not None else None
+        if bundle is None or self.bundles is None:
+            self._narrow.discard(job_id)
+            self.live.cancel(job_id)
+        elif self.bundles.drop(bundle, job_id):
+            self.bundles.close(bundle)
+            self._narrow.discard(bundle.id)
+            self.live.cancel(bundle.id)
+
+    def _kill(self, job_id: str) -> None:
+        """It was cancelled while it runs, or while its bundle does: then only if it is the one that runs."""
+        bundle = self.bundles.of(job_id) if self.bundles is not None else None
+        if bundle is None or self.bundles is None:
+            self.live.cancel(job_id)
+            return
+        self._read_bundle(bundle, self._clock())
+        if bundle.left and bundle.left[0] == job_id:
+            self.live.cancel(bundle.id)
 
     def _watch_for_the_end(self) -> None:
         """Called twice a second, and after each request."""
@@ -254,17 +307,21 @@ class Service:
 
     def _start(self, order: d.StartJob, now: float) -> None:
         work = self.manager.work
+        self._narrow.discard(order.job_id)
+        if is_bundle(order.job_id):
+            self._start_bundle(order, now)
+            return
         place = work.place_of(order.job_id)
         if place is None:
             return  # cancelled while it was decided about; the live world knows
         work.allocated(order.job_id, order.units, now)
-        launch = self._prepared(place, order)
+        launch = self._prepared(place, order.job_id, order.units)
         self._bind(order.job_id, launch.command)
         work.launched(order.job_id, now, wd=launch.wd, program=launch.program)
 
-    def _prepared(self, place: Place, order: d.StartJob) -> Launch:
+    def _prepared(self, place: Place, job_id: str, units: IdSet) -> Launch:
         entry, index = place
-        shares = self.manager.work.layout.shares(order.units)
+        shares = self.manager.work.layout.shares(units)
         launch = prepare(entry.description, index, shares, self._around, uuid.uuid4().hex)
         try:
             for directory in launch.directories:
@@ -274,7 +331,7 @@ class Service:
                 Path(path).write_text(text, encoding="utf-8")
         except OSError as error:
             # It will fail where it is started; this says why.
-            self._complaints[order.job_id] = str(error)
+            self._complaints[job_id] = str(error)
         return launch
 
     def _bind(self, job_id: str, command: Command) -> None:
@@ -304,13 +361,19 @@ class Service:
     def _observe(self, event: e.Event) -> None:
         work, now = self.manager.work, self._clock()
         if isinstance(event, e.JobEnded):
+            self._narrow.discard(event.job_id)
+            if is_bundle(event.job_id):
+                self._over.append(event.job_id)
+                return
             if self.terminating:
                 return
             record = self._ends.pop(event.job_id, None)
             pid, code, message = self._told(event, record)
+            if record is not None and self.bundles is not None:
+                self.bundles.pace.note(record.ended_at - record.started_at)
             work.ended(event.job_id, event.state, code, now, pid=pid, message=message)
-        elif isinstance(event, e.JobRequeued) and work.place_of(event.job_id) is not None:
-            work.requeued(event.job_id, now)
+        elif isinstance(event, e.JobRequeued):
+            self._requeued(event.job_id, now)
         elif isinstance(event, e.NodesLeft | e.NodesJoined):
             log.warning("%s: %s", type(event).__name__, event)
 
@@ -330,12 +393,114 @@ class Service:
             return -1, -1, message or f"[Errno 2] No such file or directory: '{program}'"
         return -1, -1, message or record.reason
 
+    # ---- bundles
+
+    def _start_bundle(self, order: d.StartJob, now: float) -> None:
+        bundles, work = self.bundles, self.manager.work
+        assert bundles is not None
+        bundle = bundles.alive.get(order.job_id)
+        if bundle is None:
+            return  # all its members were cancelled meanwhile
+        for member in bundle.left:
+            work.allocated(member, order.units, now)
+        self._bind(order.job_id, bundle.command or self._bundle_command(bundle, order.units))
+        bundle.running = True
+        self._launch_next(bundle, now)
+
+    def _bundle_command(self, bundle: Bundle, units: IdSet) -> Command:
+        assert self.bundles is not None
+        commands = []
+        for member in bundle.left:
+            place = self.manager.work.place_of(member)
+            assert place is not None, "a member that is not in the world was dropped"
+            launch = self._prepared(place, member, units)
+            self._launches[member] = (launch.wd, launch.program)
+            commands.append(launch.command)
+        return self.bundles.write(bundle, commands)
+
+    def _prepare_ahead(self, bundle: Bundle) -> None:
+        """On one node a bundle is the same whatever core it gets: all is ready when its turn comes."""
+        nodes = self.manager.work.layout.nodes
+        if len(nodes) == 1 and not self._around.binding:
+            bundle.command = self._bundle_command(bundle, IdSet.span(nodes[0].first, 1))
+
+    def _launch_next(self, bundle: Bundle, now: float) -> None:
+        """Members run one after another: the first without a result is the one that runs."""
+        if bundle.left and bundle.left[0] in self._launches:
+            wd, program = self._launches.pop(bundle.left[0])
+            self.manager.work.launched(bundle.left[0], now, wd=wd, program=program)
+
+    def _look_at_bundles(self) -> None:
+        if self.bundles is not None and not self.terminating and hasattr(self, "manager"):
+            for bundle in list(self.bundles.alive.values()):
+                if bundle.running:
+                    self._read_bundle(bundle, self._clock())
+            self._settle()
+
+    def _read_bundle(self, bundle: Bundle, now: float) -> None:
+        assert self.bundles is not None
+        for result in self.bundles.results(bundle):
+            self._member_ended(result)
+            self._launch_next(bundle, result.ended_at)
+        for member in self.bundles.take_returned(bundle):
+            self._give_back(member, now)
+
+    def _member_ended(self, result: Result) -> None:
+        assert self.bundles is not None
+        work = self.manager.work
+        if work.place_of(result.job_id) is None:
+            return
+        if result.reason == "killed" and not work.is_cancelling(result.job_id):
+            self._give_back(result.job_id, result.ended_at)
+            return
+        self.bundles.pace.note(result.ended_at - result.started_at)
+        state = JobState.SUCCEEDED if result.return_code == 0 else JobState.FAILED
+        record = _as_record(result, state)
+        pid, code, message = self._told(e.JobEnded(0.0, result.job_id, state, result.return_code, IdSet()), record)
+        work.ended(result.job_id, state, code, result.ended_at, pid=pid, message=message)
+
+    def _give_back(self, member: str, now: float) -> None:
+        self._launches.pop(member, None)
+        if self.manager.work.is_cancelling(member):
+            self.manager.work.ended(member, JobState.KILLED, -15, now)
+        else:
+            self.manager.work.give_back(member)
+
+    def _bundle_ended(self, bundle_id: str) -> None:
+        assert self.bundles is not None
+        now = self._clock()
+        bundle = self.bundles.alive.get(bundle_id)
+        if bundle is None or self.terminating:
+            return  # a resumed manager will read its results
+        self._read_bundle(bundle, now)
+        for member in list(bundle.left):
+            self._give_back(member, now)
+        self.bundles.close(bundle)
+
+    def _requeued(self, job_id: str, now: float) -> None:
+        """Its node was lost, and the live world will start it again."""
+        work = self.manager.work
+        if not is_bundle(job_id):
+            if work.place_of(job_id) is not None:
+                work.requeued(job_id, now)
+            return
+        bundle = self.bundles.alive.get(job_id) if self.bundles is not None else None
+        if bundle is None or self.bundles is None:
+            return
+        self._read_bundle(bundle, now)
+        self.bundles.lost(bundle)
+        for member in bundle.left:
+            self._launches.pop(member, None)
+            work.requeued(member, now)
+
     # ---- what a resumed manager is told
 
     def adopt(self, known: list[str]) -> None:
         """Jobs that the live world has from before: they are not handed to it again."""
         now = self._clock()
         for job_id in known:
+            if is_bundle(job_id):
+                continue
             lot = self.live.driver.lots.get(job_id)
             units = lot.units if lot is not None and lot.units else None
             place = self.manager.work.adopt(job_id, now, units)
@@ -349,6 +514,27 @@ class Service:
                 )
                 self.manager.work.launched(job_id, now, wd=launch.wd, program=launch.program)
 
-    @property
-    def unfinished(self) -> int:
-        return sum(entry.life.state not in FINAL for entry in self.manager.work.registry.entries.values())
+    def adopt_bundle(self, bundle: Bundle) -> None:
+        """A bundle that an engine may still have in hand."""
+        assert self.bundles is not None
+        work, now = self.manager.work, self._clock()
+        lot = self.live.driver.lots.get(bundle.id)
+        if lot is None or not lot.units:
+            self.bundles.close(bundle)
+            return
+        for member in list(bundle.left):
+            place = work.adopt(member, now, lot.units)
+            if place is None:
+                self.bundles.drop(bundle, member)
+                continue
+            launch = self._prepared(place, member, lot.units)
+            self._launches[member] = (launch.wd, launch.program)
+        self._launch_next(bundle, now)
+
+
+def _as_record(result: Result, state: JobState) -> TaskEnded:
+    """A member's end in the words of the live world."""
+    return TaskEnded(
+        0, 0, -1, 1, "N", state, result.return_code, -1, "", result.pid, result.started_at, result.ended_at,
+        0, b"", 0, b"", b"", result.reason,
+    )  # fmt: skip

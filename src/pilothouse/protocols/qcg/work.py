@@ -92,8 +92,10 @@ class Work:
 
     @property
     def usage(self) -> Usage:
-        used = sum(len(units) for units in self._units.values())
-        return Usage(self.totals.nodes, self.totals.cores, used)
+        used = 0
+        for units in self._units.values():
+            used |= units.mask
+        return Usage(self.totals.nodes, self.totals.cores, used.bit_count())
 
     @property
     def idle(self) -> bool:
@@ -177,11 +179,15 @@ class Work:
             entry.parts.close(JobState.OMITTED)
         self._end(place, Stimulus.OMITTED, now)
 
-    def feed(self, room: int, now: float) -> list[Job]:
-        """The next jobs for the world, in order of arrival, at most `room`; loops are expanded here."""
+    def feed(self, room: int, now: float, narrow_room: int = WINDOW) -> list[Job]:
+        """The next jobs for the world, in order of arrival, at most `room`; loops are expanded here.
+
+        `narrow_room` is how many jobs of one core are worth handing out: while one of those waits no core is free, so
+        nothing behind it could start.
+        """
         jobs: list[Job] = []
         self._omit_hopeless(now)
-        while self._ready and len(jobs) < room:
+        while self._ready and len(jobs) < room and narrow_room > 0:
             number, index, entry, whole_loop = heapq.heappop(self._ready)
             loop = entry.parts.iteration if entry.parts is not None else None
             if whole_loop and loop is not None and index + 1 < loop.stop:
@@ -192,8 +198,13 @@ class Work:
             asked = self._asked(place, now)
             if asked is not None:
                 jobs.append(self._world_job(place, asked))
+                narrow_room -= asked.units == 1 and asked.shape is None
         self._settle(now)
         return jobs
+
+    @property
+    def more_ready(self) -> bool:
+        return bool(self._ready)
 
     def _asked(self, place: Place, now: float) -> Request | None:
         """What it asks for; None if that can never be given, and it has failed for that reason."""
@@ -276,6 +287,19 @@ class Work:
             life.say(message)
         self._end(place, ENDS[state], now)
         self._settle(now)
+
+    def give_back(self, job_id: str) -> None:
+        """It had its turn, but was not begun: it is handed out again, and nobody need hear of it."""
+        entry, index = place = self._in_world.pop(job_id)
+        self._units.pop(job_id, None)
+        self._started_at.pop(job_id, None)
+        life = entry.life_of(index)
+        if life.state is not JobState.WAITING:
+            life.unstart()
+        self._judged(place, Verdict.READY)
+
+    def is_cancelling(self, job_id: str) -> bool:
+        return job_id in self._cancelling
 
     def requeued(self, job_id: str, now: float) -> None:
         """Its node was lost; it waits again."""
