@@ -72,7 +72,7 @@ class Decider(Protocol):
 
 @runtime_checkable
 class Talkative(Protocol):
-    """A decider that speaks out of turn (RFC 27). Where Begins.time_waits (or this Batch.waits), its decide() waits until the peer is quiet;
-    elsewhere decide() returns what was said so far, and the world is asked to watch `fileno()`."""
+    """A decider that speaks out of turn (RFC 27). Where Begins.time_waits, or Batch.waits, its decide() waits until the
+    peer is quiet; elsewhere it returns what was said so far, and the world is asked to watch `fileno()`."""
 
     def fileno(self) -> int: ...
