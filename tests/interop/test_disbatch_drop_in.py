@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -59,6 +60,32 @@ class Scenario:
     arguments: list[str] = field(default_factory=list)
     resume: bytes = b""
     """A status file to resume from, whose lines were written by the real one."""
+    slots: int = 2
+
+
+def generated(seed: int) -> bytes:
+    """A correct file with everything in it, by chance."""
+    rng = random.Random(seed)
+    commands = [
+        "true", "exit 7", "false", "echo out", "echo err >&2", "kill -TERM $$", "echo $DISBATCH_REPEAT_INDEX; exit 1",
+        " sleep 0.0", "seq 30", "seq 30 >&2; exit 255", "printf '\\000\\377'", "cd /nowhere", "(exit 3) || (exit 4)",
+        "echo ${DISBATCH_TASKID_ZP} $DISBATCH_STREAM_INDEX_ZP $DISBATCH_REPEAT_INDEX_ZP",
+    ]  # fmt: skip
+    lines = []
+    for _ in range(rng.randint(0, 2)):
+        lines.append(f"#DISBATCH PERENGINE {rng.choice(['START', 'STOP'])} {rng.choice(commands)}")
+    for _ in range(30):
+        directives = [
+            f"#DISBATCH REPEAT {rng.randint(0, 4)} start {rng.randint(0, 9)} step {rng.randint(0, 3)} {rng.choice(commands)}",
+            f"#DISBATCH repeat {rng.randint(1, 3)}",
+            f"#DISBATCH PREFIX {rng.choice(['', 'true; ', ' '])}",
+            f"#DISBATCH SUFFIX {rng.choice(['', ' ; true', ' | cat'])}",
+            "#DISBATCH BARRIER" + rng.choice(["", " key", " "]),
+            "# comment",
+            "",
+        ]
+        lines.append(rng.choice(commands) if rng.random() < 0.6 else rng.choice(directives))
+    return "\n".join(lines).encode()
 
 
 def status(*rows: tuple[int, int, str]) -> bytes:
@@ -89,6 +116,8 @@ SCENARIOS = {
         b"touch a\ntouch b\n", ["-r", "old_status.txt", "--force-resume"], status((0, 0, "something else"))
     ),
     "empty": Scenario(b"# nothing\n"),
+    "generated-1": Scenario(generated(1), ["-e"], slots=8),
+    "generated-2": Scenario(generated(2), ["--status-header"], slots=8),
 }  # fmt: skip
 
 
@@ -131,7 +160,7 @@ def start(folder: Path, scenario: Scenario, programs: Path) -> subprocess.Popen[
         (folder / "old_status.txt").write_bytes(scenario.resume)
     env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "DISBATCH_"))}
     env["PATH"] = f"{programs}:{env['PATH']}"
-    command = ["disBatch", "-s", "localhost:2", "--use-address", "localhost:0", *scenario.arguments, "tasks"]
+    command = ["disBatch", "-s", f"localhost:{scenario.slots}", "--use-address", "localhost:0", *scenario.arguments, "tasks"]
     return subprocess.Popen(
         command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, start_new_session=True,
