@@ -38,6 +38,11 @@ def test_success_is_zero_and_the_folder_is_private(tmp_path: Path) -> None:
     assert stat.S_IMODE(keys.stat().st_mode) == 0o600
 
 
+def test_tasks_inherit_no_descriptor_but_the_standard_ones(tmp_path: Path) -> None:
+    assert run(tmp_path, tasks(tmp_path, "readlink /proc/$$/fd/* > open; true\n"))[0] == 0
+    assert len((tmp_path / "open").read_text().split()) == 3
+
+
 def test_malformed_file_runs_nothing(tmp_path: Path) -> None:
     file = tasks(tmp_path, "touch ran\n#DISBATCH REPEET 3 x\n")
     code, said = run(tmp_path, file)
@@ -92,7 +97,7 @@ def test_output_files_with_placeholders(tmp_path: Path) -> None:
 
 def test_tasks_from_standard_input(tmp_path: Path) -> None:
     done = subprocess.run(
-        [*COMMAND, "run", "-", "--dir", "R"], cwd=tmp_path, input=b"echo a > a\necho b > b", capture_output=True
+        [*COMMAND, "run", "-", "--dir", "R"], cwd=tmp_path, input=b"echo a > a\necho b > b", check=False
     )
     assert done.returncode == 0
     assert (tmp_path / "a").exists() and (tmp_path / "b").exists()
@@ -121,7 +126,10 @@ def test_any_policy_places_tasks_of_several_slots(tmp_path: Path) -> None:
 
 def test_binding_and_gpus(tmp_path: Path) -> None:
     core = min(os.sched_getaffinity(0))
-    file = tasks(tmp_path, "echo $CUDA_VISIBLE_DEVICES >> gpus; grep Cpus_allowed_list /proc/self/status >> cores; sleep 0.2\n" * 2)
+    file = tasks(
+        tmp_path,
+        "echo $CUDA_VISIBLE_DEVICES >> gpus; grep Cpus_allowed_list /proc/self/status >> cores; sleep 0.2\n" * 2,
+    )
     count = str(len(os.sched_getaffinity(0)))
     assert run(tmp_path, file, "--slots", count, "--bind", "--gpus", "1", "--gpu-list", "4,7", "--bundle", "1")[0] == 0
     assert sorted((tmp_path / "gpus").read_text().split()) == ["4", "7"]
@@ -153,8 +161,8 @@ def test_fail_fast_stops_the_rest(tmp_path: Path) -> None:
 
 def test_list_of_tasks(tmp_path: Path) -> None:
     run(tmp_path, tasks(tmp_path, "true\nfalse\n"), "--dir", "R")
-    listed = subprocess.run([*COMMAND, "tasks", "R", "--failed"], cwd=tmp_path, capture_output=True, text=True)
+    listed = subprocess.run([*COMMAND, "tasks", "R", "--failed"], check=True, cwd=tmp_path, capture_output=True, text=True)
     assert "false" in listed.stdout and "true" not in listed.stdout
-    as_json = subprocess.run([*COMMAND, "tasks", "R", "--json"], cwd=tmp_path, capture_output=True, text=True)
+    as_json = subprocess.run([*COMMAND, "tasks", "R", "--json"], check=True, cwd=tmp_path, capture_output=True, text=True)
     assert len(as_json.stdout.splitlines()) == 2
     assert '"exit_code":1' in as_json.stdout

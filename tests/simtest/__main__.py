@@ -24,7 +24,9 @@ def main() -> int:
         except Exception:
             failed.append(seed)
             last = traceback.format_exc()
-            print(f"seed {seed}: {last.strip().splitlines()[-1]}   (python -m tests.simtest --seeds 1 --first {seed} --stop)")
+            print(
+                f"seed {seed}: {last.strip().splitlines()[-1]}   (python -m tests.simtest --seeds 1 --first {seed} --stop)"
+            )
             if arguments.stop:
                 print(last)
                 break

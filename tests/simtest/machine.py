@@ -94,9 +94,7 @@ class PlayedCylinder:
             return
         now = self._machine.storm.clock.now
         code = -15 if self._killed else int(b"fail" in self.running.line)
-        self.unsent.append(
-            Result(self.running.task_id, self.running.attempt, code, 1, now, now, reason=self._killed)
-        )
+        self.unsent.append(Result(self.running.task_id, self.running.attempt, code, 1, now, now, reason=self._killed))
         self._machine.ended(self.running, self.work)
         self.running = None
         if self._todo and self._machine.storm.random.random() < 0.3:

@@ -11,7 +11,18 @@ from pilothouse.model.decisions import Reply, Wants
 from pilothouse.policies.catalog import make
 from pilothouse.worlds.live.driver import Driver
 from pilothouse.worlds.live.feeder import Feeder
-from pilothouse.worlds.live.messages import VERSION, Bye, EngineFrame, Finished, FromEngine, Hello, Leave, Report, Result, Start
+from pilothouse.worlds.live.messages import (
+    VERSION,
+    Bye,
+    EngineFrame,
+    Finished,
+    FromEngine,
+    Hello,
+    Leave,
+    Report,
+    Result,
+    Start,
+)
 from pilothouse.worlds.live.options import LiveOptions
 
 

@@ -31,6 +31,7 @@ from pilothouse.worlds.live.spool import Region
 FLUSH_S = 0.2
 _LENGTH = struct.Struct("<I")
 _CANNOT_EXECUTE = 255
+_MOST_POLL_MS = 3_600_000
 _NOT_STARTED = 127
 
 
@@ -242,7 +243,7 @@ class Cylinder:
             pid = self._spawner.spawn(argv, env, fds)
         else:
             until = min(deadline, self._cut_at) if self._behind else deadline
-            timeout = -1 if until == inf else max(0, int((until - time.monotonic()) * 1000) + 1)
+            timeout = -1 if until == inf else _milliseconds(until)
             out_read, err_read = self._out.read_fd, self._err.read_fd
             pid, status, ready, survivors = self._native(
                 argv, env, *fds, self._link.fileno(), out_read, err_read, timeout
@@ -311,7 +312,7 @@ class Cylinder:
         terminated = False
         while True:
             until = min(deadline, self._cut_at) if self._behind else deadline
-            timeout = None if until == inf else max(0.0, (until - time.monotonic()) * 1000)
+            timeout = None if until == inf else _milliseconds(until)
             ready = [fd for fd, _ in self._poll.poll(timeout)]
             if watched in ready:
                 if watched == self._wakeup:
@@ -356,6 +357,11 @@ class Cylinder:
         self._poll.unregister(capture.read_fd)
         capture.replace()
         self._poll.register(capture.read_fd, select.POLLIN)
+
+
+def _milliseconds(until: float) -> int:
+    """How long to wait, at the most: a poll takes no more than a month, and is repeated anyway."""
+    return max(0, min(_MOST_POLL_MS, int((until - time.monotonic()) * 1000) + 1))
 
 
 def _has_pidfd() -> bool:

@@ -1,0 +1,96 @@
+"""The journal: what is written comes back, a batch is all or nothing, readers see a run that goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pilothouse.journal.read import read_tasks
+from pilothouse.journal.store import Journal
+from pilothouse.model.errors import InputError, RunError
+from pilothouse.model.lifecycle import JobState
+from pilothouse.worlds.live import records as r
+from pilothouse.worlds.live.messages import TaskOrder
+
+
+def joined(engine: str, rank: int) -> r.EngineJoined:
+    return r.EngineJoined(engine, rank, "local", f"n{rank}", 2, rank * 2, 77, 1.0, "key", ("0", "1"), 512, 4)
+
+
+def ended(task_id: int, state: JobState = JobState.SUCCEEDED, *, final: bool = True, attempt: int = 1) -> r.TaskEnded:
+    code = 0 if state is JobState.SUCCEEDED else 1
+    return r.TaskEnded(
+        task_id,
+        1,
+        -1,
+        attempt,
+        "N",
+        state,
+        code,
+        0,
+        "n0",
+        5,
+        1.0,
+        2.0,
+        3,
+        b"out",
+        0,
+        b"",
+        b"caf\xe9",
+        "",
+        final,
+        str(task_id),
+    )
+
+
+def assigned(number: int, *task_ids: int) -> r.Assigned:
+    return r.Assigned(number, f"j{number}", "e0", "0", 1.0, [TaskOrder(task_id, line=b"x") for task_id in task_ids])
+
+
+def test_what_a_restarted_driver_is_told(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write([joined("e0", 0), joined("e1", 1), assigned(1, 0), assigned(2, 1, 2, 3)])
+    journal.write([ended(0), r.Closed(1, 2.0), r.Returned(2, (3,)), r.EngineLeft("e1", 3.0, "lost", True)])
+    journal.write([ended(1, JobState.FAILED, final=False), r.JobKnown("mine", 9, b"data"), r.Note("name", b"value")])
+    journal.close()
+    again = Journal(tmp_path, must_exist=True)
+    told = list(again.replay())
+    assert told[:2] == [joined("e0", 0), joined("e1", 1)]
+    assert r.EngineLeft("e1", 3.0, "lost", True) in told
+    assert r.JobKnown("mine", 9, b"data") in told
+    (still_open,) = [record for record in told if type(record) is r.Assigned and record.tasks]
+    assert still_open == r.Assigned(2, "j2", "e0", "0", 1.0, [TaskOrder(1, line=b"x"), TaskOrder(2, line=b"x")])
+    ends = [(end.task_id, end.state, end.final) for end in told if type(end) is r.TaskEnded]
+    assert ends == [(0, JobState.SUCCEEDED, True), (1, JobState.FAILED, False)]
+    assert again.note("name") == b"value"
+    again.close()
+
+
+def test_a_batch_is_all_or_nothing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write([assigned(1, 0)])
+    with pytest.raises(RunError, match="cannot write"):
+        journal.write([joined("e0", 0), assigned(1, 0)])  # that number is taken
+    assert [record for record in journal.replay() if type(record) is r.EngineJoined] == []
+    journal.write([joined("e0", 0)])
+    journal.close()
+
+
+def test_rows_of_a_run_that_goes_on(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write([joined("e0", 0), ended(0), ended(1, JobState.FAILED), assigned(3, 2), ended(4, final=False)])
+    rows = list(read_tasks(tmp_path))
+    assert [(row.task, row.state, row.exit_code) for row in rows] == [
+        (0, "succeeded", 0), (1, "failed", 1), (2, "running", None),
+    ]  # fmt: skip
+    assert rows[0].command == "caf\N{REPLACEMENT CHARACTER}"
+    assert [row.task for row in read_tasks(tmp_path, failed=True)] == [1]
+    journal.close()
+
+
+def test_a_folder_without_a_run(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no run was recorded"):
+        Journal(tmp_path, must_exist=True)
+    with pytest.raises(InputError, match="no run was recorded"):
+        list(read_tasks(tmp_path))
