@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MOST_GANTT_JOBS = 20_000
 """A Gantt chart of more jobs shows only the first ones."""
+SLICES = 100
 Span = tuple[float, float, float, int]
 """Submitted, started, ended, units."""
 
@@ -65,7 +66,7 @@ def draw_comparison(runs: dict[str, list[Span]], units: int, path: str) -> None:
     figure, (top, middle, bottom) = plt.subplots(3, 1, figsize=(11, 9), layout="constrained")
     scale, unit = _scale([span for spans in runs.values() for span in spans])
     for name, spans in runs.items():
-        _utilisation(top, spans, units, scale, name)
+        _mean_utilisation(top, spans, units, scale, name)
         _queue(middle, spans, scale, name)
         waits = sorted(start - submit for submit, start, _, _ in spans)
         bottom.plot([wait / scale for wait in waits], [(i + 1) / len(waits) for i in range(len(waits))], label=name)
@@ -114,6 +115,21 @@ def _utilisation(axes: Axes, spans: Sequence[Span], units: int, scale: float, la
     dates, used = _steps(changes, scale)
     axes.step(dates, [100 * u / units for u in used], where="post", linewidth=0.8, label=label)
     axes.set_ylabel("units in use (%)")
+    axes.set_ylim(0, 105)
+
+
+def _mean_utilisation(axes: Axes, spans: Sequence[Span], units: int, scale: float, label: str) -> None:
+    """Averages over a hundred slices of time, so that several runs can be told apart."""
+    length = max((span[2] for span in spans), default=0.0) / SLICES or 1.0
+    used = [0.0] * (SLICES + 1)
+    for _, start, end, n in spans:
+        first, last = int(start / length), int(end / length)
+        for slice_ in range(first, last + 1):
+            overlap = min(end, (slice_ + 1) * length) - max(start, slice_ * length)
+            used[slice_] += n * overlap
+    dates = [(slice_ + 0.5) * length / scale for slice_ in range(SLICES)]
+    axes.plot(dates, [100 * amount / (units * length) for amount in used[:SLICES]], label=label)
+    axes.set_ylabel("units in use (%, mean)")
     axes.set_ylim(0, 105)
 
 
