@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -45,9 +46,13 @@ def test_a_wrong_page_is_noticed(tmp_path: Path) -> None:
         docs.run_page(page)
 
 
-def test_links_between_pages_lead_somewhere() -> None:
-    import re
+def test_the_readme_leads_to_every_page() -> None:
+    readme = (components.ROOT / "README.md").read_text()
+    names = [str(page.relative_to(components.ROOT)) for page in docs.pages() if page.name != "README.md"]
+    assert not [name for name in names if f"({name})" not in readme]
 
+
+def test_links_between_pages_lead_somewhere() -> None:
     broken = [
         f"{page.relative_to(components.ROOT)}: {target}"
         for page in docs.pages()
