@@ -32,7 +32,7 @@ _OWN_SERVICES = frozenset(
 
 
 class Broker:
-    """Peers, services, KVS and inventory. Take `out` and `troubles` after every call."""
+    """Peers, services, KVS and inventory. Take `out`, `troubles` and `remarks` after every call."""
 
     def __init__(
         self, manager: Manager, inventory: bytes, up: IdSet, *, userid: int = 0, simulated: bool = False
@@ -40,6 +40,8 @@ class Broker:
         self.manager = manager
         self.out: list[tuple[int, Message]] = []
         self.troubles: list[str] = []
+        self.remarks: list[str] = []
+        """What peers want to have logged."""
         self.attributes = {"rank": "0", "size": "1", "version": "pilothouse", "instance-level": "0"}
         self._inventory = inventory
         self._up = up
@@ -59,6 +61,10 @@ class Broker:
     def take_troubles(self) -> list[str]:
         troubles, self.troubles = self.troubles, []
         return troubles
+
+    def take_remarks(self) -> list[str]:
+        remarks, self.remarks = self.remarks, []
+        return remarks
 
     @property
     def scheduler(self) -> int | None:
@@ -254,7 +260,7 @@ class Broker:
         if found is not None and found[1] == "R":
             job = self.manager.jobs.get(found[0])
             if job is not None:
-                job.committed = value or b""
+                job.committed = (value or b"").rstrip(b"\0")
         elif found is not None and found[1] in ("jobspec", "eventlog"):
             self.troubles.append(f"a scheduler may not write {key}")
         elif value is None:
@@ -289,7 +295,7 @@ class Broker:
         self._answer(message)
 
     def _log(self, peer: int, message: Message) -> None:
-        self.troubles.append(f"{self._name(peer)} logs: {message.text()[:500]}")
+        self.remarks.append(f"{self._name(peer)} logs: {message.text()[:500]}")
         self._answer(message)
 
     def _ping(self, peer: int, message: Message) -> None:

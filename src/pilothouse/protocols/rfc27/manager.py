@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from pilothouse.formats import fluid, resource_set
 from pilothouse.model.errors import InputError
 from pilothouse.model.idset import IdSet
@@ -42,14 +44,14 @@ class Manager(Desk):
                priority: int | None = None) -> ManagedJob:  # fmt: skip
         """A new job; it waits in SCHED when this returns. Its jobspec has been validated by whoever submits it."""
         wanted = priority_of(urgency) if priority is None else priority
-        job = ManagedJob(job_id, userid, urgency, wanted, now, self._shared(spec))
+        job = ManagedJob(job_id, userid, urgency, wanted, float(now), self._shared(spec))
         self._admit(now, job)
         self._enqueue(job)
         return job
 
     def adopt(self, now: float, job_id: int, spec: bytes, resources: bytes, *, userid: int = 0) -> ManagedJob:
         """A job that runs already: the scheduler learns of it by its hello."""
-        job = ManagedJob(job_id, userid, p.DEFAULT_URGENCY, p.DEFAULT_URGENCY, now, self._shared(spec))
+        job = ManagedJob(job_id, userid, p.DEFAULT_URGENCY, p.DEFAULT_URGENCY, float(now), self._shared(spec))
         self._admit(now, job)
         job.resources = job.committed = resources
         self.holding[job_id] = job
@@ -237,7 +239,7 @@ class Manager(Desk):
             return
         partial = p.decode(message.body(), p.HelloRequest).partial_ok if message.payload is not None else False
         for job in self.holding.values():
-            free = IdSet(job.freed_ranks).to_text(",") if partial else ""
+            free = IdSet(job.freed_ranks).to_text(",") if partial and job.freed_ranks else msgspec.UNSET
             known = p.HelloJob(job.id, job.priority, job.userid, job.submitted_s, free)
             self.out.append(rpc.respond(message, p.encode(known), streaming=True))
         self.out.append(rpc.respond_error(message, rpc.ENODATA))

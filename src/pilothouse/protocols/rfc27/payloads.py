@@ -36,14 +36,15 @@ class HelloRequest(msgspec.Struct, rename="kebab"):
     partial_ok: bool = False
 
 
-class HelloJob(msgspec.Struct, omit_defaults=True):
-    """A job that already holds resources. `free`: ranks that it has given back."""
+class HelloJob(msgspec.Struct):
+    """A job that already holds resources. Flux's schedulers insist on t_submit, as a JSON real."""
 
     id: int
     priority: int
     userid: int
     t_submit: float = 0.0
-    free: str = ""
+    free: str | msgspec.UnsetType = msgspec.UNSET
+    """Ranks that it has given back."""
 
 
 class HelloAnswer(msgspec.Struct):

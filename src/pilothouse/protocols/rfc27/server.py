@@ -88,6 +88,8 @@ class BrokerServer:
                 break
         for trouble in self.broker.take_troubles() + self.broker.manager.take_troubles():
             _log.warning("%s", trouble)
+        for remark in self.broker.take_remarks():
+            _log.info("%s", remark)
 
     @property
     def settled(self) -> bool:
@@ -158,6 +160,6 @@ class BrokerServer:
                 self._selector.unregister(key.fileobj if not connection.closed else key.fd)
                 break
         connection.close()
-        _log.warning("%s disconnected", connection.name)
+        _log.info("%s disconnected", connection.name)
         self.broker.leave(self.clock(), peer)
         self.broker.flush(self.clock())

@@ -205,6 +205,8 @@ class ZmqServer:
                 break
         for trouble in self.broker.take_troubles() + self.broker.manager.take_troubles():
             _log.warning("%s", trouble)
+        for remark in self.broker.take_remarks():
+            _log.info("%s", remark)
 
     def close(self) -> None:
         if not self._context.closed:

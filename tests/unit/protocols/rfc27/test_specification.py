@@ -458,3 +458,18 @@ def _engine_at(topic: str) -> SchedulerEngine:
         engine.receive(rpc.respond(message, replies.get(message.topic), streaming=message.streaming))
     return engine
 
+
+
+# ---- what Flux's own schedulers rely on beyond the text
+
+
+def test_a_submit_time_of_zero_is_told_as_a_real_number(pair: Pair) -> None:
+    """Simulated work begins at 0; Flux's schedulers demand the key, and C ones a JSON real."""
+    job_id = pair.submit()
+    pair.settle()
+    pair.crash()
+    pair.connect()
+    told = [m.body() for m in pair.heard if m.topic in ("sched.alloc", "job-manager.sched-hello") and not m.errnum]
+    assert len(told) == (3 if pair.strict else 2)
+    assert all(b'"t_submit":0.0' in payload for payload in told if b"%d" % job_id in payload)
+    assert not any(b'"free"' in payload for payload in told)
