@@ -93,22 +93,23 @@ setup_clients() {  # other projects' clients, each apart, at the releases the te
     install "$ROOT/.venvs/disbatch" disbatch==3.0
 }
 
-# Installing a daemon's package must not start the daemon: policy-rc.d says so while we install, and is put back after.
-debian_install() {
-    local policy=/usr/sbin/policy-rc.d kept=""
-    if ! { [ -x $policy ] && { $policy >/dev/null 2>&1; [ $? = 101 ]; }; }; then
-        if [ -e $policy ]; then kept=$policy.pilothouse-kept; as_root mv $policy "$kept"; else kept=none; fi
+# Installing a daemon's package must not start the daemon: policy-rc.d says so while we install, and is put back after,
+# however this (a shell of its own) ends.
+debian_install() (
+    policy=/usr/sbin/policy-rc.d kept=$policy.pilothouse-kept
+    denies() { [ -x $policy ] && { $policy >/dev/null 2>&1; [ $? = 101 ]; }; }
+    put_back() { if [ -e $kept ]; then as_root mv $kept $policy; else as_root rm -f $policy; fi; }
+    if ! denies; then
+        trap put_back EXIT
+        trap 'exit 130' INT TERM
+        [ ! -e $policy ] || as_root mv $policy $kept
         printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null
         as_root chmod 755 $policy
     fi
-    { as_root apt-get update -qq && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
-        -o DPkg::Lock::Timeout=300 --no-install-recommends "$@" >/dev/null; } || warn "could not install: $*"
-    case $kept in
-        "") ;;
-        none) as_root rm -f $policy ;;
-        *) as_root mv "$kept" $policy ;;
-    esac
-}
+    { as_root apt-get update -qq -o Acquire::Retries=3 \
+        && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Acquire::Retries=3 \
+            -o DPkg::Lock::Timeout=300 --no-install-recommends "$@" >/dev/null; } || warn "could not install: $*"
+)
 
 setup_components() {
     local pair missing="" path=$PATH:/usr/local/sbin:/usr/sbin:/sbin
