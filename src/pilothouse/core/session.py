@@ -121,6 +121,7 @@ class PolicyTurn:
     def __init__(self, policy: Policy, cluster: Cluster) -> None:
         self._policy = policy
         self._cluster = cluster
+        self._decides_itself = type(policy).decide is not Policy.decide
 
     def begin(self) -> None:
         try:
@@ -132,7 +133,11 @@ class PolicyTurn:
         policy, cluster, events = self._policy, self._cluster, batch.events
         now = cluster.now = batch.now
         try:
-            if len(events) == 1 or not policy.each_event:
+            if self._decides_itself:
+                for event in events:
+                    cluster.observe(event)
+                now = max(now, policy.decide(batch, cluster) or now)
+            elif len(events) == 1 or not policy.each_event:
                 for event in events:
                     # The two facts that a long run is made of; all others are seen by `_see`.
                     if type(event) is JobEnded:

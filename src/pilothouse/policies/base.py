@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from pilothouse.model.decisions import Wants
-from pilothouse.model.events import Event
+from pilothouse.model.events import Batch, Event
 from pilothouse.model.job import Job
 
 if TYPE_CHECKING:
@@ -60,3 +60,11 @@ class Policy:
 
     def on_event(self, event: Event, cluster: Cluster) -> None:
         """Called for every other event (calls, availability, probes, ...)."""
+
+    def decide(self, batch: Batch, cluster: Cluster) -> float | None:
+        """For those who want the whole turn: overridden, it is called instead of all the hooks above.
+
+        The cluster knows the facts already; orders go through it. Returns the date at which the policy is done thinking
+        (it hears nothing before), or None: at once.
+        """
+        return None
