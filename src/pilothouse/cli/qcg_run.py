@@ -30,13 +30,14 @@ from pilothouse.model.job import Node
 from pilothouse.model.lifecycle import JobState
 from pilothouse.protocols.qcg.answers import System
 from pilothouse.protocols.qcg.bundles import Bundle, Bundles, is_bundle
+from pilothouse.protocols.qcg.executor import SparingRecorder
 from pilothouse.protocols.qcg.folder import PREFIX, Folder, find_folder
 from pilothouse.protocols.qcg.launch import Surroundings
 from pilothouse.protocols.qcg.layout import Layout
 from pilothouse.protocols.qcg.network import PORTS, Endpoint, Network
 from pilothouse.protocols.qcg.nodes import VirtualNodes, parse_nodes
 from pilothouse.protocols.qcg.registry import split_name
-from pilothouse.protocols.qcg.service import Service, SparingRecorder
+from pilothouse.protocols.qcg.service import Service
 from pilothouse.protocols.qcg.work import WINDOW, Past
 from pilothouse.worlds.live.contexts import Context
 from pilothouse.worlds.live.options import LiveOptions
@@ -335,7 +336,7 @@ def _restore(service: Service, path: Path, known: list[str]) -> None:
         ):
             continue  # ended with the manager, not by anybody's wish: it runs again
         work.restore((entry, index), past, now)
-    bundles = list(service.bundles.found()) if service.bundles is not None else []
+    bundles = list(service.executor.bundles.found()) if service.executor.bundles is not None else []
     for bundle in bundles:
         _restore_results(service, bundle, where.get(bundle.id, ("", "")), now)
     for name, state in states.items():
@@ -348,16 +349,16 @@ def _restore(service: Service, path: Path, known: list[str]) -> None:
         elif index is None or (entry.parts is not None and index in entry.parts.iteration):
             work.restore((entry, index), Past(state), now)
     work.outbox.removed.clear()
-    service.adopt(known)
+    service.executor.adopt(known)
     for bundle in bundles:
-        service.adopt_bundle(bundle)
+        service.executor.adopt_bundle(bundle)
     log.info("resumed: %d jobs, %d of them unfinished", len(work.registry), work.registry.unfinished)
 
 
 def _restore_results(service: Service, bundle: Bundle, where: tuple[str, str], now: float) -> None:
     """The members of a bundle that had ended, by its results file."""
-    assert service.bundles is not None
-    for result in service.bundles.results(bundle):
+    assert service.executor.bundles is not None
+    for result in service.executor.bundles.results(bundle):
         job, index = split_name(result.job_id.partition("#")[0])
         entry = service.manager.work.registry.entries.get(job)
         if entry is None or result.reason == "killed":

@@ -26,6 +26,12 @@ class Layout:
         self._cores = {node.name: _core_ids(node) for node in nodes}
         self._known: dict[int, list[Share]] = {}
 
+    def add(self, nodes: tuple[Node, ...]) -> None:
+        """Nodes that joined later."""
+        self.nodes += nodes
+        self._cores |= {node.name: _core_ids(node) for node in nodes}
+        self._known.clear()
+
     def shares(self, units: IdSet) -> list[Share]:
         """The nodes that the units are on, each with the cores of it."""
         found = self._known.get(units.mask)

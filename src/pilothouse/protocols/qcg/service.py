@@ -1,17 +1,14 @@
 """The manager at work: a World around a live world, with requests coming in while it goes on.
 
-A Session runs it like any other world, with any decider. Between two turns it answers requests (network), hands ready
-jobs to the live world, carries out what the manager left in its outbox, and watches for the end. A job's command is
-made when its cores are known: until then the live world holds a stand-in for it.
+A Session runs it like any other world, with any decider. Between two turns it answers requests (network), lets the
+executor hand ready jobs to the live world, carries out what the manager left in its outbox, and watches for the end.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
@@ -19,45 +16,20 @@ from pilothouse.formats.qcg_description import Dialect
 from pilothouse.formats.qcg_requests import preferred_dialect
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
-from pilothouse.model.idset import IdSet
-from pilothouse.model.job import Command, Node
-from pilothouse.model.lifecycle import JobState
+from pilothouse.model.job import Node
 from pilothouse.protocols.qcg.answers import Answer, System
-from pilothouse.protocols.qcg.bundles import Bundle, Bundles, Result, is_bundle, is_narrow
-from pilothouse.protocols.qcg.dependencies import Place
+from pilothouse.protocols.qcg.bundles import Bundles
+from pilothouse.protocols.qcg.executor import Executor
 from pilothouse.protocols.qcg.folder import Folder
-from pilothouse.protocols.qcg.launch import Launch, Surroundings, prepare
+from pilothouse.protocols.qcg.launch import Surroundings
 from pilothouse.protocols.qcg.manager import Manager
 from pilothouse.protocols.qcg.network import Network
-from pilothouse.protocols.qcg.work import WINDOW
-from pilothouse.worlds.live.records import JobKnown, Record, Recorder, TaskEnded
 from pilothouse.worlds.live.world import LiveWorld
 
 log = logging.getLogger("pilothouse.qcg")
 
 LINGER_S = 0.5
 """How long a manager whose work is done still answers, so that whoever waits can hear of it."""
-_STAND_IN = "pilothouse: this job has no cores yet"
-SPARE_LOTS = 4
-"""How many one-core jobs wait in the live world besides two for each core."""
-STAND_IN = Command(argv=(_STAND_IN,))
-_BY_OTHERS = ("", "killed", "walltime", "dismissed")
-"""Reasons of an end that are no complaint about the program."""
-
-
-class SparingRecorder:
-    """Leaves jobs out of the journal that have no command yet: a resumed manager hands them out again anyway."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-
-    def write(self, records: list[Record]) -> None:
-        kept = [record for record in records if type(record) is not JobKnown or _STAND_IN.encode() not in record.data]
-        if kept:
-            self._recorder.write(kept)
-
-    def close(self) -> None:
-        self._recorder.close()
 
 
 class Service:
@@ -84,7 +56,7 @@ class Service:
         self.live = live
         self.folder = folder
         self.manager: Manager
-        self.terminating = False
+        self.executor: Executor
         self._system = system
         self._around = around
         self._clock = clock
@@ -92,22 +64,12 @@ class Service:
         self._requests = requests
         self._node_order = node_order
         self._cluster = cluster
-        self.bundles = bundles
+        self._bundles = bundles
         self._restore = restore
-        self._narrow: set[str] = set()
-        """One-core jobs and bundles that wait in the live world."""
         self._progress = progress
-        self._ends: dict[str, TaskEnded] = {}
-        self._over: list[str] = []
-        """Bundles that have ended and whose results are still to be read."""
-        self._launches: dict[str, tuple[str, str]] = {}
-        """Member of a bundle -> its directory and program, until it is the one that runs."""
-        self._complaints: dict[str, str] = {}
         self._done_at: float | None = None
         self._stopped = False
-        live.on_task.append(self._note_end)
-        live.on_tick.append(self._watch_for_the_end)
-        live.on_tick.append(self._look_at_bundles)
+        live.on_tick.append(self._tick)
 
     # ---- the contract
 
@@ -116,8 +78,9 @@ class Service:
         nodes = self._ordered(begins.nodes)
         begins = msgspec.structs.replace(begins, nodes=nodes)
         binding = all(node.cores >= node.count for node in nodes)
-        self._around = msgspec.structs.replace(self._around, binding=self._around.binding and binding)
+        around = msgspec.structs.replace(self._around, binding=self._around.binding and binding)
         self.manager = Manager(self._system, nodes, lambda: uuid.uuid4().hex, cluster=self._cluster)
+        self.executor = Executor(self.live, self.manager.work, around, self._bundles, self._clock)
         used = ", ".join(f"{node.name} {node.count}" for node in nodes)
         log.info("available resources: %d cores on %d nodes (%s)", begins.units, len(nodes), used)
         if self._restore is not None:
@@ -140,7 +103,7 @@ class Service:
         if batch is None:
             return None
         for event in batch.events:
-            self._observe(event)
+            self.executor.observe(event)
         self._serve()
         self._settle()
         # What an end has set free is decided about together with the end.
@@ -156,15 +119,12 @@ class Service:
         work, now = self.manager.work, self._clock()
         for order in reply.decisions:
             if isinstance(order, d.StartJob):
-                self._start(order, now)
+                self.executor.start(order, now)
             elif isinstance(order, d.RejectJob) and work.place_of(order.job_id) is not None:
                 work.refused(order.job_id, order.reason, now)
         self.live.apply(reply)
         work.turn_is_over()
-        # Last of all: the core that a bundle has left is at work again by now.
-        over, self._over = self._over, []
-        for bundle_id in over:
-            self._bundle_ended(bundle_id)
+        self.executor.turn_is_over()
         self._settle()
 
     def watch(self, fd: int) -> None:
@@ -228,16 +188,16 @@ class Service:
         """Hands work to the live world, and carries out what the manager wants done."""
         work = self.manager.work
         now = self._clock()
-        if not self.terminating:
-            self._feed(now)
+        if not self.executor.terminating:
+            self.executor.feed(now)
         outbox = work.take()
         if outbox.accepted:
             self.folder.accepted(outbox.accepted)
         for job_id in outbox.withdraw:
-            self._withdraw(job_id)
+            self.executor.withdraw(job_id)
         for job_id in outbox.kill:
-            self._kill(job_id)
-        if outbox.finished and not self.terminating:
+            self.executor.kill(job_id)
+        if outbox.finished and not self.executor.terminating:
             self.folder.finished(outbox.finished)
         for topic, event in outbox.publications:
             if self._network is not None:
@@ -247,46 +207,15 @@ class Service:
                 self._progress(f"{event['job']}{part} {event['state']}")
             log.debug("%s %s", topic, event)
 
-    def _feed(self, now: float) -> None:
-        """Ready jobs for the live world: as many as could start soon, tiny ones in bundles."""
-        work, bundles = self.manager.work, self.bundles
-        cores = work.totals.cores
-        lots = max(0, 2 * cores + SPARE_LOTS - len(self._narrow))
-        size = bundles.size(cores) if bundles is not None else 1
-        jobs = work.feed(WINDOW - self.live.driver.waiting, now, lots * size)
-        for job in bundles.gather(jobs, work.more_ready, cores) if bundles is not None and size > 1 else jobs:
-            job.command = STAND_IN
-            self.live.submit(job)
-            if is_narrow(job):
-                self._narrow.add(job.id)
-            if bundles is not None and is_bundle(job.id):
-                self._prepare_ahead(bundles.alive[job.id])
-
-    def _withdraw(self, job_id: str) -> None:
-        """It was cancelled before it started."""
-        bundle = self.bundles.of(job_id) if self.bundles is not None else None
-        if bundle is None or self.bundles is None:
-            self._narrow.discard(job_id)
-            self.live.cancel(job_id)
-        elif self.bundles.drop(bundle, job_id):
-            self.bundles.close(bundle)
-            self._narrow.discard(bundle.id)
-            self.live.cancel(bundle.id)
-
-    def _kill(self, job_id: str) -> None:
-        """It was cancelled while it runs, or while its bundle does: then only if it is the one that runs."""
-        bundle = self.bundles.of(job_id) if self.bundles is not None else None
-        if bundle is None or self.bundles is None:
-            self.live.cancel(job_id)
-            return
-        self._read_bundle(bundle, self._clock())
-        if bundle.left and bundle.left[0] == job_id:
-            self.live.cancel(bundle.id)
+    def _tick(self) -> None:
+        """Called twice a second."""
+        if hasattr(self, "manager"):
+            self.executor.look_at_bundles()
+            self._settle()
+            self._watch_for_the_end()
 
     def _watch_for_the_end(self) -> None:
-        """Called twice a second, and after each request."""
-        if not hasattr(self, "manager"):
-            return
+        """Also after each request."""
         manager, now = self.manager, self._clock()
         if manager.stop_at is not None and now >= manager.stop_at:
             self.live.stop("finish was asked for")
@@ -300,241 +229,7 @@ class Service:
     def terminate(self) -> None:
         """A signal: what runs is ended, but not told or tracked, so that a resumed manager runs it again."""
         log.info("terminated by a signal")
-        self.terminating = True
+        self.executor.terminating = True
         self.live.stop("terminated")
 
     # ---- the life of a job
-
-    def _start(self, order: d.StartJob, now: float) -> None:
-        work = self.manager.work
-        self._narrow.discard(order.job_id)
-        if is_bundle(order.job_id):
-            self._start_bundle(order, now)
-            return
-        place = work.place_of(order.job_id)
-        if place is None:
-            return  # cancelled while it was decided about; the live world knows
-        work.allocated(order.job_id, order.units, now)
-        launch = self._prepared(place, order.job_id, order.units)
-        self._bind(order.job_id, launch.command)
-        work.launched(order.job_id, now, wd=launch.wd, program=launch.program)
-
-    def _prepared(self, place: Place, job_id: str, units: IdSet) -> Launch:
-        entry, index = place
-        shares = self.manager.work.layout.shares(units)
-        launch = prepare(entry.description, index, shares, self._around, uuid.uuid4().hex)
-        try:
-            for directory in launch.directories:
-                if not os.path.isdir(directory):
-                    os.makedirs(directory, exist_ok=True)
-            for path, text in launch.files:
-                Path(path).write_text(text, encoding="utf-8")
-        except OSError as error:
-            # It will fail where it is started; this says why.
-            self._complaints[job_id] = str(error)
-        return launch
-
-    def _bind(self, job_id: str, command: Command) -> None:
-        """Puts the real command in the place of the stand-in, also for a driver that is restarted meanwhile."""
-        driver = self.live.driver
-        lot = driver.lots.get(job_id)
-        if lot is None:
-            return
-        lot.job.command = command
-        ((task_id, order),) = lot.tasks.items()
-        argv = tuple(word.encode("utf-8", "surrogateescape") for word in command.argv)
-        lot.tasks[task_id] = msgspec.structs.replace(order, line=b"", argv=argv)
-        lot.surroundings = msgspec.structs.replace(
-            lot.surroundings,
-            cwd=command.cwd,
-            stdin=command.stdin,
-            stdout=command.stdout,
-            stderr=command.stderr,
-            env=command.env,
-        )
-        driver.records.append(JobKnown(job_id, task_id, msgspec.msgpack.encode(lot.job)))
-
-    def _note_end(self, record: TaskEnded) -> None:
-        if record.final and record.job_id:
-            self._ends[record.job_id] = record
-
-    def _observe(self, event: e.Event) -> None:
-        work, now = self.manager.work, self._clock()
-        if isinstance(event, e.JobEnded):
-            self._narrow.discard(event.job_id)
-            if is_bundle(event.job_id):
-                self._over.append(event.job_id)
-                return
-            if self.terminating:
-                return
-            record = self._ends.pop(event.job_id, None)
-            pid, code, message = self._told(event, record)
-            if record is not None and self.bundles is not None:
-                self.bundles.pace.note(record.ended_at - record.started_at)
-            work.ended(event.job_id, event.state, code, now, pid=pid, message=message)
-        elif isinstance(event, e.JobRequeued):
-            self._requeued(event.job_id, now)
-        elif isinstance(event, e.NodesLeft | e.NodesJoined):
-            log.warning("%s: %s", type(event).__name__, event)
-
-    def _told(self, event: e.JobEnded, record: TaskEnded | None) -> tuple[int, int, str]:
-        """pid, exit code and message of an end, in 0.14.2's words where it has some."""
-        message = self._complaints.pop(event.job_id, "")
-        if record is None:
-            return -1, event.return_code, message or event.reason
-        if event.state is JobState.TIMED_OUT:
-            return record.pid, record.return_code, message or "Wall time limit reached"
-        if record.reason in _BY_OTHERS:
-            return record.pid or -1, record.return_code, message
-        if event.state is JobState.LOST:
-            return -1, record.return_code, message or f"lost with its node: {record.reason}"
-        program, _, why = record.reason.rpartition(": ")
-        if why.lower() in ("no such program", "no such file or directory"):
-            return -1, -1, message or f"[Errno 2] No such file or directory: '{program}'"
-        return -1, -1, message or record.reason
-
-    # ---- bundles
-
-    def _start_bundle(self, order: d.StartJob, now: float) -> None:
-        bundles, work = self.bundles, self.manager.work
-        assert bundles is not None
-        bundle = bundles.alive.get(order.job_id)
-        if bundle is None:
-            return  # all its members were cancelled meanwhile
-        for member in bundle.left:
-            work.allocated(member, order.units, now)
-        self._bind(order.job_id, bundle.command or self._bundle_command(bundle, order.units))
-        bundle.running = True
-        self._launch_next(bundle, now)
-
-    def _bundle_command(self, bundle: Bundle, units: IdSet) -> Command:
-        assert self.bundles is not None
-        commands = []
-        for member in bundle.left:
-            place = self.manager.work.place_of(member)
-            assert place is not None, "a member that is not in the world was dropped"
-            launch = self._prepared(place, member, units)
-            self._launches[member] = (launch.wd, launch.program)
-            commands.append(launch.command)
-        return self.bundles.write(bundle, commands)
-
-    def _prepare_ahead(self, bundle: Bundle) -> None:
-        """On one node a bundle is the same whatever core it gets: all is ready when its turn comes."""
-        nodes = self.manager.work.layout.nodes
-        if len(nodes) == 1 and not self._around.binding:
-            bundle.command = self._bundle_command(bundle, IdSet.span(nodes[0].first, 1))
-
-    def _launch_next(self, bundle: Bundle, now: float) -> None:
-        """Members run one after another: the first without a result is the one that runs."""
-        if bundle.left and bundle.left[0] in self._launches:
-            wd, program = self._launches.pop(bundle.left[0])
-            self.manager.work.launched(bundle.left[0], now, wd=wd, program=program)
-
-    def _look_at_bundles(self) -> None:
-        if self.bundles is not None and not self.terminating and hasattr(self, "manager"):
-            for bundle in list(self.bundles.alive.values()):
-                if bundle.running:
-                    self._read_bundle(bundle, self._clock())
-            self._settle()
-
-    def _read_bundle(self, bundle: Bundle, now: float) -> None:
-        assert self.bundles is not None
-        for result in self.bundles.results(bundle):
-            self._member_ended(result)
-            self._launch_next(bundle, result.ended_at)
-        for member in self.bundles.take_returned(bundle):
-            self._give_back(member, now)
-
-    def _member_ended(self, result: Result) -> None:
-        assert self.bundles is not None
-        work = self.manager.work
-        if work.place_of(result.job_id) is None:
-            return
-        if result.reason == "killed" and not work.is_cancelling(result.job_id):
-            self._give_back(result.job_id, result.ended_at)
-            return
-        self.bundles.pace.note(result.ended_at - result.started_at)
-        state = JobState.SUCCEEDED if result.return_code == 0 else JobState.FAILED
-        record = _as_record(result, state)
-        pid, code, message = self._told(e.JobEnded(0.0, result.job_id, state, result.return_code, IdSet()), record)
-        work.ended(result.job_id, state, code, result.ended_at, pid=pid, message=message)
-
-    def _give_back(self, member: str, now: float) -> None:
-        self._launches.pop(member, None)
-        if self.manager.work.is_cancelling(member):
-            self.manager.work.ended(member, JobState.KILLED, -15, now)
-        else:
-            self.manager.work.give_back(member)
-
-    def _bundle_ended(self, bundle_id: str) -> None:
-        assert self.bundles is not None
-        now = self._clock()
-        bundle = self.bundles.alive.get(bundle_id)
-        if bundle is None or self.terminating:
-            return  # a resumed manager will read its results
-        self._read_bundle(bundle, now)
-        for member in list(bundle.left):
-            self._give_back(member, now)
-        self.bundles.close(bundle)
-
-    def _requeued(self, job_id: str, now: float) -> None:
-        """Its node was lost, and the live world will start it again."""
-        work = self.manager.work
-        if not is_bundle(job_id):
-            if work.place_of(job_id) is not None:
-                work.requeued(job_id, now)
-            return
-        bundle = self.bundles.alive.get(job_id) if self.bundles is not None else None
-        if bundle is None or self.bundles is None:
-            return
-        self._read_bundle(bundle, now)
-        self.bundles.lost(bundle)
-        for member in bundle.left:
-            self._launches.pop(member, None)
-            work.requeued(member, now)
-
-    # ---- what a resumed manager is told
-
-    def adopt(self, known: list[str]) -> None:
-        """Jobs that the live world has from before: they are not handed to it again."""
-        now = self._clock()
-        for job_id in known:
-            if is_bundle(job_id):
-                continue
-            lot = self.live.driver.lots.get(job_id)
-            units = lot.units if lot is not None and lot.units else None
-            place = self.manager.work.adopt(job_id, now, units)
-            if place is None:
-                self.live.cancel(job_id)
-                continue
-            if units is not None:
-                entry, index = place
-                launch = prepare(
-                    entry.description, index, self.manager.work.layout.shares(units), self._around, uuid.uuid4().hex
-                )
-                self.manager.work.launched(job_id, now, wd=launch.wd, program=launch.program)
-
-    def adopt_bundle(self, bundle: Bundle) -> None:
-        """A bundle that an engine may still have in hand."""
-        assert self.bundles is not None
-        work, now = self.manager.work, self._clock()
-        lot = self.live.driver.lots.get(bundle.id)
-        if lot is None or not lot.units:
-            self.bundles.close(bundle)
-            return
-        for member in list(bundle.left):
-            place = work.adopt(member, now, lot.units)
-            if place is None:
-                self.bundles.drop(bundle, member)
-                continue
-            launch = self._prepared(place, member, lot.units)
-            self._launches[member] = (launch.wd, launch.program)
-        self._launch_next(bundle, now)
-
-
-def _as_record(result: Result, state: JobState) -> TaskEnded:
-    """A member's end in the words of the live world."""
-    return TaskEnded(
-        0, 0, -1, 1, "N", state, result.return_code, -1, "", result.pid, result.started_at, result.ended_at,
-        0, b"", 0, b"", b"", result.reason,
-    )  # fmt: skip
