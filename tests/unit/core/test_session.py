@@ -32,8 +32,8 @@ def test_a_policy_that_takes_the_whole_turn_and_time_to_think() -> None:
                 cluster.start(waiting)
             return batch.now + 2.0
 
-    records = run(Slow(), job("a"), job("b", at=1.0))
-    assert (records["a"].started_at, records["b"].started_at) == (0.0, 4.0)
+    records = run(Slow(), job("a"), job("b", at=3.0))
+    assert (records["a"].started_at, records["b"].started_at) == (2.0, 4.0)
 
 
 def test_hooks_are_called_in_order() -> None:
