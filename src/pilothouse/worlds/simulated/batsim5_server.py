@@ -43,7 +43,7 @@ from pilothouse.worlds.simulated.rounds import (
 STALE: frozenset[type] = frozenset((e.ExternalEvent, e.PowerStateChanged, e.UnitsSwitched, e.JobsKilled))
 """QUIRK: these facts are dated like the last message or the last fact of another kind (pinned by tests/golden)."""
 
-RULES = Rules(stale_dates=STALE, checks_allocations=False, late_call_is_wrong=False)
+RULES = Rules(stale_dates=STALE, checks_allocations=False, late_call_is_wrong=False, meters_take_turns=False)
 
 
 class Batsim5Machines(MachineBook):

@@ -17,7 +17,7 @@ when they take effect: an order for later may rely on something that ends in bet
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -30,15 +30,15 @@ from pilothouse.model.lifecycle import JobState
 from pilothouse.model.profile import Profile
 from pilothouse.model.record import JobRecord
 from pilothouse.worlds.simulated import control_orders as orders
+from pilothouse.worlds.simulated.control_parts import Known, MessageCosts, Rules, Source, Watcher
 from pilothouse.worlds.simulated.control_workflow import WorkflowSource
 from pilothouse.worlds.simulated.execution import Physics, Run
 from pilothouse.worlds.simulated.machine_book import MachineBook
-from pilothouse.worlds.simulated.platform import MASTER, Platform
+from pilothouse.worlds.simulated.platform import Platform
 from pilothouse.worlds.simulated.rounds import (
     FREE,
     Actor,
     Command,
-    Cost,
     Mailbox,
     Rounds,
     exchange,
@@ -47,94 +47,14 @@ from pilothouse.worlds.simulated.rounds import (
     send,
     sleep,
     spawn,
+    turn,
 )
 from pilothouse.worlds.simulated.stepped_agenda import SteppedAgenda
 
+__all__ = ["ControlledWorld", "Known", "MessageCosts", "Rules", "Server", "Source", "Watcher"]
+
 Handler = Callable[[Any], Sequence[Actor] | Actor | None]
 """What the server does with a message; it may start actors, or have to wait (then it is an actor itself)."""
-
-
-class Rules(msgspec.Struct, frozen=True):
-    """In what the generations of Batsim differ. The defaults are Batsim 4's."""
-
-    first_message_waits: bool = False
-    """The first batch goes out after one message (the decider's hello), not at 0."""
-    stale_dates: frozenset[type] = frozenset()
-    """Facts that are dated like the last fact of another kind, not with the date at which the server heard of them."""
-    checks_allocations: bool = True
-    """Counts and sharing are judged."""
-    late_call_is_wrong: bool = True
-    """A call for a date that has passed is refused; otherwise it arrives at once."""
-    ends_with_workflows: bool = False
-    """Jobs that are submitted after the last workflow's end are left out."""
-    shortest_wait_s: float = 1e-5
-    """A call is never sooner than this after it was asked for."""
-
-
-class MessageCosts(msgspec.Struct, frozen=True):
-    """What one message to the server costs."""
-
-    from_master: Cost
-    from_unit: Callable[[int], Cost]
-
-    @classmethod
-    def of(cls, platform: Platform) -> MessageCosts:
-        """The costs on a platform with a master host."""
-
-        def from_unit(unit: int) -> Cost:
-            route = platform.route(unit, MASTER)
-            return Cost(route.latency, route.bandwidth)
-
-        return cls(from_unit(MASTER), from_unit)
-
-
-class Source(Protocol):
-    """Somebody who tells the server of jobs or of events, one after the other, and says hello and bye."""
-
-    @property
-    def tells_jobs(self) -> bool: ...
-
-    def actor(self, server: Server) -> Actor: ...
-
-
-class Known(msgspec.Struct, eq=False):
-    """What the server knows of a job that it has been told of."""
-
-    job: Job
-    state: JobState = JobState.WAITING
-    run: Run | None = None
-    ended_at: float = 0.0
-    return_code: int = -1
-    kill_asked: bool = False
-    metadata: str = ""
-    energy_j: float | None = None
-    origin: Mailbox | None = None
-    """Who wants to be told of its end."""
-
-
-class Watcher:
-    """What a run wants to keep of what happens; every method may be left out."""
-
-    def began(self, server: Server) -> None: ...
-
-    def job_due(self, server: Server) -> None:
-        """A source is about to submit jobs."""
-
-    def job_started(self, server: Server, known: Known) -> None: ...
-
-    def job_left(self, server: Server, known: Known) -> None:
-        """It gave its units back; the server will hear of it."""
-
-    def before_switch(self, server: Server) -> None: ...
-
-    def switch_asked(self, server: Server, units: IdSet, mark: int) -> None: ...
-
-    def switch_done(self, server: Server, units: IdSet, power_state: int) -> None: ...
-
-    def machines_changed(self, server: Server) -> None: ...
-
-    def job_over(self, record: JobRecord) -> None:
-        """The server heard of its end, or refused it."""
 
 
 class Server:
@@ -181,6 +101,7 @@ class Server:
         self.pending = 0
         """Calls, kills, switches and probes that are under way: the run is not over before they are."""
         self.order_index = 0
+        self._meters_read_at: dict[int, float] = {}
         self._told: list[e.Event] = []
         self._told_at = 0.0
         self._over_and_told: list[str] = []
@@ -192,6 +113,19 @@ class Server:
         """Joules since 0 of these machines; None: of all."""
         assert self.physics.machines is not None
         return self.physics.machines.energy_j(units)
+
+    def read_meters(self, units: IdSet) -> Generator[Command, Any, None]:
+        """The turns that Batsim 4 spends on reading the meters of these machines, then of all.
+
+        A meter that has not been read at this date costs a turn. No time passes, but messages of others get ahead.
+        """
+        now = self.agenda.now
+        if not self.begins.energy or not self.rules.meters_take_turns:
+            return
+        for unit in (*units, *range(len(self.machines))):
+            if self._meters_read_at.get(unit) != now:
+                yield turn()
+                self._meters_read_at[unit] = now
 
     def speed(self, unit: int, power_state: int) -> float:
         """Flop/s of one core of a machine in a power state."""
@@ -344,10 +278,9 @@ class Server:
 
     def _run(self, known: Known, run: Run) -> Actor:
         self.machines.occupy(run.units, run.job.id, self.agenda.now)
+        yield from self.read_meters(run.units)
         self.watcher.job_started(self, known)
         self.physics.start(run)
-        return
-        yield
 
     def _on_run_ended(self, run: Run, state: JobState, return_code: int) -> None:
         """The physics says that a job is over by itself."""
@@ -371,6 +304,7 @@ class Server:
         if run is None or known.state is not JobState.RUNNING:
             return  # It was killed in the same round.
         self.release(known, state, return_code)
+        yield from self.read_meters(run.units)
         yield self.send(self._on_ended, known, unit=run.units.first())
 
     def release(self, known: Known, state: JobState, return_code: int) -> None:

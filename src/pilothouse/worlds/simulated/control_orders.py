@@ -152,6 +152,7 @@ def _killer(server: Server, asked: list[Known]) -> Actor:
             yield turn()
             progress[known.job.id] = server.physics.kill(known.run)
             server.release(known, JobState.KILLED, known.run.kill_code)
+            yield from server.read_meters(known.run.units)
             killed.append(known)
     yield server.send(lambda _: _on_killed(server, asked, killed, progress))
 
