@@ -16,6 +16,7 @@ from pilothouse.model.errors import PeerError
 from pilothouse.protocols.disbatch.batcher import DisBatcher
 from pilothouse.protocols.disbatch.kvs_server import KvsServer
 from pilothouse.protocols.disbatch.status_file import parse_line
+from pilothouse.views.run_reader import RunReader
 
 
 def test_disbatchs_monitor_shows_our_run_and_stops_an_engine(client_env: Callable[[str], Path], tmp_path: Path) -> None:
@@ -24,6 +25,9 @@ def test_disbatchs_monitor_shows_our_run_and_stops_an_engine(client_env: Callabl
         contexts = [
             subprocess.Popen([script, "-s", "localhost:1", "-l", name], env=clean_env()) for name in ("one", "two")
         ]
+        reader = RunReader(tmp_path / "serv_run")
+        components.wait_until(lambda: len(reader.read().engines) == 2, "two engines")
+        reader.close()
         pid, screen = pty.fork()
         if pid == 0:
             address = (tmp_path / "serv_kvsinfo.txt").read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -136,6 +137,8 @@ def test_the_status_that_monitors_read(tmp_path: Path) -> None:
 
             components.wait_until(failed, "a failure to be shown")
             shown = status()
+            assert kvs.view("engine 0").data == b"running"
+            assert pickle.loads(kvs.view(".common env").data) == {"DISBATCH_JOBID": "serv", "DISBATCH_NAMETASKS": "tasks"}
         assert shown["more"] == "No more tasks." and shown["activeCylinders"] == 2
         (engine,) = shown["engines"].values()  # type: ignore[attr-defined]
         for name, expected in {"cRank": 0, "active": 2, "assigned": 1, "finished": 1, "status": "running"}.items():

@@ -14,19 +14,22 @@ import pickletools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pickle import dumps
 from typing import Protocol
 
 import msgspec
 
 from pilothouse.formats.task_file import TaskLine, TaskReader
-from pilothouse.protocols.disbatch.kvs import JSON, TEXT, Value
+from pilothouse.protocols.disbatch.kvs import JSON, PICKLE, TEXT, Value
 from pilothouse.protocols.disbatch.kvs_client import KvsClient
 from pilothouse.protocols.disbatch.status_file import StatusKind, StatusLine, snippet_text
-from pilothouse.protocols.disbatch.status_json import KEY, STARTING, StatusBoard
-from pilothouse.worlds.live.records import Record, TaskEnded
+from pilothouse.protocols.disbatch.status_json import STARTING, STATUS_KEYS, StatusBoard
+from pilothouse.worlds.live.records import EngineJoined, EngineLeft, Record, TaskEnded
 
 CONTROLLER = ".controller"
+COMMON_ENV_KEYS = (".common env", ".common_env")
+"""What all tasks have in their environment; the program says it the first way, its specification the second."""
 UPDATE_EVERY_S = 0.5
 _SOURCE_KEYS = ("task source name", "task source done task", "task source result key", "task source task key")
 _MOST_REQUEST_BYTES = 1000
@@ -157,20 +160,31 @@ class KvsTasks:
 class Bridge:
     """A Recorder that tells the KVS what happens; `update` it about once a second."""
 
-    def __init__(self, kvs: Kvs, tasks: KvsTasks | None = None) -> None:
+    def __init__(self, kvs: Kvs, tasks: KvsTasks | None = None, common_env: Mapping[str, str] | None = None) -> None:
         self.board = StatusBoard()
         self._kvs = kvs
         self._tasks = tasks
         self._requests: deque[StopRequest] = deque()
         self._update_at = 0.0
-        kvs.replace(KEY, STARTING)
+        self._ranks: dict[str, int] = {}
+        for key in STATUS_KEYS:
+            kvs.replace(key, STARTING)
+        for key in COMMON_ENV_KEYS:
+            # A pickle because its readers unpickle it; it is a plain dictionary of texts, and only ever written here.
+            kvs.replace(key, dumps(dict(common_env or {})), PICKLE)
         kvs.listen(CONTROLLER, self._hear)
 
     def write(self, records: list[Record]) -> None:
         self.board.write(records)
         for record in records:
-            if type(record) is TaskEnded and record.final:
-                self._tell(record)
+            if type(record) is TaskEnded:
+                if record.final:
+                    self._tell(record)
+            elif type(record) is EngineJoined:
+                self._ranks[record.engine] = record.rank
+                self._kvs.replace(f"engine {record.rank}", b"running")
+            elif type(record) is EngineLeft and record.engine in self._ranks:
+                self._kvs.replace(f"engine {self._ranks.pop(record.engine)}", b"engine stopped")
 
     def close(self) -> None:
         self.update(at_once=True)
@@ -179,7 +193,9 @@ class Bridge:
         """Shows monitors how things stand, if they have changed; with many engines less often, so that it costs little."""
         began = time.monotonic()
         if self.board.changed and (at_once or began >= self._update_at):
-            self._kvs.replace(KEY, self.board.json(), JSON)
+            status = self.board.json()
+            for key in STATUS_KEYS:
+                self._kvs.replace(key, status, JSON)
             self._update_at = began + max(UPDATE_EVERY_S, 100 * (time.monotonic() - began))
 
     def answer_requests(self, stop_engine: Callable[[str], bool], stop_context: Callable[[str], int]) -> None:

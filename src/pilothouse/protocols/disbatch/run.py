@@ -83,7 +83,7 @@ class DisbatchRun:
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             feeder = self._feeder(kvs, earlier, status)
-            bridge = Bridge(kvs, self._kvs_tasks)
+            bridge = Bridge(kvs, self._kvs_tasks, self._common_env())
             script = write_script(Path(f"{self._id}_dbUtil.sh"), self._id, self._folder, kvs.address)
             if feeder.over and not (feeder.engine_start or feeder.engine_stop):
                 if not feeder.skipped:
@@ -223,11 +223,7 @@ class DisbatchRun:
         journal.write(notes)
         recorder = _Tee(journal, self._on_records(bridge, status))
         live = LiveOptions(
-            env={
-                "DISBATCH_JOBID": os.path.basename(self._id),
-                "DISBATCH_NAMETASKS": self._source,
-                "DISBATCH_KVSSTCP_HOST": kvs.address,
-            },
+            env={**self._common_env(), "DISBATCH_KVSSTCP_HOST": kvs.address},
             fail_fast=options.fail_fast,
             service=options.startup_only,
             context_limits=limits,
@@ -261,6 +257,9 @@ class DisbatchRun:
             print("all engines have gone before the work was done; see the logs", file=sys.stderr)
             return 1
         return self._exit_code()
+
+    def _common_env(self) -> dict[str, str]:
+        return {"DISBATCH_JOBID": os.path.basename(self._id), "DISBATCH_NAMETASKS": self._source}
 
     def _first_context(self) -> DisbatchContext:
         options = self.options.context

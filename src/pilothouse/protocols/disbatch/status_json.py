@@ -10,7 +10,8 @@ import msgspec
 
 from pilothouse.worlds.live.records import Assigned, EngineJoined, EngineLeft, Record, TaskEnded
 
-KEY = "DisBatch status"
+STATUS_KEYS = ("DisBatch status", "Disbatch status")
+"""The program's own spelling, which its monitor uses, and that of its specification."""
 STARTING = b"<Starting...>"
 
 
