@@ -16,7 +16,7 @@ from pilothouse.protocols.rfc27 import payloads as p
 from pilothouse.protocols.rfc27.frames import Message
 from pilothouse.protocols.rfc27.joblife import JobEvent, State
 from pilothouse.protocols.rfc27.managed_job import Alloc, AllocQueue, ManagedJob
-from pilothouse.protocols.rfc27.manager_facts import Fact, Suspended
+from pilothouse.protocols.rfc27.manager_facts import CancelConfirmed, Fact, Suspended
 
 MOST_INACTIVE = 10_000
 """So many jobs are remembered after their end."""
@@ -88,7 +88,7 @@ class Desk:
         self.online = False
         self._bumping = None
         self._lowest = []
-        self._caller.clear()
+        self._caller.fail_all(rpc.ECANCELED)
         self._ghosts.clear()
         pending, self.pending = self.pending, {}
         for job in pending.values():
@@ -99,6 +99,7 @@ class Desk:
                 self._enqueue(job)
             elif job.state is State.CLEANUP and not job.holds:
                 self._clean(now, job)
+                self.facts.append(CancelConfirmed(job.id))
         for job in self.holding.values():
             job.freeing = False
 

@@ -165,8 +165,9 @@ class Manager(Desk):
     def ask_feasibility(self, question: int, spec: bytes) -> None:
         def answered(answer: Message) -> None:
             refusal = (answer.text() or rpc.error_name(answer.errnum)) if answer.errnum else ""
-            # a scheduler without the service refuses nothing
-            self.facts.append(FeasibilityAnswered(question, "" if answer.errnum == rpc.ENOSYS else refusal))
+            # a scheduler that is gone, or has no such service, refuses nothing
+            absent = answer.errnum in (rpc.ENOSYS, rpc.ECANCELED)
+            self.facts.append(FeasibilityAnswered(question, "" if absent else refusal))
 
         payload = b'{"jobspec":' + spec + b',"userid":0,"rolemask":1,"urgency":16,"flags":0}'
         self.out.append(self._caller.call("feasibility.check", payload, answered))
@@ -365,7 +366,7 @@ class Manager(Desk):
         self._freed(now, job)
 
     def _on_expiration(self, answer: Message) -> None:
-        if answer.errnum and answer.errnum != rpc.ENOSYS:
+        if answer.errnum not in (0, rpc.ENOSYS, rpc.ECANCELED):
             self.troubles.append(f"sched.expiration: {answer.text() or rpc.error_name(answer.errnum)}")
 
 _REQUESTS = {

@@ -85,11 +85,13 @@ class Caller:
         if matchtag in self._open:
             self._retire(matchtag)
 
-    def clear(self) -> None:
-        """The connection is gone: nobody will answer."""
-        self._open.clear()
+    def fail_all(self, errnum: int) -> None:
+        """The peer is gone: every open call is answered with this error."""
+        abandoned, self._open = self._open, {}
         self._free.clear()
         self._next = 1
+        for tag, (handler, _) in abandoned.items():
+            handler(Message(frames.RESPONSE, "", None, tag, errnum))
 
     def __len__(self) -> int:
         return len(self._open)

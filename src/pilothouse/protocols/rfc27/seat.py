@@ -59,6 +59,7 @@ class ManagerSeat:
         self._specs: dict[tuple[int, float, int], bytes] = {}
         self._withdrawn: set[int] = set()
         self._questions: dict[int, str] = {}
+        self._asked = 0
         for run in begins.running:
             self._note_running(run)
 
@@ -240,9 +241,9 @@ class ManagerSeat:
             self.manager.troubles.append("RFC 28 cannot announce new nodes: the scheduler will not use them")
 
     def _hear_feasibility(self, event: e.FeasibilityAsked) -> None:
-        question = len(self._questions) + 1
-        self._questions[question] = event.question_id
-        self.manager.ask_feasibility(question, self._spec(event.job))
+        self._asked += 1
+        self._questions[self._asked] = event.question_id
+        self.manager.ask_feasibility(self._asked, self._spec(event.job))
 
     # ---- parts
 
