@@ -191,11 +191,16 @@ class Builder:
             if name not in self._points:
                 raise InputError(spec.where, f"a route names {name!r}, which does not exist")
         gateways: list[Point | None] = [None, None]
+        ends = (spec.source, spec.target)
         for index, name in enumerate((spec.source_gateway, spec.target_gateway)):
             if name:
                 if name not in self._points:
                     raise InputError(spec.where, f"gateway {name!r} does not exist")
                 gateways[index] = self._points[name]
+                if not _is_inside(self._points[name], self._points[ends[index]]):
+                    raise InputError(spec.where, f"gateway {name!r} is not inside {ends[index]!r}")
+        if not spec.source_gateway and any(isinstance(self._points[name], Zone) for name in ends):
+            raise InputError(spec.where, "a route between zones needs gateways", hint="write <zoneRoute>")
         piece = Piece([self._link(use) for use in spec.links], None, *gateways)
         table = zone.bypasses if spec.bypass else zone.routes if isinstance(zone, FullZone) else None
         if table is None:
@@ -223,6 +228,14 @@ class Builder:
                 raise InputError(use.where, f"link {use.name!r} is split duplex", hint="say direction='UP' or 'DOWN'")
             raise InputError(use.where, f"link {use.name!r} does not exist")
         return link
+
+
+def _is_inside(point: Point, outer: Point) -> bool:
+    """Whether a point is this zone, or is somewhere inside it."""
+    here: Point | None = point
+    while here is not None and here is not outer:
+        here = here.zone
+    return here is outer
 
 
 _OPPOSITE = {"": "", "UP": "DOWN", "DOWN": "UP"}
