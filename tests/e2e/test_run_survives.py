@@ -100,3 +100,17 @@ def test_two_drivers_cannot_work_on_one_run(tmp_path: Path) -> None:
     assert "a driver is at work" in said
     process.send_signal(signal.SIGTERM)
     assert finish(process)[0] == 1
+
+
+def test_silent_engine_is_given_up_and_joins_anew(tmp_path: Path) -> None:
+    file = tasks(tmp_path, EIGHT)
+    process = start(tmp_path, file, "--dir", "R", "--slots", "2", "--lost-after", "1")
+    until(lambda: len(lines(tmp_path / "begun")) >= 3, "the third task began")
+    engine = engine_pid(tmp_path / "R")
+    os.kill(engine, signal.SIGSTOP)
+    until(lambda: rows(tmp_path / "R", "SELECT 1 FROM engines WHERE lost"), "the engine was given up")
+    os.kill(engine, signal.SIGCONT)
+    code, said = finish(process)
+    assert code == 0, said
+    assert len(rows(tmp_path / "R", "SELECT 1 FROM engines")) == 2  # the same process, under a new name
+    assert rows(tmp_path / "R", "SELECT count(*) FROM ends WHERE final AND state = 'succeeded'") == [(8,)]

@@ -1,0 +1,145 @@
+"""Jobs submitted while a run goes on: dependencies, cancelling, several nodes, and the pool on top of it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from concurrent.futures import as_completed
+from pathlib import Path
+
+import pytest
+
+from pilothouse.core.session import Session
+from pilothouse.journal.store import Journal
+from pilothouse.model.events import Batch
+from pilothouse.model.job import Command, Job, Shape
+from pilothouse.model.lifecycle import JobState
+from pilothouse.policies.catalog import make
+from pilothouse.pool import Pool
+from pilothouse.worlds.live.contexts.local import LocalContext
+from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.records import TaskEnded
+from pilothouse.worlds.live.world import LiveWorld
+
+
+def run_jobs(
+    folder: Path, jobs: list[Job], *, contexts: int = 1, slots: int = 2,
+    each_end: Callable[[LiveWorld, TaskEnded], None] | None = None,
+) -> dict[str, TaskEnded]:  # fmt: skip
+    """Runs all of them under first come, first served; the end of each by its id."""
+    names = [f"local{number}" for number in range(contexts)]
+    world = LiveWorld(
+        LiveOptions(grace_s=0.5), folder=folder, recorder=Journal(folder),
+        contexts=[LocalContext(slots, name=name) for name in names],
+    )  # fmt: skip
+    ends: dict[str, TaskEnded] = {}
+
+    def note(end: TaskEnded) -> None:
+        ends[end.job_id] = end
+        if each_end is not None:
+            each_end(world, end)
+
+    world.on_task.append(note)
+    for job in jobs:
+        world.submit(job)
+    world.no_more()
+    Session(world, make("fcfs", {})).run()
+    return ends
+
+
+def job(job_id: str, line: str, **more: object) -> Job:
+    return Job(job_id, command=Command(line=line), **{"units": 1, **more})  # type: ignore[arg-type]
+
+
+def test_dependencies_are_kept(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    ends = run_jobs(
+        tmp_path,
+        [
+            job("c", f"echo c >> {log}", after=("a", "b")),
+            job("a", f"sleep 0.2; echo a >> {log}"),
+            job("b", f"echo b >> {log}; exit 0"),
+            job("bad", "exit 4"),
+            job("never", f"echo never >> {log}", after=("bad",)),
+            job("nor this", f"echo nor >> {log}", after=("never",)),
+        ],
+    )
+    assert log.read_text().split() == ["b", "a", "c"]
+    assert ends["bad"].state is JobState.FAILED and ends["bad"].return_code == 4
+    assert ends["never"].state is ends["nor this"].state is JobState.OMITTED
+
+
+def test_cancel_waiting_and_running(tmp_path: Path) -> None:
+    def cancel(world: LiveWorld, end: TaskEnded) -> None:
+        if end.job_id == "first":
+            assert world.cancel("runs")
+            assert world.cancel("waits")
+            assert not world.cancel("first")
+
+    jobs = [job("runs", "sleep 100"), job("first", "true"), job("waits", "sleep 100", units=2)]
+    ends = run_jobs(tmp_path, jobs, each_end=cancel)
+    assert ends["runs"].state is ends["waits"].state is JobState.KILLED
+
+
+def test_a_job_over_several_nodes(tmp_path: Path) -> None:
+    shape = Shape(nodes=2, most_nodes=2)
+    ends = run_jobs(
+        tmp_path, [job("wide", "echo $PILOTHOUSE_NODES", units=2, shape=shape), job("next", "true")], contexts=2
+    )
+    host = os.uname().nodename
+    assert ends["wide"].out_snippet.decode().strip() == f"{host}:2,{host}#2:2"
+    assert ends["next"].state is JobState.SUCCEEDED
+
+
+def test_what_can_never_run_is_refused(tmp_path: Path) -> None:
+    ends = run_jobs(tmp_path, [job("huge", "true", units=99), job("fine", "true")])
+    assert ends["huge"].state is JobState.REFUSED
+    assert "99" in ends["huge"].reason
+    assert ends["fine"].state is JobState.SUCCEEDED
+
+
+def test_words_and_surroundings(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("text")
+    command = Command(
+        argv=("sh", "-c", 'cat; echo "$1 $OWN $(pwd)"', "sh", "a b"), env={"OWN": "o"}, cwd=str(tmp_path), stdin="in",
+        stdout="out",
+    )  # fmt: skip
+    ends = run_jobs(tmp_path, [Job("w", 1, command=command), Job("none", 1, command=Command(argv=("no-such-thing",)))])
+    assert (tmp_path / "out").read_text() == f"texta b o {tmp_path}\n"
+    assert ends["none"].return_code == 127
+    assert "no such program" in ends["none"].reason
+
+
+def test_session_turns_see_every_end(tmp_path: Path) -> None:
+    batches: list[Batch] = []
+    world = LiveWorld(LiveOptions(), folder=tmp_path, recorder=Journal(tmp_path), contexts=[LocalContext(2)])
+    for number in range(5):
+        world.submit(job(f"j{number}", "true"))
+    world.no_more()
+    Session(world, make("easy", {})).run(batches.append)
+    kinds = [type(event).__name__ for batch in batches for event in batch.events]
+    assert kinds[0] == "Began" and kinds[-1] == "Ended"
+    assert kinds.count("JobSubmitted") == kinds.count("JobEnded") == 5
+    assert [batch.now for batch in batches] == sorted(batch.now for batch in batches)
+
+
+def test_pool() -> None:
+    with Pool(2) as pool:
+        square = pool.submit(pow, 7, 2)
+        line = pool.submit("echo $((6 * 7)); exit 5")
+        words = pool.submit(["printf", "%s", "a b"])
+        after = pool.command("echo later", after=[words])
+        assert square.result() == 49
+        assert (line.result().return_code, line.result().out_snippet) == (5, b"42\n")
+        assert words.result().out_snippet == b"a b" and words.result()
+        assert {future.result().state for future in as_completed([after])} == {JobState.SUCCEEDED}
+        assert list(pool.map(math.factorial, range(6), chunksize=2)) == [1, 1, 2, 6, 24, 120]
+        with pytest.raises(ValueError, match="math domain"):
+            pool.submit(math.sqrt, -1).result()
+        long = pool.submit("sleep 100")
+        assert long.cancel()
+        folder = pool.folder
+    assert not folder.exists()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        pool.submit("true")
