@@ -17,7 +17,7 @@ from pilothouse.core.cluster import Cluster
 from pilothouse.formats.jobspec import Jobspec
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
-from pilothouse.model.errors import InputError
+from pilothouse.model.errors import InputError, RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Shape
 from pilothouse.model.lifecycle import JobState
@@ -153,7 +153,7 @@ class Instance:
         if self._began:
             known = [(r.rank, r.cores, r.gpus) for r in self.machine.inventory.ranks]
             if [(r.rank, r.cores, r.gpus) for r in fact.resources.ranks] != known:
-                raise InputError("resource.acquire", "the instance came back with another inventory", hint="start anew")
+                raise RunError("the Flux instance came back with another inventory: start anew (or use --restart)")
             self._change_ranks(now, fact.up, self.machine.inventory.rank_ids() - fact.up)
         else:
             self.machine = Machine(fact.resources)

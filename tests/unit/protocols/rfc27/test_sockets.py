@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from pilothouse.core.session import Session
-from pilothouse.model.errors import InputError, PeerError
+from pilothouse.model.errors import InputError, PeerError, RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.policies.catalog import make
 from pilothouse.protocols.rfc27 import frames, rpc, unix_socket
@@ -204,6 +204,55 @@ def test_a_broker_that_restarts_finds_its_scheduler_again(path: Path, steered: C
     second.until(lambda: waiting in second.manager.inactive, "and ended")
     world._reconnect = False
     second.server.close()
+
+
+def test_what_somebody_else_started_meanwhile_is_respected(path: Path, steered: Callable[..., object]) -> None:
+    """While we were away another scheduler gave four cores to a job, and one of ours ended."""
+    first = Instance(Manager(), lambda broker: BrokerServer(broker, path))
+    first.runs = False
+    world = FluxWorld(f"local://{path}")
+    steered(world)
+    ours = first.submit(8)
+    first.until(lambda: ours in first.manager.holding, "our job runs")
+    first.server.close()
+    first.manager.lost(time.time())
+    first.manager.finish(time.time(), ours)
+    half = b'{"version":1,"execution":{"R_lite":[{"rank":"1","children":{"core":"0-3"}}],"starttime":1.0,"expiration":0.0}}'
+    stranger = 99 << 24
+    first.manager.adopt(time.time(), stranger, spec(4), half)
+    second = Instance(first.manager, lambda broker: BrokerServer(broker, path))
+    second.runs, second.next_id = False, 100 << 24
+    small, large = second.submit(4), second.submit(8)
+    second.until(lambda: small in second.manager.holding and large in second.manager.pending, "half the machine is used")
+    second.check_cores()
+    for job_id in (stranger, small):
+        second.manager.finish(time.time(), job_id)
+    second.until(lambda: large in second.manager.holding, "all of it is free again")
+    second.manager.finish(time.time(), large)
+    world._reconnect = False
+    second.until(lambda: not second.manager.jobs, "the end")
+    second.server.close()
+
+
+def test_an_instance_with_another_machine_is_another_instance(path: Path) -> None:
+    first = Instance(Manager(), lambda broker: BrokerServer(broker, path))
+    failed: list[RunError] = []
+
+    def run() -> None:
+        try:
+            Session(FluxWorld(f"local://{path}"), make("fcfs", {}), name="fcfs").run()
+        except RunError as problem:
+            failed.append(problem)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    first.until(lambda: first.manager.online, "the scheduler is ready")
+    first.server.close()
+    larger = Instance(Manager(), lambda broker: BrokerServer(broker, path), nodes=3)
+    larger.until(lambda: bool(failed), "the scheduler gave up")
+    assert "another inventory" in str(failed[0])
+    thread.join(LIMIT_S)
+    larger.server.close()
 
 
 def test_a_second_scheduler_is_turned_away(instance: Instance, path: Path, steered: Callable[..., object]) -> None:
