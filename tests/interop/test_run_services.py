@@ -88,6 +88,22 @@ def test_slurm_jobs_come_with_the_work_and_go_without_it(slurm_cluster: componen
     components.wait_until(gone, "the allocations to be given back")
 
 
+def test_an_idle_allocation_is_let_go_while_another_works(slurm_cluster: components.SlurmCluster, tmp_path: Path) -> None:
+    (tmp_path / "tasks").write_text("while [ ! -e enough ]; do sleep 0.1; done\ntrue\n")
+    command = [*PILOTHOUSE, "run", "-q", "tasks", "--auto-slurm", "2", "--auto-slots", "1", "--auto-idle", "1"]
+    env = environment(slurm_cluster.env)
+    running = subprocess.Popen([*command, "--sbatch-options", "-n1"], cwd=tmp_path, env=env)
+    folder = tmp_path / "tasks.run1"
+    components.wait_until((folder / "add-engines.sh").exists, "the run")
+    reader = RunReader(folder)
+    components.wait_until(lambda: [row.state for row in reader.read().engines].count("gone") == 1, "one to be let go")
+    assert [row.state for row in reader.read().engines].count("running") == 1
+    (tmp_path / "enough").touch()
+    assert running.wait(60) == 0
+    assert [row.state for row in reader.read().engines] == ["gone", "gone"]
+    reader.close()
+
+
 def test_nothing_is_started_that_its_allocation_would_cut_off(slurm_cluster: components.SlurmCluster, tmp_path: Path) -> None:
     (tmp_path / "tasks").write_text("#DISBATCH REPEAT 4 sleep 0.1\n")
     env = environment(slurm_cluster.env)

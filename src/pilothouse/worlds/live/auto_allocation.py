@@ -73,15 +73,15 @@ class AutoAllocation:
     def look(self) -> None:
         """Notes engines that joined; every few seconds, decides what to order and has it ordered."""
         world, allocator = self._world, self._allocator
-        for proxy in world.driver.roster.engines.values():
-            allocator.engine_joined(proxy.joined.context.removeprefix("J"))
         if self._worker is not None and self._worker.is_alive():
             return
         now = world.now()
+        self._take_answers(now)
+        for proxy in world.driver.roster.engines.values():
+            allocator.engine_joined(proxy.joined.context.removeprefix("J"))
         if now - self._asked_at < self._every_s or world.driver.over:
             return
         self._asked_at = now
-        self._take_answers(now)
         orders: list[Order] = []
         if self._known is not None:
             wanted = demand_of(world)
