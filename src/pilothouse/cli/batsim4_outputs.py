@@ -94,7 +94,7 @@ class Batsim4Outputs(Watcher):
     def _trace_end(self, server: Server, trace: PajeTrace, known: Known) -> None:
         assert known.run is not None
         now, units = server.agenda.now, known.run.units
-        if known.state is JobState.KILLED:
+        if known.state in (JobState.KILLED, JobState.TIMED_OUT):
             trace.kill(now, known.job.id, units)
         trace.wait(now, (unit for unit in units if not server.machines[unit].users))
         for unit in units:

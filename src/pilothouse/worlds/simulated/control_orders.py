@@ -15,7 +15,7 @@ from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import BATSIM, JobState
-from pilothouse.model.profile import parts_of
+from pilothouse.model.profile import ParallelTask, parts_of
 from pilothouse.worlds.simulated.control_power import on_measure_energy, on_power_state
 from pilothouse.worlds.simulated.execution import Run
 from pilothouse.worlds.simulated.machines import MachineState
@@ -55,6 +55,9 @@ def _note_job(server: Server, job: Job) -> None:
         raise server.refuse("duplicate job", f"there already was a job {job.id}")
     if job.profile is None:
         raise server.refuse("unknown profile", f"job {job.id} names a profile that does not exist")
+    if isinstance(job.profile.spec, ParallelTask) and len(job.profile.spec.flop) != job.units:
+        detail = f"job {job.id} asks for {job.units} resources, its profile for {len(job.profile.spec.flop)}"
+        raise server.refuse("wrong number of resources", detail)
     server.met.add(job.id)
 
 
@@ -81,6 +84,8 @@ def on_start(server: Server, order: d.StartJob) -> Sequence[Actor]:
     if units.mask & ~server.machines.idle_mask:
         _judge_machines(server, job, units)
     run = Run(job, units, server.agenda.now, order.placement, order.overrides, order.storage, order.io_job)
+    if known.letters:
+        run.messages.extend(known.letters)
     return server.start(known, run)
 
 
@@ -221,9 +226,8 @@ def on_job_state(server: Server, order: d.SetJobState) -> None:
 
 def on_send_to_job(server: Server, order: d.SendToJob) -> None:
     known = _known(server, order.job_id)
-    if known.run is None:
-        raise server.refuse("job in the wrong state", f"job {order.job_id} does not run and cannot be told anything")
-    known.run.messages.append(order.message)
+    letters = known.letters if known.run is None else known.run.messages
+    letters.append(order.message)
 
 
 def on_estimate(server: Server, order: d.AnswerEstimate) -> None:

@@ -80,6 +80,8 @@ class Known(msgspec.Struct, eq=False):
     energy_j: float | None = None
     origin: Mailbox | None = None
     """Who wants to be told of its end."""
+    letters: list[str] = []
+    """What the decider told the job before it ran."""
 
 
 class Watcher:
