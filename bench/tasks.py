@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,6 +48,21 @@ int main(int count, char **words) {
     printf("%f\n", tasks / ((to.tv_sec - from.tv_sec) + (to.tv_nsec - from.tv_nsec) / 1e9));
 }
 """
+HYPERQUEUE = """
+import sys
+from hyperqueue.cluster import LocalCluster, WorkerConfig
+from hyperqueue.job import Job
+with LocalCluster() as cluster:
+    cluster.start_worker(WorkerConfig(cores=2))
+    job = Job()
+    for _ in range(int(sys.argv[1])):
+        job.program(["/bin/true"])
+    client = cluster.client()
+    client.wait_for_jobs([client.submit(job)])
+"""
+QCG_JOBS = """[{"request": "submit", "jobs": [{"name": "x", "iteration": {"start": 0, "stop": %d},
+  "execution": {"exec": "/bin/true"}, "resources": {"numCores": {"exact": 1}}}]},
+  {"request": "control", "command": "finishAfterAllTasksDone"}]"""
 TINY = 'void _start(void) { __asm__ volatile("mov $60, %eax; xor %edi, %edi; syscall"); }'
 
 
@@ -77,7 +92,8 @@ class Lab:
         """Wall seconds of one command."""
         began = time.monotonic()
         front = self.front if timed else []
-        subprocess.run([*front, *command], cwd=self.folder, env=self.env, check=False, stdout=subprocess.DEVNULL)
+        quiet = subprocess.DEVNULL
+        subprocess.run([*front, *command], cwd=self.folder, env=self.env, check=False, stdout=quiet, stderr=quiet)
         return time.monotonic() - began
 
     def pilothouse(self, file: Path, slots: int, *, timed: bool = True) -> tuple[float, float, Path]:
@@ -130,17 +146,35 @@ def peers(lab: Lab) -> None:
     ours = min(lab.pilothouse(file, 2)[0] for _ in range(3))
     print(f"peers: {count} x /bin/true, two slots, start and end included")
     print(f"  {'pilothouse':<14} {ours:7.2f} s")
-    commands: dict[str, list[str]] = {}
-    if shutil.which("xargs"):
-        commands["xargs -P2"] = ["sh", "-c", f"xargs -P2 -n1 /bin/true < {file}"]
-    if shutil.which("parallel"):
-        commands["GNU parallel"] = ["sh", "-c", f"parallel -j2 < {file}"]
-    if shutil.which("hq"):
-        start = "hq server start & sleep 0.5; hq worker start --cpus 2 & sleep 0.5"
-        commands["HyperQueue"] = ["sh", "-c", f"{start}; hq submit --array 1-{count} --wait /bin/true; hq server stop"]
-    for name, command in commands.items():
+    for name, command, tasks in _peer_commands(lab, file, count):
         spent = lab.run(*command)
-        print(f"  {name:<14} {spent:7.2f} s   {spent / ours:6.2f} x ours")
+        note = "" if tasks == count else f"   ({tasks} tasks only)"
+        print(f"  {name:<14} {spent:7.2f} s   {spent / tasks / (ours / count):6.1f} x ours per task{note}")
+
+
+def _peer_commands(lab: Lab, file: Path, count: int) -> Iterator[tuple[str, list[str], int]]:
+    """Name, command and number of tasks of each peer that is here."""
+    if shutil.which("xargs"):
+        yield "xargs -P2", ["sh", "-c", f"xargs -P2 -n1 /bin/true < {file}"], count
+    if shutil.which("parallel"):
+        yield "GNU parallel", ["sh", "-c", f"parallel -j2 < {file}"], count
+    clients = ROOT / ".venvs"
+    queue = clients / "hyperqueue" / "bin" / "python"
+    if queue.exists():
+        yield "HyperQueue", [str(queue), "-c", HYPERQUEUE, str(count)], count
+    pilot = clients / "qcg" / "bin" / "qcg-pm-service"
+    if pilot.exists():
+        jobs = lab.folder / "jobs.json"
+        jobs.write_text(QCG_JOBS % count)
+        command = [str(pilot), "--wd", str(lab.folder / "wd"), "--file", "--file-path", str(jobs)]
+        yield "QCG PilotJob", [*command, "--nodes", "localhost:2"], count
+    batch = clients / "disbatch" / "bin"
+    if (batch / "disBatch").exists():
+        few = 20
+        short = lab.folder / "few"
+        short.write_text("/bin/true\n" * few)
+        path = f"{batch}:{os.environ['PATH']}"
+        yield "disBatch", ["env", f"PATH={path}", "disBatch", "-s", "localhost:2", str(short)], few
 
 
 def sleep(lab: Lab) -> None:
