@@ -16,7 +16,7 @@ from pilothouse.formats.workload import Workload
 from pilothouse.model.decisions import Wants
 from pilothouse.model.errors import DecisionError, InputError, PilothouseError
 from pilothouse.model.events import Batch, Begins, Ended
-from pilothouse.model.profile import Profile
+from pilothouse.model.profile import Profile, Sequence
 from pilothouse.protocols.batsim.decider import BatsimDecider
 from pilothouse.protocols.batsim.settings import RedisSettings, Settings
 from pilothouse.worlds.simulated.control import ControlledWorld, Rules, Server, Source
@@ -163,7 +163,7 @@ class Scene:
         options, dynamic = self._options, self._submission.from_scheduler
         profiles: dict[str, Profile] = {}
         for workload in self.workloads:
-            profiles.update(workload.profiles)
+            profiles.update(_used(workload))
         paths = {workload.name: workload.path for workload in self.workloads}
         paths |= {workflow.name: workflow.path for workflow, _ in self.workflows}
         acknowledged = options.acknowledge_dynamic_jobs or (dynamic.enabled and dynamic.acknowledge)
@@ -189,9 +189,13 @@ class Scene:
         sources += [WorkflowSource(workflow, start, limit) for workflow, start in self.workflows]
         for i, path in enumerate(options.events):
             forward = options.forward_unknown_events
-            sources.append(EventSource(external_events.read(path, f"ee{i}", forward_unknown=forward)))
+            facts = external_events.read(path, f"ee{i}", forward_unknown=forward, knows_generic=False)
+            sources.append(EventSource(facts))
         rules = Rules(ends_with_workflows=options.ignore_beyond_last_workflow and bool(self.workflows))
-        return Server(self.begins, sources, self.platform, rules=rules, watcher=outputs)
+        server = Server(self.begins, sources, self.platform, rules=rules, watcher=outputs)
+        for workload in self.workloads:
+            server.profiles.update(workload.profiles)
+        return server
 
 
 class Conversation:
@@ -250,6 +254,19 @@ class Conversation:
     def _finish(self) -> None:
         elapsed = time.monotonic() - self._began_at
         self._outputs.finish(self._server, scheduling_s=self._scheduling_s, simulation_s=elapsed)
+
+
+def _used(workload: Workload) -> dict[str, Profile]:
+    """The profiles that jobs run, alone or in sequences; Batsim 4 tells of no others (not of those after a `recv`)."""
+    used: dict[str, Profile] = {}
+    names = [job.profile.name for job in workload.jobs if job.profile is not None]
+    while names:
+        name = names.pop()
+        if name not in used:
+            used[name] = profile = workload.profiles[name]
+            if isinstance(profile.spec, Sequence):
+                names.extend(profile.spec.parts)
+    return used
 
 
 def _deadlock(batch: Batch) -> Ended | None:

@@ -27,10 +27,13 @@ _LINE = msgspec.json.Decoder(_Line)
 _ORDER = {"machine_available": 0, "machine_unavailable": 1}
 
 
-def read(path: str | Path, name: str = "ee0", *, forward_unknown: bool = False) -> list[Event]:
+def read(
+    path: str | Path, name: str = "ee0", *, forward_unknown: bool = False, knows_generic: bool = True
+) -> list[Event]:
     """The events in order of date; at one date machines become available before others become unavailable.
 
-    An event of another type is refused, unless `forward_unknown`: then it is told with its whole line as data.
+    An event of another type is refused, unless `forward_unknown`: then it is told with its whole line as data. To
+    Batsim 4 (not `knows_generic`) the type "generic" is one of those.
     """
     found: list[tuple[float, int, int, Event]] = []
     for number, line in enumerate(read_text(path).splitlines(), 1):
@@ -43,7 +46,10 @@ def read(path: str | Path, name: str = "ee0", *, forward_unknown: bool = False) 
             raise InputError(where, f"not an external event: {problem}", found=quoted(line)) from None
         if not written.timestamp >= 0:
             raise InputError(where, "the date of an event", expected="0 or more", found=str(written.timestamp))
-        event = _event(written, f"{name}!{len(found)}", line, where, forward_unknown)
+        if written.type == "generic" and not knows_generic:
+            event = _unknown(written, f"{name}!{len(found)}", line, where, forward_unknown)
+        else:
+            event = _event(written, f"{name}!{len(found)}", line, where, forward_unknown)
         found.append((written.timestamp, _ORDER.get(written.type, 2), len(found), event))
     found.sort(key=lambda entry: entry[:3])
     return [event for _, _, _, event in found]
@@ -60,6 +66,10 @@ def _event(written: _Line, event_id: str, line: str, where: str, forward_unknown
         data = msgspec.json.decode(written.data)
         text = data if isinstance(data, str) else bytes(written.data).decode()
         return ExternalEvent(written.timestamp, event_id, written.type, text)
+    return _unknown(written, event_id, line, where, forward_unknown)
+
+
+def _unknown(written: _Line, event_id: str, line: str, where: str, forward_unknown: bool) -> Event:
     if forward_unknown:
         return ExternalEvent(written.timestamp, event_id, written.type, line.strip())
     raise InputError(
