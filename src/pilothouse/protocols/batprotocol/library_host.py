@@ -64,8 +64,11 @@ class CLibrary:
     @staticmethod
     def _load(path: str, method: str) -> ctypes.CDLL:
         flags = os.RTLD_NOW | os.RTLD_LOCAL
-        # A library that embeds Python cannot have a second one in a namespace of its own: this process is a Python.
-        if method == "dlopen" or _embeds_python(path):
+        if _embeds_python(path):
+            # This process is a Python already, and a library that embeds one must find this one, not a second: neither a
+            # namespace of its own, nor its libpython before a Python that is linked into the program (Debian's is).
+            return ctypes.CDLL(path, mode=flags)
+        if method == "dlopen":
             return ctypes.CDLL(path, mode=flags | os.RTLD_DEEPBIND)
         libc = ctypes.CDLL(None)
         libc.dlmopen.argtypes = [ctypes.c_long, ctypes.c_char_p, ctypes.c_int]
