@@ -22,6 +22,7 @@ from pilothouse.model.profile import (
     StorageTask,
     parts_of,
 )
+from pilothouse.worlds.simulated.energy import PowerRange, power_ranges
 from pilothouse.worlds.simulated.platform import Platform
 
 MOST_PAIRS = 4096
@@ -104,6 +105,13 @@ def _check_size(spec: ParallelTask, job: Job, profile: Profile) -> None:
     if job.units != count:
         problem = f"profile {profile.name} describes {count} executors"
         raise InputError(f"job {job.id}", problem, expected=f"{job.units}, as the job asks for")
+
+
+def check_power(platform: Platform) -> None:
+    """Every host must say what it draws, where energy is simulated."""
+    known: dict[str, list[PowerRange]] = {}
+    for host in platform.hosts:
+        power_ranges(host, platform.where, known)
 
 
 def check_routes(platform: Platform) -> None:

@@ -110,6 +110,8 @@ def load(
         profiles=profiles,
         energy=energy,
     )
+    if energy:
+        feasible.check_power(machine)
     for workload in read:
         feasible.check(machine, workload.jobs, profiles)
     external = [event for i, path in enumerate(events) for event in external_events.read(path, f"ee{i}")]

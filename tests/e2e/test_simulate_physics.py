@@ -1,0 +1,77 @@
+"""`pilothouse simulate` with physics: energy files, choice of solver, control latency, and input that cannot be."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+FIXTURES = Path(__file__).parents[1] / "golden/physics"
+VARIOUS = FIXTURES / "inputs/v5/workloads/test_various_profile_types.json"
+SMALL = FIXTURES / "inputs/v5/platforms/small_platform.xml"
+ENERGY = FIXTURES / "inputs/v4/platforms/cluster_energy_128.xml"
+
+Run = Callable[..., CompletedProcess[str]]
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_control_latency_gives_the_dates_of_the_real_batsim(pilothouse: Run, tmp_path: Path) -> None:
+    """The recorded decider runs one job after the other; on four hosts so does fcfs."""
+    recorded = {row["job_id"]: row for row in rows(FIXTURES / "batsim5/custom_mapping/out/jobs.csv")}
+    command = ["simulate", "-p", SMALL, "-w", VARIOUS, "--policy", "fcfs", "-q", "-e", f"{tmp_path}/"]
+    assert pilothouse(*command, "--control-latency").returncode == 0
+    for row in rows(tmp_path / "jobs.csv"):
+        if row["job_id"] in ("delay", "simple", "simple_no_com", "simple_no_cpu", "homo"):
+            assert row["starting_time"] == recorded[row["job_id"]]["starting_time"]
+            assert row["finish_time"] == recorded[row["job_id"]]["finish_time"]
+    assert pilothouse(*command).returncode == 0
+    assert rows(tmp_path / "jobs.csv")[0]["starting_time"] == "0.000000"
+
+
+def test_files_of_machines_and_energy(pilothouse: Run, tmp_path: Path) -> None:
+    command = ["simulate", "-p", ENERGY, "-w", VARIOUS, "--policy", "fcfs", "--energy", "-e", f"{tmp_path}/"]
+    assert pilothouse(*command).returncode == 0
+    jobs = {row["job_id"]: float(row["consumed_energy"]) for row in rows(tmp_path / "jobs.csv")}
+    assert jobs["delay"] == pytest.approx(20.2 * 95.0)
+    energy = rows(tmp_path / "consumed_energy.csv")
+    assert {row["event_type"] for row in energy} == {"s", "e"}
+    assert [float(row["energy"]) for row in energy] == sorted(float(row["energy"]) for row in energy)
+    last = rows(tmp_path / "machine_states.csv")[-1]
+    assert (last["nb_idle"], last["nb_computing"]) == ("128", "0"), "machines return to idle"
+    assert rows(tmp_path / "pstate_changes.csv")[0] == {"time": "0", "machine_id": "0-127", "new_pstate": "0"}
+    summary = json.loads((tmp_path / "schedule.json").read_text())
+    assert summary["consumed_joules"] == pytest.approx(float(energy[-1]["energy"]), rel=1e-6)
+
+
+def test_solvers_agree_where_nothing_is_shared(pilothouse: Run, tmp_path: Path) -> None:
+    for solver in ("fair-bottleneck", "max-min"):
+        out = f"{tmp_path}/{solver}-"
+        command = ["simulate", "-p", SMALL, "-w", VARIOUS, "--policy", "fcfs", "--solver", solver, "-q", "-e", out]
+        assert pilothouse(*command).returncode == 0
+    first, second = (rows(tmp_path / f"{solver}-jobs.csv") for solver in ("fair-bottleneck", "max-min"))
+    assert [row["execution_time"] for row in first] == [row["execution_time"] for row in second]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-p", "100", "--control-latency"], "--control-latency: messages go to a master host"),
+        (["-p", str(SMALL), "--energy"], "has no property wattage_per_state"),
+        (["-p", "nowhere.xml"], "nowhere.xml: cannot read the platform"),
+    ],
+)
+def test_wrong_input_is_one_line_and_leaves_nothing(
+    pilothouse: Run, tmp_path: Path, options: list[str], message: str
+) -> None:
+    done = pilothouse("simulate", *options, "-w", VARIOUS, "--policy", "fcfs", "-e", f"{tmp_path}/out/")
+    assert done.returncode == 2
+    assert message in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
