@@ -234,6 +234,8 @@ class Conversation:
         finally:
             world.close()
             decider.close()
+            if decider.parting:
+                click.echo(f"pilothouse batsim4: the scheduler ended badly: {decider.parting}", err=True)
             self._finish()
 
     def without_scheduler(self, workloads: list[Workload]) -> int:

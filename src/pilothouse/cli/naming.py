@@ -45,10 +45,10 @@ def decider(text: str, *, timeout: float | None = None) -> Decider | Policy:
     """A decider by its name: a policy, or a foreign scheduler that a protocol reaches."""
     kind, _, rest = text.partition(":")
     if kind == "batsim":
-        from pilothouse.protocols.batsim.decider import BatsimDecider
+        from pilothouse.protocols.batsim.decider import batsim_decider
 
         address, options = _query(rest)
-        return BatsimDecider(address, dialect=options.get("dialect", ""), timeout=timeout)
+        return batsim_decider(address, options, timeout=timeout)
     if kind == "edc":
         from pilothouse.protocols.batprotocol.decider import edc_decider
 

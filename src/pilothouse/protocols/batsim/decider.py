@@ -1,6 +1,6 @@
 """A scheduler written for Batsim 2 to 4 as a Decider: we play the resource manager towards it.
 
-In: batches. Out: replies, in the strict request-reply turn of the protocol. `--by batsim:ENDPOINT[?dialect=2|3|4]`.
+In: batches. Out: replies, in the strict request-reply turn of the protocol. `--by batsim:ENDPOINT[?dialect=2|3|4][&config=FILE]`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
+from pilothouse.model.errors import InputError
 from pilothouse.model.job import Node
 from pilothouse.protocols.batsim import codec
 from pilothouse.protocols.batsim.channel import SchedulerChannel
@@ -63,6 +64,8 @@ class BatsimDecider:
         self._late: list[Struct] = []
         self._withdrawn: set[str] = set()
         self._over = False
+        self.parting = ""
+        """How the process that we started ended, if not well."""
 
     def hello(self) -> d.Wants:
         """Connects (the protocol has no greeting), and starts the scheduler if that is our task."""
@@ -138,8 +141,17 @@ class BatsimDecider:
         if self._store is not None:
             self._store.close()
         if self._process is not None:
-            self._process.close(orderly=self._over)
+            self.parting = self._process.close(orderly=self._over)
             self._process = None
+
+
+def batsim_decider(address: str, options: dict[str, str], *, timeout: float | None = None) -> BatsimDecider:
+    """The decider that `batsim:ENDPOINT?dialect=2&config=FILE` names."""
+    unknown = set(options) - {"dialect", "config"}
+    if unknown:
+        raise InputError(f"batsim:{address}", "unknown option", expected="dialect or config", found=min(unknown))
+    settings = Settings.read(options["config"]) if "config" in options else None
+    return BatsimDecider(address, dialect=options.get("dialect", ""), settings=settings, timeout=timeout)
 
 
 def _restore_dates(reply: d.Reply, now: float) -> None:

@@ -16,7 +16,7 @@ from pilothouse.model.errors import InputError, PeerError
 from pilothouse.model.events import Batch, Began, Begins, CallArrived, Ended
 from pilothouse.model.job import Node
 from pilothouse.protocols.batsim.channel import SchedulerChannel
-from pilothouse.protocols.batsim.decider import BatsimDecider
+from pilothouse.protocols.batsim.decider import BatsimDecider, batsim_decider
 from pilothouse.protocols.process import PeerProcess
 
 BEGIN = Batch(0.0, [Began(0.0, Begins((Node("a", 0),)))])
@@ -174,3 +174,16 @@ def test_commands_that_cannot_start() -> None:
         PeerProcess("  ")
     with pytest.raises(InputError, match="cannot be split into words"):
         PeerProcess("'unclosed")
+
+
+def test_deciders_by_name(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"job_submission": {"from_scheduler": {"enabled": true, "acknowledge": false}}}')
+    decider = batsim_decider(f"ipc://{tmp_path}/s", {"dialect": "2", "config": str(config)})
+    wants = decider.hello()
+    decider.close()
+    assert wants.dynamic_registration is True and wants.acknowledge_registration is False
+    with pytest.raises(InputError, match="unknown option; expected dialect or config, found colour"):
+        batsim_decider("ipc://x", {"colour": "red"})
+    with pytest.raises(InputError, match="expected 2, 3, 4 or any"):
+        batsim_decider("ipc://x", {"dialect": "9"})
