@@ -410,11 +410,21 @@ class Writer:
             out.append(f"    if number > {len(members)}:")
             out.append(f'        raise unknown_member("{name}", number)')
             out.append(f"    return _GET_{name}[number - 1](r, pos)\n\n")
-        at = self.layout("Message")[3]
+        placed, _, _, at = self.layout("Message")
+        now_at = 8 + at + next(offset for offset, _, field, _ in placed if field.name == "now")
         out.append(
             f'_ROOT = struct.Struct("<I4x")\n_ROOT_AT = _ROOT.pack({8 + at})\n\n\n'
+            "# What stands before the only event of a message, but for the date.\n"
+            "_ONE = _put_EventAndTimestamp(EventAndTimestamp())\n"
+            "_BEFORE_ONE = (_ROOT_AT + _put_Message(Message(0.0, [EventAndTimestamp()])))[: -len(_ONE)]\n"
+            f"_BEFORE_NOW, _AFTER_NOW = _BEFORE_ONE[:{now_at}], _BEFORE_ONE[{now_at + 8} :]\n"
+            '_pack_date = struct.Struct("<d").pack\n\n\n'
             "def encode(message: Message) -> bytes:\n"
-            "    try:\n        return _ROOT_AT + _put_Message(message)\n"
+            "    events = message.events\n"
+            "    try:\n"
+            "        if events is not None and len(events) == 1:\n"
+            "            return _BEFORE_NOW + _pack_date(message.now) + _AFTER_NOW + _put_EventAndTimestamp(events[0])\n"
+            "        return _ROOT_AT + _put_Message(message)\n"
             "    except (struct.error, KeyError, UnicodeEncodeError) as problem:\n"
             '        raise Malformed(f"this message cannot be written: {problem}") from None\n\n\n'
             "def decode(data: bytes) -> Message:\n"

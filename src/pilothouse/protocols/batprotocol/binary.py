@@ -2807,8 +2807,18 @@ _ROOT = struct.Struct("<I4x")
 _ROOT_AT = _ROOT.pack(16)
 
 
+# What stands before the only event of a message, but for the date.
+_ONE = _put_EventAndTimestamp(EventAndTimestamp())
+_BEFORE_ONE = (_ROOT_AT + _put_Message(Message(0.0, [EventAndTimestamp()])))[: -len(_ONE)]
+_BEFORE_NOW, _AFTER_NOW = _BEFORE_ONE[:24], _BEFORE_ONE[32 :]
+_pack_date = struct.Struct("<d").pack
+
+
 def encode(message: Message) -> bytes:
+    events = message.events
     try:
+        if events is not None and len(events) == 1:
+            return _BEFORE_NOW + _pack_date(message.now) + _AFTER_NOW + _put_EventAndTimestamp(events[0])
         return _ROOT_AT + _put_Message(message)
     except (struct.error, KeyError, UnicodeEncodeError) as problem:
         raise Malformed(f"this message cannot be written: {problem}") from None

@@ -19,6 +19,7 @@ from pilothouse.core.full_names import plain_name
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import InputError, PeerError, quoted
+from pilothouse.protocols.batprotocol import binary
 from pilothouse.protocols.batprotocol import messages as m
 from pilothouse.protocols.batprotocol.channel import SILENCE_S, Channel, ZmqPeer, library_channel
 from pilothouse.protocols.batprotocol.codec import Format, decode, encode
@@ -49,6 +50,7 @@ class EdcDecider:
         self.wants = d.Wants()
         self.hello_event: m.EDCHelloEvent | None = None
         self._channel = channel
+        self._exchange = channel.exchange
         self._init = init
         self._form = Format.BINARY
         self._facts = FactsOut(self.wants)
@@ -90,13 +92,16 @@ class EdcDecider:
                     told.append(m.EventAndTimestamp(fact.at, event))
             if not told:
                 return d.Reply(batch.now, answers)
-            message = encode(m.Message(batch.now, told), self._form)
-            reply = decode(self._channel.exchange(message), self._form, self.name)
+            message = m.Message(batch.now, told)
+            if self._form is Format.BINARY:
+                reply = binary.decode(self._exchange(binary.encode(message)))
+            else:
+                reply = decode(self._exchange(encode(message, self._form)), self._form, self.name)
             if not reply.events:
                 return d.Reply(_not_before(batch.now, reply.now), answers)
             return self._read(reply, batch.now, answers)
         except Malformed as problem:
-            raise PeerError(self.name, str(problem)) from None
+            raise PeerError(self.name, f"invalid message: {problem}") from None
 
     def _tell_other(self, fact: e.Event, told: list[m.EventAndTimestamp], answers: list[d.Decision]) -> None:
         """Facts for which batprotocol has no word: tells what comes next to it, or answers in the component's place."""
