@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pilothouse.formats import fluid, jobspec, resource_set
+from pilothouse.formats.jobspec import Jobspec
 from pilothouse.model.errors import InputError
 from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27 import payloads as p
@@ -32,6 +33,8 @@ from pilothouse.protocols.rfc27.scheduler_facts import (
 
 MOST_COMMITS = 256
 """So many Rs go into one kvs.commit at most."""
+MOST_SPECS = 1024
+"""So many different jobspecs are remembered."""
 
 
 class SchedulerEngine(Handshake):
@@ -46,6 +49,7 @@ class SchedulerEngine(Handshake):
         self._routes: dict[tuple[bytes, ...] | None, tuple[bytes, ...] | None] = {}
         self._grants: list[tuple[int, bytes, dict[str, Any] | None]] = []
         self._granting: set[int] = set()
+        self._specs: dict[bytes, Jobspec] = {}
         self._questions: dict[int, Message] = {}
         self._next_question = 0
 
@@ -171,11 +175,17 @@ class SchedulerEngine(Handshake):
             self.deny(asked.id, f"its jobspec could not be read: {problem}")
 
     def _ask(self, asked: p.AllocRequest, source: bytes) -> None:
-        try:
-            spec = jobspec.parse(source)
-        except InputError as problem:
-            self.deny(asked.id, str(problem))
-            return
+        # jobs of one script look alike: most are recognised by their bytes
+        spec = self._specs.get(source)
+        if spec is None:
+            try:
+                spec = jobspec.parse(source)
+            except InputError as problem:
+                self.deny(asked.id, str(problem))
+                return
+            if len(self._specs) >= MOST_SPECS:
+                self._specs.clear()
+            self._specs[source] = spec
         self.facts.append(AllocAsked(asked.id, asked.priority, asked.userid, asked.t_submit, spec, source))
 
     def _on_cancel(self, message: Message) -> None:
