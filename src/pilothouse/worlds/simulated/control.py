@@ -31,6 +31,7 @@ from pilothouse.model.profile import Profile
 from pilothouse.model.record import JobRecord
 from pilothouse.worlds.simulated import control_orders as orders
 from pilothouse.worlds.simulated.control_parts import Known, MessageCosts, Rules, Source, Watcher
+from pilothouse.worlds.simulated.control_sources import JobSource
 from pilothouse.worlds.simulated.control_workflow import WorkflowSource
 from pilothouse.worlds.simulated.execution import Physics, Run
 from pilothouse.worlds.simulated.machine_book import MachineBook
@@ -79,7 +80,8 @@ class Server:
         self.rounds = Rounds(self.agenda)
         self.mailbox = Mailbox()
         self.jobs: dict[str, Known] = {}
-        self.met: set[str] = set()
+        self.met = {job.id for source in sources if isinstance(source, JobSource) for job in source.jobs}
+        """Every job that was ever heard of: no id is given twice."""
         self.profiles: dict[str, Profile] = dict(begins.profiles)
         self.physics = Physics(
             self.agenda,

@@ -51,7 +51,7 @@ def _note_job(server: Server, job: Job) -> None:
         raise server.refuse("dynamic registration", f"job {job.id}: registration of jobs is not enabled")
     if job.workload not in server.workloads:
         raise server.refuse("unknown workload", f"job {job.id}: there is no workload {job.workload!r}")
-    if job.id in server.met or job.id in server.jobs:
+    if job.id in server.met:
         raise server.refuse("duplicate job", f"there already was a job {job.id}")
     if job.profile is None:
         raise server.refuse("unknown profile", f"job {job.id} names a profile that does not exist")
@@ -63,9 +63,11 @@ def _note_job(server: Server, job: Job) -> None:
 
 def _known(server: Server, job_id: str) -> Known:
     known = server.jobs.get(job_id)
-    if known is None:
-        raise server.refuse("unknown job", f"job {job_id!r} does not exist, or its end has been told already")
-    return known
+    if known is not None:
+        return known
+    if job_id in server.met:
+        raise server.refuse("job in the wrong state", f"job {job_id} is not submitted yet, or its end has been told")
+    raise server.refuse("unknown job", f"job {job_id!r} does not exist")
 
 
 def on_start(server: Server, order: d.StartJob) -> Sequence[Actor]:
