@@ -473,3 +473,26 @@ def test_a_submit_time_of_zero_is_told_as_a_real_number(pair: Pair) -> None:
     assert len(told) == (3 if pair.strict else 2)
     assert all(b'"t_submit":0.0' in payload for payload in told if b"%d" % job_id in payload)
     assert not any(b'"free"' in payload for payload in told)
+
+
+def test_a_waiting_job_costs_little_on_both_sides() -> None:
+    """Design criteria: no obstacle to a million jobs in SCHED state (bench/rfc27.py --scale runs the million)."""
+    import tracemalloc
+
+    count = 5000
+    pair = Pair()
+    pair.connect()
+    pair.submit(8)
+    pair.settle()
+    pair.heard.clear()
+    one_spec = spec(8)
+    tracemalloc.start()
+    for number in range(2, count + 2):
+        pair.manager.submit(float(number), number << 24, one_spec)
+    pair.settle()
+    for log in (pair.heard, pair.said, pair.log, pair.facts):
+        log.clear()
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(pair.cluster.waiting) == len(pair.manager.pending) == count
+    assert used / count < 1500
