@@ -156,3 +156,23 @@ def test_pybatsim_3_registers_and_kills_jobs(tmp_path: Path, client_env: ClientE
     assert rows["b"]["final_state"] == "COMPLETED_KILLED"
     assert 49.9 < float(rows["b"]["execution_time"]) < 50.1
     assert len(rows) == 12
+
+
+def test_a_scheduler_for_batsim_places_real_tasks(tmp_path: Path, client_env: ClientEnv) -> None:
+    """The same pybatsim scheduler, but the world is live: processes on this machine."""
+    endpoint = f"ipc://{tmp_path}/s"
+    python = client_env("pybatsim3")
+    (tmp_path / "tasks.txt").write_text("".join(f"echo {number} > {tmp_path}/made{number}\n" for number in range(6)))
+    scheduler = subprocess.Popen(
+        [str(python), str(python.parent / "pybatsim"), "fillerSched", "-s", endpoint, "-t", "60000"],
+        cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        command = [sys.executable, "-m", "pilothouse", "run", "tasks.txt", "--slots", "2", "--by", f"batsim:{endpoint}"]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert scheduler.wait(20) == 0
+    finally:
+        scheduler.kill()
+        scheduler.wait()
+    assert sorted(path.name for path in tmp_path.glob("made*")) == [f"made{number}" for number in range(6)]
