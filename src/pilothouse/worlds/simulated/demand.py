@@ -37,7 +37,8 @@ class Demands:
         self.processors = [Processor(host) for host in platform.hosts]
         self.links: dict[Link, Constraint] = {}
         self._tcp_gamma = platform.tcp_gamma
-        self._stars: dict[int, _Place] = {}
+        self._places: dict[int, _Place] = {}
+        self._middles: dict[tuple[StarZone, StarZone], tuple[Link, ...] | None] = {}
 
     def constraint(self, link: Link) -> Constraint:
         """A link as a constraint."""
@@ -85,36 +86,63 @@ class Demands:
         count = len(hosts)
         if not self._platform.networked:
             size = 0.0
-        star = self._common_star(hosts) if size > 0 and count > 1 else None
-        if star is None:
+        stars = self._stars_of(hosts) if size > 0 and count > 1 else None
+        if stars is None:
             matrix: Sequence[float] = ()
             if size > 0 and count > 1:
                 matrix = [0.0 if i == j else size for i in range(count) for j in range(count)]
             return self.task(hosts, (flop,) * count, matrix, done)
         uses: dict[Constraint, Use] = {}
-        places = [self._stars[number] for number in hosts]
         slowest = inf
         if flop > 0:
             use = (flop, flop, 1)
-            for place in places:
-                processor = place.processor
+            for number in hosts:
+                processor = self.processors[number]
                 uses[processor] = use
                 slowest = min(slowest, processor.speed)
         each = size * (count - 1)
         by_times = ((size, size, 1), (each, each, 1), (2 * each, 2 * each, 1))
-        for place in places:
-            for constraint, times in place.own:
-                uses[constraint] = by_times[times]
-        latency = _farthest([place.up_s for place in places], [place.down_s for place in places])
-        for link in star.backbone:
-            amount = each * count if link.shared else size
+        for places in stars.values():
+            for place in places:
+                for constraint, times in place.own:
+                    uses[constraint] = by_times[times]
+        amounts: dict[Link, float] = {}
+        latency = self._between_stars(stars, size, amounts)
+        for link, amount in amounts.items():
             uses[self.constraint(link)] = (amount, amount, 1)
-            latency += link.latency
         flow = Flow(uses, done, latency=latency)
         flow.hosts = hosts
         flow.network_bound = self._tcp_gamma / (2.0 * latency * size) if latency > 0 else inf
         flow.bound = min(flow.network_bound, slowest / flop if flop > 0 else inf)
         return flow
+
+    def _between_stars(self, stars: dict[StarZone, list[_Place]], size: float, amounts: dict[Link, float]) -> float:
+        """What links that are nobody's own carry; returns the largest latency of all routes."""
+        longest = 0.0
+        for star, places in stars.items():
+            if len(places) > 1:
+                pairs = len(places) * (len(places) - 1)
+                latency = _farthest([place.up_s for place in places], [place.down_s for place in places])
+                longest = max(longest, latency + _load(star.backbone, pairs, size, amounts))
+            for other, others in stars.items():
+                if other is not star:
+                    middle = self._middle(places[0], others[0]) or ()
+                    ends = max(place.up_s for place in places) + max(place.down_s for place in others)
+                    longest = max(longest, ends + _load(middle, len(places) * len(others), size, amounts))
+        return longest
+
+    def _middle(self, source: _Place, target: _Place) -> tuple[Link, ...] | None:
+        """The links of a route between two stars that are the same for all their hosts; None if there are other ones."""
+        star, other = source.zone, target.zone
+        assert star is not None and other is not None
+        if (star, other) not in self._middles:
+            route = self._platform.route(source.processor.number, target.processor.number)
+            own = {*source.links, *target.links}
+            middle = tuple(link for link in route.links if link not in own)
+            # A star that is entered through one of its hosts has routes that differ from host to host.
+            same_for_all = not any(star.is_own(link) or other.is_own(link) for link in middle)
+            self._middles[star, other] = middle if same_for_all else None
+        return self._middles[star, other]
 
     def message(self, source: int, target: int, size: float, done: Callable[[Flow], None]) -> Flow:
         """One transfer from host to host, also from a host to itself."""
@@ -179,28 +207,31 @@ class Demands:
         flow.bound = self.bound_of(flow)
         return flow
 
-    def _common_star(self, hosts: Sequence[int]) -> StarZone | None:
-        """The star that all these different hosts belong to, if there is one: their routes need not be made one by
-        one.
-        """
-        zone = self._platform.hosts[hosts[0]].zone
-        if not isinstance(zone, StarZone) or isinstance(zone, VivaldiZone) or len(set(hosts)) != len(hosts):
+    def _stars_of(self, hosts: Sequence[int]) -> dict[StarZone, list[_Place]] | None:
+        """These different hosts by the stars they belong to; None if routes must be made pair by pair."""
+        if len(set(hosts)) != len(hosts):
             return None
-        stars = self._stars
+        found: dict[StarZone, list[_Place]] = {}
+        known = self._places
         for number in hosts:
-            place = stars.get(number)
+            place = known.get(number)
             if place is None:
-                place = stars[number] = self._place_in_star(number)
-            if place.zone is not zone:
+                place = known[number] = self._place_in_star(number)
+            if place.zone is None:
                 return None
-        return zone
+            found.setdefault(place.zone, []).append(place)
+        if len(found) > 1:
+            firsts = [places[0] for places in found.values()]
+            if any(self._middle(a, b) is None for a in firsts for b in firsts if a is not b):
+                return None
+        return found
 
     def _place_in_star(self, number: int) -> _Place:
         host = self._platform.hosts[number]
         zone = host.zone
         ways = zone.ways_of(host.name) if isinstance(zone, StarZone) else None
-        if ways is None:
-            return _Place(None, self.processors[number], (), 0.0, 0.0)
+        if ways is None or isinstance(zone, VivaldiZone):
+            return _Place(None, self.processors[number], (), 0.0, 0.0, ())
         assert isinstance(zone, StarZone)
         up = [link for link in ways[0] if link not in zone.backbone]
         down = [link for link in ways[1] if link not in zone.backbone]
@@ -208,13 +239,13 @@ class Demands:
             (self.constraint(link), (up + down).count(link) if link.shared else 0) for link in dict.fromkeys(up + down)
         )
         up_s, down_s = sum(link.latency for link in up), sum(link.latency for link in down)
-        return _Place(zone, self.processors[number], own, up_s, down_s)
+        return _Place(zone, self.processors[number], own, up_s, down_s, (*up, *down))
 
 
 class _Place:
     """A host in a star: its own links, and how often each is used by what it sends and receives (0: a pipe)."""
 
-    __slots__ = ("down_s", "own", "processor", "up_s", "zone")
+    __slots__ = ("down_s", "links", "own", "processor", "up_s", "zone")
 
     def __init__(
         self,
@@ -223,12 +254,21 @@ class _Place:
         own: tuple[tuple[Constraint, int], ...],
         up_s: float,
         down_s: float,
+        links: tuple[Link, ...],
     ) -> None:
         self.zone = zone
         self.processor = processor
         self.own = own
         self.up_s = up_s
         self.down_s = down_s
+        self.links = links
+
+
+def _load(links: Sequence[Link], pairs: int, size: float, amounts: dict[Link, float]) -> float:
+    """Puts what so many pairs send onto links; returns their latency."""
+    for link in links:
+        amounts[link] = amounts.get(link, 0.0) + pairs * size if link.shared else size
+    return sum(link.latency for link in links)
 
 
 def _farthest(ups: list[float], downs: list[float]) -> float:

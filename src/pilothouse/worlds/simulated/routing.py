@@ -224,6 +224,12 @@ class StarZone(Zone):
             self._made[name] = self.ways(name)
         return self._made[name]
 
+    def is_own(self, link: Link) -> bool:
+        """Whether this link belongs to one member alone (of those whose ways have been made)."""
+        if link in self.backbone:
+            return False
+        return any(way is not None and (link in way[0] or link in way[1]) for way in self._made.values())
+
     def local_route(self, source: Point, target: Point) -> Piece | None:
         up, down = self.ways_of(source.name), self.ways_of(target.name)
         if up is None or down is None:

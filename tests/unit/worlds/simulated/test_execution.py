@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -22,6 +24,7 @@ from pilothouse.model.profile import (
     StagingTask,
     StorageTask,
 )
+from pilothouse.worlds.simulated.platform import Platform
 from unit.worlds.simulated.lab import TWO_HOSTS, Lab, platform_of
 
 STORAGES = """
@@ -252,6 +255,31 @@ def test_messages_between_job_and_decider() -> None:
     assert lab.end("k") == pytest.approx(1.0 + 7.0) or lab.end("k") == pytest.approx(2.0 + 7.0)
     assert lab.ended["patient"] == (4.5, JobState.TIMED_OUT, -1)
     assert lab.end("impatient") == pytest.approx(3.0)
+
+
+def test_fast_and_slow_way_over_several_clusters() -> None:
+    """Hosts in four clusters (graphene), and in a star that is entered through one of its hosts."""
+    entered_by_a_host = """
+    <cluster id="c" prefix="c" suffix="" radical="0-3" speed="1Gf" bw="125MBps" lat="50us" bb_bw="2GBps" bb_lat="1us"/>
+    <cluster id="d" prefix="d" suffix="" radical="0-3" speed="1Gf" bw="125MBps" lat="70us" sharing_policy="SHARED"/>
+    <link id="l" bandwidth="1GBps" latency="1ms"/>
+    <zoneRoute src="c" dst="d" gw_src="cc_router" gw_dst="{}"><link_ctn id="l"/></zoneRoute>
+    """
+    graphene = Path(__file__).parents[3] / "golden/physics/inputs/graphs/graphene.xml"
+    for platform, hosts in (
+        (Platform.load(graphene), [0, 1, 5, 40, 41, 80, 100, 120, 143]),
+        (platform_of(entered_by_a_host.format("dd_router")), [0, 1, 4, 5, 7]),
+        (platform_of(entered_by_a_host.format("d1")), [0, 1, 4, 5, 7]),
+    ):
+        demands = Lab(platform).physics.demands
+        fast = demands.homogeneous(hosts, 5e9, 1e6, lambda flow: None)
+        count = len(hosts)
+        matrix = [0.0 if i == j else 1e6 for i in range(count) for j in range(count)]
+        slow = demands.task(hosts, [5e9] * count, matrix, lambda flow: None)
+        assert fast.uses.keys() == slow.uses.keys()
+        for constraint, use in slow.uses.items():
+            assert fast.uses[constraint] == pytest.approx(use), constraint
+        assert (fast.bound, fast.latency) == (pytest.approx(slow.bound), pytest.approx(slow.latency))
 
 
 def test_fast_and_slow_way_to_the_same_flow() -> None:
