@@ -194,6 +194,16 @@ def test_jobspec_errors_name_the_place(path: list[object], value: object, named:
     assert caught.value.where == named
 
 
+def test_jobspec_of_a_scheduler_needs_no_tasks() -> None:
+    """A job manager may hand on a redacted copy: what is to run is not the scheduler's concern."""
+    redacted = {key: value for key, value in GOOD.items() if key != "tasks"}
+    with pytest.raises(InputError, match=r"jobspec\.tasks"):
+        jobspec.from_object(redacted)
+    assert jobspec.from_object({**redacted, "more": 1}, whole=False).total_cores == 2
+    with pytest.raises(InputError, match=r"jobspec\.resources"):
+        jobspec.from_object({**redacted, "resources": []}, whole=False)
+
+
 @given(JSON)
 def test_jobspec_never_breaks(document: object) -> None:
     with pytest.raises(InputError):

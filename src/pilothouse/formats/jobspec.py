@@ -53,28 +53,28 @@ class Jobspec(msgspec.Struct, frozen=True, kw_only=True):
         return self.duration_s or math.inf
 
 
-def parse(data: bytes | str, *, where: str = "jobspec") -> Jobspec:
-    """Reads JSON text."""
+def parse(data: bytes | str, *, where: str = "jobspec", whole: bool = True) -> Jobspec:
+    """Reads JSON text. Not `whole`: only what a scheduler needs is read and judged, as a manager's redacted copy has."""
     try:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(where, f"not JSON: {error}") from None
-    return from_object(document, where=where)
+    return from_object(document, where=where, whole=whole)
 
 
-def from_object(document: object, *, where: str = "jobspec") -> Jobspec:
+def from_object(document: object, *, where: str = "jobspec", whole: bool = True) -> Jobspec:
     """Reads the decoded document."""
     top = _object(document, where)
     if top.get("version") != 1 or isinstance(top.get("version"), bool):
         raise InputError(f"{where}.version", "not a V1 jobspec", expected="1", found=quoted(top.get("version")))
-    if unknown := top.keys() - {"version", "resources", "tasks", "attributes"}:
+    if whole and (unknown := top.keys() - {"version", "resources", "tasks", "attributes"}):
         raise InputError(where, "a key that V1 does not have", found=quoted(min(unknown)))
     nodes, exclusive, slot, path = _slot_of(top.get("resources"), f"{where}.resources")
     cores, gpus = _slot_content(slot.get("with"), f"{path}.with")
     label = slot.get("label")
     if not isinstance(label, str) or not label:
         raise InputError(f"{path}.label", "a slot needs a label", found=quoted(label))
-    command, tasks = _tasks(top.get("tasks"), label, f"{where}.tasks")
+    command, tasks = _tasks(top.get("tasks"), label, f"{where}.tasks") if whole else ((), {"per_slot": 1})
     attributes = _object(top.get("attributes") or {}, f"{where}.attributes")
     system = _object(attributes.get("system") or {}, f"{where}.attributes.system")
     at = f"{where}.attributes.system"
@@ -91,9 +91,9 @@ def from_object(document: object, *, where: str = "jobspec") -> Jobspec:
         command=command,
         label=label,
         tasks=tasks,
-        cwd=_text(system.get("cwd"), f"{at}.cwd"),
-        environment=_environment(system.get("environment"), f"{at}.environment"),
-        attributes=attributes,
+        cwd=_text(system.get("cwd"), f"{at}.cwd") if whole else "",
+        environment=_environment(system.get("environment"), f"{at}.environment") if whole else {},
+        attributes=attributes if whole else {},
     )
 
 

@@ -179,7 +179,7 @@ class SchedulerEngine(Handshake):
         spec = self._specs.get(source)
         if spec is None:
             try:
-                spec = jobspec.parse(source)
+                spec = jobspec.parse(source, whole=False)
             except InputError as problem:
                 self.deny(asked.id, str(problem))
                 return
@@ -233,7 +233,7 @@ class SchedulerEngine(Handshake):
     def _on_feasibility(self, message: Message) -> None:
         source = bytes(p.decode(message.body(), p.FeasibilityRequest).jobspec)
         try:
-            spec = jobspec.parse(source)
+            spec = jobspec.parse(source, whole=False)
         except InputError as problem:
             self.out.append(rpc.respond_error(message, rpc.EINVAL, str(problem)))
             return

@@ -218,8 +218,9 @@ class FluxWorld:
             self.instance.hear(self._now(), facts)
         if engine.phase is Phase.ONLINE:
             self._backoff_s = FIRST_BACKOFF_S
-        if facts and isinstance(facts[-1], f.Failed):
-            self._fail(facts[-1].problem)
+        failed = next((fact for fact in facts if isinstance(fact, f.Failed)), None)
+        if failed is not None:
+            self._fail(failed.problem)
         elif link.closed:
             self._fail("the connection was closed")
 
