@@ -50,13 +50,15 @@ class CLibrary:
             self._deinit = library.batsim_edc_deinit
         except (OSError, AttributeError) as problem:
             raise LibraryProblem(f"{path} is not a decision component: {problem}") from None
-        data, number = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_uint32)
+        text, number = ctypes.POINTER(ctypes.c_char), ctypes.POINTER(ctypes.c_uint32)
+        data = ctypes.POINTER(text)
         self._init.argtypes = [ctypes.c_char_p, ctypes.c_uint32, number, data, number]
         self._take.argtypes = [ctypes.c_char_p, ctypes.c_uint32, data, number]
         self._deinit.argtypes = []
         for function in (self._init, self._take, self._deinit):
             function.restype = ctypes.c_uint8
-        self._data = ctypes.c_void_p()
+        self._data = text()
+        self._address = ctypes.c_void_p.from_buffer(self._data)
         self._size = ctypes.c_uint32()
         self._data_at = ctypes.byref(self._data)
         self._size_at = ctypes.byref(self._size)
@@ -82,7 +84,7 @@ class CLibrary:
     def init(self, data: bytes) -> tuple[int, bytes]:
         """The flags and the hello."""
         flags = ctypes.c_uint32()
-        self._data.value = None
+        self._address.value = None
         self._size.value = 0
         code = self._init(data, len(data), ctypes.byref(flags), self._data_at, self._size_at)
         if code:
@@ -90,7 +92,7 @@ class CLibrary:
         return flags.value, self._output("batsim_edc_init")
 
     def take_decisions(self, message: bytes) -> bytes:
-        self._data.value = None
+        self._address.value = None
         self._size.value = 0
         code = self._take(message, len(message), self._data_at, self._size_at)
         if code:
@@ -103,12 +105,12 @@ class CLibrary:
             raise ReturnedError("batsim_edc_deinit", code)
 
     def _output(self, function: str) -> bytes:
-        data, size = self._data.value, self._size.value
-        if not data or not size:
+        size = self._size.value
+        if not self._address.value or not size:
             raise LibraryProblem(f"{function} gave no buffer")
         if size > MOST_BYTES:
             raise LibraryProblem(f"{function} gave a buffer of {size} bytes; at most {MOST_BYTES} are read")
-        return ctypes.string_at(data, size)
+        return self._data[:size]  # type: ignore[return-value]  # a slice of characters is bytes
 
 
 def _embeds_python(path: str) -> bool:
