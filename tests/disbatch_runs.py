@@ -42,12 +42,12 @@ def service(folder: Path, tasks: str) -> Iterator[tuple[Path, subprocess.Popen[s
         running.communicate()
 
 
-def read_until(fd: int, word: bytes, deadline_s: float = 30) -> bytes:
-    """What a terminal program writes, up to a word."""
+def read_until(fd: int, *words: bytes, deadline_s: float = 60) -> bytes:
+    """What a terminal program writes, until all these words have appeared."""
     data = b""
     end = time.monotonic() + deadline_s
-    while word not in data:
-        assert time.monotonic() < end, f"{word!r} did not appear in {data[-2000:]!r}"
+    while not all(word in data for word in words):
+        assert time.monotonic() < end, f"not all of {words!r} appeared in {data[-2000:]!r}"
         if select.select([fd], [], [], 0.5)[0]:
             data += os.read(fd, 65536)
     return data

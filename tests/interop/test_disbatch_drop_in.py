@@ -275,3 +275,16 @@ def test_a_prefix_names_all_files(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "logs")
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
     assert ran.returncode == 1 and "no folder" in ran.stderr
+
+
+def test_a_second_run_with_the_same_prefix_begins_anew(tmp_path: Path) -> None:
+    (tmp_path / "tasks").write_text("while [ ! -e enough ]; do sleep 0.05; done\n")
+    command = [DROP_IN / "disBatch", "-s", "localhost:1", "-p", "mine", "tasks"]
+    first = subprocess.Popen(command, cwd=tmp_path)
+    components.wait_until((tmp_path / "mine_run" / "journal.sqlite").exists, "the first run")
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 1 and "another run with this prefix" in ran.stderr
+    (tmp_path / "enough").touch()
+    assert first.wait(60) == 0
+    assert subprocess.run(command, cwd=tmp_path, check=False, timeout=60).returncode == 0
+    assert len((tmp_path / "mine_status.txt").read_text().splitlines()) == 1

@@ -5,10 +5,18 @@ In: the prefix option, the task file's name, the date, a number by chance. Out: 
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from pilothouse.model.errors import InputError
+
+LOCK_FILE = "lock"
+"""In the run's folder; held by its driver while it lives."""
 STREAM_NAME = "STREAM"
 """What tasks that come through the KVS are called."""
 
@@ -39,3 +47,24 @@ def unique_id(prefix: str, source: str, now: float, chance: int) -> str:
 def run_folder(unique_id: str) -> Path:
     """Where journal, keys and engine logs of the run are."""
     return Path(f"{unique_id}_run")
+
+
+@contextmanager
+def hold_folder(folder: Path) -> Iterator[None]:
+    """An empty run folder that is ours while we live. What an earlier run with the same prefix left there is removed."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        lock = (folder / LOCK_FILE).open("w")
+    except OSError as error:
+        raise InputError(str(folder), f"cannot be written: {error.strerror}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(str(folder), "another run with this prefix is going on") from error
+        for left in folder.iterdir():
+            if left.is_dir():
+                shutil.rmtree(left)
+            elif left.name != LOCK_FILE:
+                left.unlink()
+        yield

@@ -32,7 +32,7 @@ from pilothouse.protocols.disbatch.context import JOIN_FILE, DisbatchContext, Jo
 from pilothouse.protocols.disbatch.kvs_server import KvsServer
 from pilothouse.protocols.disbatch.layout import NoContext
 from pilothouse.protocols.disbatch.mail import Mailer
-from pilothouse.protocols.disbatch.names import run_folder, source_name, unique_id
+from pilothouse.protocols.disbatch.names import hold_folder, run_folder, source_name, unique_id
 from pilothouse.protocols.disbatch.options import RunOptions
 from pilothouse.protocols.disbatch.redis_shelf import RedisShelf
 from pilothouse.protocols.disbatch.status_file import EarlierRuns, StatusLine, StatusWriter
@@ -66,9 +66,7 @@ class DisbatchRun:
         self._folder = run_folder(self._id)
         self._host = socket.gethostname()
         self._world: LiveWorld | None = None
-        self.skipped = 0
         self._skipped: list[StatusLine] = []
-        self._fail_fast = False
         self._interrupted = 0
         self._total: int | None = None
         """Tasks to run, where that can be known beforehand."""
@@ -76,12 +74,15 @@ class DisbatchRun:
         self._task_program: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
+        with hold_folder(self._folder):
+            return self._run()
+
+    def _run(self) -> int:
         self._open_log()
         earlier = self._earlier_runs()
         kvs, kvs_info = self._open_kvs()
         status = StatusWriter(Path(f"{self._id}_status.txt"), header=self.options.status_header)
         try:
-            self._folder.mkdir(mode=0o700, exist_ok=True)
             feeder = self._feeder(kvs, earlier, status)
             bridge = Bridge(kvs, self._kvs_tasks, self._common_env())
             script = write_script(Path(f"{self._id}_dbUtil.sh"), self._id, self._folder, kvs.address)
@@ -301,7 +302,6 @@ class DisbatchRun:
 
     def _take_skipped(self) -> list[StatusLine]:
         lines, self._skipped = self._skipped, []
-        self.skipped += len(lines)
         self.failed += sum(line.return_code != 0 for line in lines)
         return lines
 
