@@ -173,7 +173,8 @@ class Machine:
                 self._cylinders[instruction.cylinder].tell(instruction.message)
             elif type(instruction) is Go:
                 self.alive = False
-                if instruction.reason != "done":
+                driver = self.storm.driver
+                if instruction.reason != "done" or driver is None or not driver.nothing_to_do:
                     self._replace()
 
     def _check_slots(self, message: ToCylinder) -> None:

@@ -7,6 +7,7 @@ disk (full for a while) and what tasks do. After the storm the weather clears, s
 
 from __future__ import annotations
 
+import copy
 import heapq
 import io
 import random
@@ -14,21 +15,22 @@ from collections.abc import Callable
 from math import inf
 
 import msgspec
+from tests.simtest.machine import Machine
 
 from pilothouse.core.session import Session
 from pilothouse.formats.task_file import TaskLine, read_file
 from pilothouse.model import events as e
 from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import RunError
+from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState
 from pilothouse.policies.catalog import make
 from pilothouse.worlds.live import records as r
-from pilothouse.worlds.live.driver import Driver
+from pilothouse.worlds.live.driver import FIRST_SUBMITTED, Driver
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.messages import DriverFrame, EngineFrame, decode_from_driver, decode_from_engine, encode
 from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.work import DoneIds
-from tests.simtest.machine import Machine
 
 MOST_STEPS = 400_000
 MOST_TIME_S = 50_000.0
@@ -132,6 +134,10 @@ class Storm:
             grace_s=1.0,
         )
         self.text = self._task_file()
+        self.jobs = self._submitted_jobs()
+        self.cancelled: set[str] = set()
+        self.soft_stops = chance.choice([0.0, 0.0, 0.002])
+        self.cancels = chance.choice([0.0, 0.002])
         self.lines = {line.task_id: line for line in self._read() if line.kind.value in "NBC"}
         self.ages = {task_id: line.age for task_id, line in self.lines.items()}
 
@@ -149,6 +155,16 @@ class Storm:
             if chance.random() < 0.5:
                 lines.append("#DISBATCH BARRIER")
         return ("\n".join(lines) + "\n").encode()
+
+    def _submitted_jobs(self) -> dict[str, Job]:
+        """Jobs beside the file, some of which wait for others."""
+        chance = self.random
+        jobs: dict[str, Job] = {}
+        for number in range(chance.choice([0, 0, 4, 12])):
+            earlier = chance.sample(sorted(jobs), min(len(jobs), chance.choice([0, 0, 1, 2])))
+            line = "task fail 0.2" if chance.random() < 0.15 else f"task {chance.choice([0.01, 1.0])}"
+            jobs[f"job{number}"] = Job(f"job{number}", 1, after=tuple(earlier), command=Command(line=line))
+        return jobs
 
     def _read(self) -> list[TaskLine]:
         return list(read_file(io.BytesIO(self.text), "storm"))
@@ -196,6 +212,11 @@ class Storm:
             return line.task_id in done.failed if line.task_id in done else None
 
         world.driver.feed(Feeder(iter(self._read()), known))
+        # Whoever submits jobs does so again if nothing on disk says that they had arrived.
+        arrived = {record.job_id for record in self.disk.records if type(record) is r.JobKnown}
+        for job in self.jobs.values():
+            if job.id not in arrived:
+                world.driver.submit(copy.copy(job), self.clock.now)
         Session(world, make("fcfs", {})).run()
         self.driver_up = False
 
@@ -244,6 +265,17 @@ class Storm:
 
         self.clock.after(self.random.choice([0.5, 5.0]), clean)
 
+    def users_do_something(self, driver: Driver) -> None:
+        """Somebody asks an engine to leave, or cancels a job."""
+        if not self.stormy:
+            return
+        if driver.roster.engines and self.random.random() < self.soft_stops:
+            driver.ask_to_leave(self.random.choice(sorted(driver.roster.engines)), "asked", self.clock.now)
+        if self.jobs and self.random.random() < self.cancels:
+            job_id = self.random.choice(sorted(self.jobs))
+            if driver.cancel(job_id, self.clock.now):
+                self.cancelled.add(job_id)
+
     def maybe_crash_driver(self) -> None:
         if self.stormy and self.random.random() < self.weather.driver_crash:
             raise DriverCrashed
@@ -291,6 +323,8 @@ class Storm:
     def note_begin(self, task_id: int, machine: Machine) -> None:
         """A task is begun on a machine."""
         self.executions[task_id] = self.executions.get(task_id, 0) + 1
+        if task_id >= FIRST_SUBMITTED:
+            return
         if self.options.at_most_once:
             attempts = 1 + self.options.retries
             assert self.executions[task_id] <= attempts, f"task {task_id} was begun too often"
@@ -310,15 +344,35 @@ class Storm:
             elif line.kind.value == "N" and state is not JobState.SUCCEEDED:
                 assert self.options.at_most_once or not self.options.reissue, f"task {task_id} is {state}"
                 assert state is JobState.LOST
+        self._check_jobs()
         calm = (
             self.weather.engine_crash_every_s == self.weather.partition_every_s == inf
             and self.options.wait_for_driver_s > 500
         )
         if calm and not self._delayed_enough_to_be_given_up():
             for task_id, count in self.executions.items():
+                if task_id >= FIRST_SUBMITTED:
+                    continue
                 expected = 1 + self.options.retries if "fail" in self.lines[task_id].command else 1
                 assert count == expected, f"task {task_id} ran {count} times although no engine was lost"
         assert not any(machine.alive and machine.busy for machine in self.machines), "something still runs"
+
+    def _check_jobs(self) -> None:
+        """Every submitted job has its end, and none ran whose predecessors had not succeeded."""
+        ends = {record.job_id: record.state for record in self.final.values() if record.job_id in self.jobs}
+        for job_id, job in self.jobs.items():
+            assert job_id in ends, f"{job_id} was lost"
+            state = ends[job_id]
+            before = [ends[other] for other in job.after]
+            good = all(other is JobState.SUCCEEDED for other in before)
+            allowed = {JobState.SUCCEEDED} if good else {JobState.OMITTED}
+            if good and "fail" in job.command.line:  # type: ignore[union-attr]
+                allowed = {JobState.FAILED}
+            if job_id in self.cancelled:
+                allowed |= {JobState.KILLED}
+            if good and (self.options.at_most_once or not self.options.reissue):
+                allowed |= {JobState.LOST}
+            assert state in allowed, f"{job_id} is {state}, not {allowed}; before it: {before}"
 
     def _delayed_enough_to_be_given_up(self) -> bool:
         """Whether silence alone may have made the driver give up an engine."""
@@ -377,6 +431,7 @@ class StormWorld:
             clock.step()
         storm.maybe_crash_driver()
         inbox, storm.inbox = storm.inbox, []
+        storm.users_do_something(self.driver)
         for data in inbox:
             self.driver.hear(decode_from_engine(data), clock.now)
         if clock.now >= due:

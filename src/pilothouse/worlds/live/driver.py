@@ -35,6 +35,7 @@ from pilothouse.worlds.live.outcomes import barrier_record
 from pilothouse.worlds.live.roster import PRESENT, ProxyState, ProxyStimulus
 from pilothouse.worlds.live.work import order_of
 
+FIRST_SUBMITTED = 10**12
 PARTING_S = 15.0
 """How long the driver waits for engines to say goodbye when all work is done."""
 _NOTHING_MORE = frozenset((Feeding.EXHAUSTED, Feeding.STOPPED))
@@ -105,12 +106,14 @@ class Driver(Engagement):
         """A job with a command; the task id that it got. It waits for `job.after` here."""
         assert job.command is not None, "a live world runs commands"
         task_id = self._next_task
+        if self.backlog.feeder is not None:
+            task_id = max(task_id, FIRST_SUBMITTED)  # the lower ones belong to the lines of the file
         self._record(r.JobKnown(job.id, task_id, msgspec.msgpack.encode(plain_job(job))), now)
         self._admit(job, task_id, now)
         return task_id
 
     def _admit(self, job: Job, task_id: int, now: float) -> None:
-        lot = self._lot_of(job, task_id)
+        lot = self._lot_of(job, task_id, self.backlog.attempts.get(task_id, 1))
         state = self._dependencies.add(job, lot)
         if state is Stimulus.OMITTED:
             self._end_unstarted(lot, JobState.OMITTED, "a job that it waits for did not succeed", now)
@@ -170,8 +173,8 @@ class Driver(Engagement):
         lot.units = order.units
         lot.step(Stimulus.ALLOCATED)
         self.waiting -= 1
-        if proxy is None or proxy.state not in PRESENT or self._stopping or self._spent(proxy):
-            # It left while the decider was thinking.
+        if proxy is None or proxy.closed_for or proxy.state not in PRESENT or self._stopping or self._spent(proxy):
+            # It left, or was asked to, while the decider was thinking.
             self._requeue(lot, "its node left before it started", now)
             return
         number = self._next_assignment

@@ -95,11 +95,15 @@ class Outcomes(Ledger):
         """A task that was begun, or may have been, on an engine that is gone."""
         losses = self._losses.get(order.task_id, 0) + 1
         again = self.options.reissue and not self.options.at_most_once and losses < self.options.most_losses
-        again = again and not lot.killed and not self._stopping
+        again = again and (bool(self._stopping) or not lot.killed)
         at = now + self._unix_offset
         result = Result(order.task_id, order.attempt, LOST_CODE, -1, at, at, reason=reason or "its engine left")
-        self._record(self._ended(order, result, JobState.LOST, lot, proxy, final=not again), now)
-        if again:
+        state = JobState.KILLED if lot.killed and not self._stopping else JobState.LOST
+        self._record(self._ended(order, result, state, lot, proxy, final=not again), now)
+        if again and self._stopping:
+            del lot.tasks[order.task_id]  # not in this life, but in a resumed one
+            self.running_tasks -= 1
+        elif again:
             lot.tasks[order.task_id] = msgspec.structs.replace(order, attempt=order.attempt + 1)
 
     def _unbegun_end(self, lot: Lot, order: TaskOrder, proxy: Proxy | None, now: float) -> None:
