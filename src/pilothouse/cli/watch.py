@@ -105,8 +105,8 @@ def _interact(console: object, reader: object, meter: object, screen: Screen, ev
 
 def _press(data: bytes, screen: Screen, state: RunState, reader: object) -> bool:
     """What a key does; False: quit."""
-    from pilothouse.worlds.live.requests import ask_to_stop
     from pilothouse.views.run_reader import RunReader
+    from pilothouse.worlds.live.requests import ask_to_stop
 
     assert isinstance(reader, RunReader)
     key = _ESCAPES.get(data, data.decode("ascii", "replace"))
