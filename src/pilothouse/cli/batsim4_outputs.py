@@ -96,10 +96,10 @@ class Batsim4Outputs(Watcher):
         now, units = server.agenda.now, known.run.units
         if known.state in (JobState.KILLED, JobState.TIMED_OUT):
             trace.kill(now, known.job.id, units)
-        trace.wait(now, (unit for unit in units if not server.machines[unit].users))
-        for unit in units:
-            if users := server.machines[unit].users:
-                trace.compute(now, users[-1], (unit,))
+        shared = [unit for unit in units if server.machines[unit].users] if server.begins.compute_sharing else []
+        trace.wait(now, units - IdSet.of(shared) if shared else units)
+        for unit in shared:
+            trace.compute(now, server.machines[unit].users[-1], (unit,))
 
     def job_over(self, record: JobRecord) -> None:
         if record.started_at is not None and record.ended_at - record.started_at <= 0:

@@ -66,7 +66,8 @@ class PajeTrace:
 
     def wait(self, now: float, machines: Iterable[int]) -> None:
         """Machines compute nothing."""
-        self._stream.writelines(f"{SET_STATE} {now:f} machine_state m{i} w\n" for i in machines)
+        head = f"{SET_STATE} {now:f} machine_state m"
+        self._stream.write("".join([f"{head}{i} w\n" for i in machines]))
 
     def compute(self, now: float, job_id: str, machines: Iterable[int]) -> None:
         """Machines compute a job."""
@@ -74,7 +75,8 @@ class PajeTrace:
             red, green, blue = colorsys.hsv_to_rgb(len(self._colours) % COLOURS / COLOURS, 1.0, 1.0)
             colour = self._colours[job_id] = f'"{red:f} {green:f} {blue:f}"'
             self._stream.write(f'{VALUE} j{job_id} machine_state "{job_id}" {colour}\n')
-        self._stream.writelines(f"{SET_STATE} {now:f} machine_state m{i} j{job_id}\n" for i in machines)
+        head, tail = f"{SET_STATE} {now:f} machine_state m", f" j{job_id}\n"
+        self._stream.write("".join([f"{head}{i}{tail}" for i in machines]))
 
     def kill(self, now: float, job_id: str, machines: Iterable[int]) -> None:
         """A job is killed, here and on its machines."""
