@@ -96,6 +96,35 @@ def measure(folder: Path, jobs: int) -> float:
     return usage.ru_utime + usage.ru_stime
 
 
+PING = '''
+import sys, zmq
+socket = zmq.Context().socket(zmq.REQ)
+socket.connect(sys.argv[1])
+for _ in range(int(sys.argv[2])):
+    socket.send(b"x" * 200)
+    socket.recv()
+'''
+
+ECHO = '''
+import sys, zmq
+socket = zmq.Context().socket(zmq.REP)
+socket.bind(sys.argv[1])
+while True:
+    socket.send(socket.recv())
+'''
+
+
+def measure_socket(folder: Path, trips: int) -> float:
+    """CPU seconds of one side of bare round trips: what any resource manager pays for its turns."""
+    endpoint = f"ipc://{folder}/ping"
+    echo = subprocess.Popen([sys.executable, "-c", ECHO, endpoint])
+    ping = subprocess.Popen([sys.executable, "-c", PING, endpoint, str(trips)])
+    _, _, usage = os.wait4(ping.pid, 0)
+    echo.kill()
+    echo.wait()
+    return usage.ru_utime + usage.ru_stime
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=10_000)
@@ -107,9 +136,11 @@ def main() -> None:
         (folder / "platform.xml").write_text(PLATFORM)
         write_workload(folder / "workload.json", options.jobs)
         best = min(measure(folder, options.jobs) for _ in range(options.repeat))
+        trips = min(measure_socket(folder, 2 * options.jobs) for _ in range(options.repeat))
     each = best / options.jobs * 1000
     print(f"batsim4: {options.jobs:,} jobs over ipc, {each:.3f} ms of CPU a job on our side")
     print(f"         {each / REAL_BATSIM_4_MS:.2f} of the real Batsim 4 ({REAL_BATSIM_4_MS:.2f} ms)")
+    print(f"         {trips / options.jobs * 1000:.3f} ms of it would be spent on two bare ZeroMQ round trips a job")
 
 
 if __name__ == "__main__":
