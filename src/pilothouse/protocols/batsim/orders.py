@@ -95,6 +95,9 @@ class OrderReader:
             io_job = data.additional_io_job
             workload = data.job_id.partition("!")[0]
             order.io_job = read_profile(io_job.profile, workload, io_job.profile_name, self.peer, "EXECUTE_JOB")
+            units = self._units(event, io_job.alloc)
+            placement = d.Placement(mapping=tuple(range(len(units))))  # One executor on each host of its own allocation.
+            order.overrides = {order.io_job.name: d.PartPlacement(units, placement)}
         return [order]
 
     def _number(self, event: msgspec.Struct, value: int | str) -> int:

@@ -71,7 +71,9 @@ class OrderWriter:
             data.storage_mapping = dict(order.storage)
         elif order.io_job is not None:
             name = order.io_job.name.rpartition("!")[2]
-            data.additional_io_job = wire.IoJobData(str(order.units), name, profile_text(order.io_job))
+            own = order.overrides.get(order.io_job.name)
+            units = order.units if own is None else own.units
+            data.additional_io_job = wire.IoJobData(str(units), name, profile_text(order.io_job))
         return [wire.ExecuteJob(order.at, data)]
 
     def _reject(self, order: d.RejectJob) -> list[Struct]:

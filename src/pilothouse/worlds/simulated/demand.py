@@ -153,13 +153,13 @@ class Demands:
         return flow
 
     def add(self, first: Flow, second: Flow) -> None:
-        """Puts the amounts of a second task, not started, into the first: they become one task."""
+        """Puts the amounts of a second task, not started, into the first: they become one task of the same executors."""
         for constraint, use in second.uses.items():
             mine = first.uses.get(constraint)
             if mine is None:
                 first.uses[constraint] = use
             elif isinstance(constraint, Processor):
-                first.uses[constraint] = (mine[0] + use[0], max(mine[1], use[1]), mine[2] + use[2])
+                first.uses[constraint] = (mine[0] + use[0], mine[1] + use[1], max(mine[2], use[2]))
             else:
                 amount = mine[0] + use[0] if constraint.shared else max(mine[0], use[0])
                 first.uses[constraint] = (amount, amount, 1)

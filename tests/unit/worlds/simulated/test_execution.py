@@ -17,6 +17,7 @@ from pilothouse.model.profile import (
     HomogeneousTask,
     Merge,
     ParallelTask,
+    Profile,
     ReceiveMessage,
     SendMessage,
     Sequence,
@@ -132,8 +133,25 @@ def test_a_merge_adds_amounts_into_one_task(lab: Lab) -> None:
     lab.profile("talk", ParallelTask((0.0, 0.0), (0.0, 40.0, 0.0, 0.0)))
     lab.start("merge", Merge(("compute", "talk", "compute")))
     lab.run()
-    # Two executors of 100 flop each on b (50 flop/s): 4 s, together with 40 bytes at 10 bytes/s, after 1 s of latency.
+    # 200 flop on b (50 flop/s): 4 s, together with 40 bytes at 10 bytes/s, after 1 s of latency.
     assert lab.end("merge") == pytest.approx(1 + 4.0)
+
+
+def test_a_merge_does_not_use_more_cores_than_its_parts() -> None:
+    lab = Lab(platform_of('<host id="a" speed="100f" core="4"/>'))
+    lab.profile("compute", HomogeneousTask(100.0, 0.0))
+    lab.start("merge", Merge(("compute", "compute")), "0")
+    lab.start("fork", ForkJoin(("compute", "compute")), "0", at=10.0)
+    lab.run()
+    assert (lab.end("merge"), lab.end("fork")) == (pytest.approx(2.0), pytest.approx(11.0))
+
+
+def test_an_io_task_runs_along_on_hosts_of_its_own(lab: Lab) -> None:
+    run = lab.start("j", HomogeneousTask(100.0, 0.0), "0")
+    run.io_job = Profile("io", ParallelTask((0.0, 50.0), (0.0, 40.0, 0.0, 0.0)))
+    run.overrides = {"io": PartPlacement(IdSet.parse("0-1"), Placement(mapping=(0, 1)))}
+    lab.run()
+    assert lab.end("j") == pytest.approx(1 + 4.0), "40 bytes at 10 bytes/s, all in one task"
 
 
 def test_only_tasks_can_be_merged(lab: Lab) -> None:
