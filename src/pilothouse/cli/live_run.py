@@ -67,6 +67,7 @@ class Choices(msgspec.Struct, kw_only=True):
     lost_after: float
     lenient: bool
     quiet: bool
+    retry_failed: bool = False
     service: bool = False
     redis: str = ""
     auto_slurm: int = 0
@@ -131,6 +132,11 @@ def resume_run(choices: Choices) -> int:
         if noted is None:
             raise InputError(str(folder), "its journal is not one of `pilothouse run`")
         plan = msgspec.msgpack.decode(noted, type=RunPlan)
+        if choices.slots or choices.hosts or choices.slurm:
+            hosts = choices.hosts or (() if choices.slots else plan.hosts)
+            plan = msgspec.structs.replace(plan, slots=choices.slots or plan.slots, hosts=hosts, slurm=choices.slurm)
+        if choices.retry_failed:
+            journal.reopen_failed()
         os.chdir(plan.cwd)
         return _run(plan, folder, journal, choices)
 

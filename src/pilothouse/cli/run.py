@@ -17,6 +17,7 @@ import click
     metavar="DIR",
     help="Go on with the run of DIR: nothing that finished runs again.",
 )
+@click.option("--retry-failed", is_flag=True, help="With --resume: tasks that did not succeed run once more.")
 @click.option("--slots", type=click.IntRange(1), help="Tasks at once on this host (default: its cores).")
 @click.option("--ssh", "hosts", multiple=True, metavar="HOST:SLOTS,...", help="Run on these hosts instead.")
 @click.option("--slurm", is_flag=True, help="Run on the nodes of this Slurm allocation (default inside one).")
@@ -92,7 +93,7 @@ def command(**given: object) -> None:
       pilothouse run tasks.txt --slots 4 --retries 2 --walltime 3600
       pilothouse run tasks.txt --ssh node1:16,node2:16
       pilothouse run tasks.txt --auto-slurm 4 --auto-slots 32 --sbatch-options '-n32 --time=2:00:00'
-      pilothouse run --resume tasks.txt.run1
+      pilothouse run --resume tasks.txt.run1 --retry-failed
       seq 100 | sed 's/^/echo /' | pilothouse run - --out 'out/{task}.txt'
     """
     from pilothouse.cli.live_run import Choices, resume_run, start_run

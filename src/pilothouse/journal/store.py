@@ -123,6 +123,10 @@ class Journal:
             case r.TaskEnded():
                 raise AssertionError("ends are written together")
 
+    def reopen_failed(self) -> None:
+        """Tasks that did not succeed are open again: their ends become those of an attempt that did not count."""
+        self._db.execute("UPDATE ends SET final=0 WHERE final AND kind='N' AND state!='succeeded'")
+
     def note(self, name: str) -> bytes | None:
         """The last value noted under this name."""
         row = self._db.execute("SELECT value FROM notes WHERE name=?", (name,)).fetchone()
@@ -134,9 +138,7 @@ class Journal:
         for row in db.execute("SELECT * FROM engines ORDER BY rank"):
             engine, rank, context, node, slots, first_unit, pid, at, key, gpus, memory_mb, cores = row[:12]
             owned = tuple(gpus.split(",")) if gpus else ()
-            yield r.EngineJoined(
-                engine, rank, context, node, slots, first_unit, pid, at, key, owned, memory_mb, cores
-            )
+            yield r.EngineJoined(engine, rank, context, node, slots, first_unit, pid, at, key, owned, memory_mb, cores)
         for engine, at, reason, lost in db.execute(
             "SELECT engine, left_at, reason, lost FROM engines WHERE left_at IS NOT NULL"
         ):

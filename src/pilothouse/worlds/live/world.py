@@ -39,6 +39,8 @@ from pilothouse.worlds.live.work import DoneIds
 TICK_S = 0.5
 FIRST_ENGINE_S = 120.0
 """How long begin() waits for an engine before it gives up (a service waits for ever)."""
+STUCK_S = 60.0
+"""After how long a run in which nothing happens is worth a word."""
 REST_OF_ENGINES_S = 5.0
 """And for the others, once there is one."""
 
@@ -94,6 +96,7 @@ class LiveWorld:
         self._watched: list[int] = []
         self._ticked_at = 0.0
         self._given_up = 0
+        self._stuck_since = 0.0
         self._closed = False
         self._ended = False
         self.on_tick: list[Callable[[], None]] = []
@@ -271,6 +274,7 @@ class LiveWorld:
             driver.tick(now)
             self._look_at_contexts(now)
             self._answer_requests()
+            self._look_whether_stuck(now)
             for show in self.on_tick:
                 show()
         driver.settle(now)
@@ -327,6 +331,15 @@ class LiveWorld:
                 self._given_up += not again
         if self._given_up and not driver.roster.engines and not self._may_come():
             driver.stop("no engine is left", now)
+
+    def _look_whether_stuck(self, now: float) -> None:
+        """Engines idle while jobs wait: the decider may have its reasons, but the user should know."""
+        driver = self.driver
+        if driver.running_tasks or not driver.waiting or not driver.roster.engines:
+            self._stuck_since = now
+        elif now - self._stuck_since > STUCK_S:
+            self._stuck_since = now + 10 * STUCK_S
+            self._warn(f"{driver.waiting} jobs wait, nothing runs, and the decider starts none of them")
 
     def _may_come(self) -> bool:
         return self.options.service or self._given_up < sum(context.engines for context in self.contexts)
