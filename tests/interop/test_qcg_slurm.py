@@ -24,13 +24,15 @@ def job(name: str, program: str, cores: int, nodes: int = 0, **execution: object
     return {"name": name, "execution": {"exec": program, **streams, **execution}, "resources": resources}
 
 
-def manage(cluster: SlurmCluster, executable: Path, wd: Path, *jobs: object) -> dict[str, dict[str, object]]:
+def manage(
+    cluster: SlurmCluster, executable: Path, wd: Path, *jobs: object, options: tuple[str, ...] = ()
+) -> dict[str, dict[str, object]]:
     """Runs the jobs in an allocation of 2 nodes with 4 cores; the report by name."""
     requests = [{"request": "submit", "jobs": list(jobs)}, {"request": "control", "command": "finishAfterAllTasksDone"}]
     (wd / "r.json").write_text(json.dumps(requests))
     done = cluster.run(
         "salloc", "-N2", "--ntasks-per-node=1", "--cpus-per-task=4", f"--chdir={wd}",
-        "timeout", "100", str(executable), "--file-path", str(wd / "r.json"), "--wd", str(wd), timeout_s=120,
+        "timeout", "100", str(executable), "--file-path", str(wd / "r.json"), "--wd", str(wd), *options, timeout_s=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (folder,) = wd.glob(".qcgpjm-service-*")
@@ -91,6 +93,14 @@ def test_environment_of_the_specification(slurm_cluster: SlurmCluster, repositor
     for name in ("SLURM_NTASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "QCG_PM_TASKS_PER_NODE"):
         assert old[name] in ("4,1", "1,4"), "one number per node"
     assert old["SLURM_NNODES"] == "2" and old["SLURM_NPROCS"] == "5"
+
+
+def test_a_part_of_the_allocation(slurm_cluster: SlurmCluster, repository: Path, tmp_path: Path) -> None:
+    whole = {"name": "whole", "execution": {"exec": "true"}, "resources": {"numNodes": 1}}
+    options = ("--slurm-limit-nodes-range-begin", "1", "--slurm-limit-nodes-range-end", "2", "--system-core")
+    executable = repository / "libexec" / "qcg" / "qcg-pm-service"
+    report = manage(slurm_cluster, executable, tmp_path, whole, options=options)
+    assert list(_nodes(report["whole"]).values()) == [3]
 
 
 def test_openmpi_within_and_across_nodes(slurm_cluster: SlurmCluster, repository: Path, tmp_path: Path) -> None:

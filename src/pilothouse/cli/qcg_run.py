@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import getpass
 import logging
 import os
@@ -33,7 +34,7 @@ from pilothouse.protocols.qcg.bundles import Bundle, Bundles, is_bundle
 from pilothouse.protocols.qcg.executor import SparingRecorder
 from pilothouse.protocols.qcg.folder import PREFIX, Folder, find_folder
 from pilothouse.protocols.qcg.launch import Surroundings
-from pilothouse.protocols.qcg.layout import Layout
+from pilothouse.protocols.qcg.layout import Layout, expanded
 from pilothouse.protocols.qcg.network import PORTS, Endpoint, Network
 from pilothouse.protocols.qcg.nodes import VirtualNodes, parse_nodes
 from pilothouse.protocols.qcg.registry import split_name
@@ -102,6 +103,8 @@ class Allocation(msgspec.Struct):
 
 def run(choices: Choices) -> int:
     """Runs one manager. The exit code: 1 where it could not begin, else 0."""
+    # A list of 100,000 jobs is a million objects that live on: looking through them again and again costs a quarter.
+    gc.set_threshold(200_000, 20, 100)
     try:
         _run(choices)
     except PilothouseError as problem:
@@ -218,16 +221,27 @@ def _allocation(choices: Choices) -> Allocation:
 
 
 def _slurm(choices: Choices) -> Allocation:
+    """The nodes of the allocation that we are in, or the part of them that was asked for."""
     from pilothouse.formats.hostlist import parse as parse_hostlist
     from pilothouse.worlds.live.contexts.slurm import SlurmContext
 
     # Cores are what the allocation has, not the tasks that its batch script was started with.
-    environment = {
-        key: value for key, value in os.environ.items() if key not in ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE")
-    }
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_NTASKS")}
+    names = parse_hostlist(environment.get("SLURM_JOB_NODELIST") or environment.get("SLURM_NODELIST", ""))
+    begin = choices.slurm_limit_nodes_range_begin or 0
+    end = choices.slurm_limit_nodes_range_end if choices.slurm_limit_nodes_range_end is not None else len(names)
+    if names and not 0 <= begin < end <= len(names):
+        raise InputError("--slurm-limit-nodes-range-begin", f"no nodes from {begin} to {end} among {len(names)}")
+    if names and (begin, end, choices.system_core) != (0, len(names), False):
+        counts = expanded(environment.get("SLURM_JOB_CPUS_PER_NODE", "1"), len(names))[begin:end]
+        counts[0] -= choices.system_core
+        if counts[0] < 1:
+            raise InputError("--system-core", f"node {names[begin]} has one core only")
+        names = names[begin:end]
+        environment["SLURM_JOB_NODELIST"] = ",".join(names)
+        environment["SLURM_JOB_CPUS_PER_NODE"] = ",".join(map(str, counts))
     context = SlurmContext.of_environment(environment)
-    names = environment.get("SLURM_JOB_NODELIST") or environment.get("SLURM_NODELIST", "")
-    return Allocation(context, tuple(parse_hostlist(names)), True, os.environ.get("SLURM_CLUSTER_NAME", "local"))
+    return Allocation(context, tuple(names), True, environment.get("SLURM_CLUSTER_NAME", "local"))
 
 
 def _network(choices: Choices, path: Path) -> Network:

@@ -1,7 +1,7 @@
 """Bundles: many tiny one-core jobs that the world sees as one, so that each costs a spawn and not a conversation.
 
 The live world does the same with the lines of a task file (worlds/live/work.py), and the same Pace decides: a bundle
-holds about 0.6 s of work as jobs have gone so far, none while jobs take longer, and gives back what a slow job would
+holds about 2 s of work as jobs have gone so far, none while jobs take longer, and gives back what a slow job would
 hold up. Only jobs that ask for one core and no time limit are bundled. Members and results are files in the manager's
 folder, so that a resumed manager finds them.
 """
@@ -20,10 +20,10 @@ from pilothouse.worlds.live.work import Pace
 
 PREFIX = "::"
 """No job's name begins with this: a colon is refused there."""
-MOST_BUNDLED = 800
-LARGER = 4
+MOST_BUNDLED = 2000
+LARGER = 12
 """A runner must be started for each bundle, so they are this much larger than those of a task file."""
-CUT_S = 1.0
+CUT_S = 3.0
 """A bundle that has run for longer gives back what it has not begun."""
 
 
@@ -78,7 +78,7 @@ class Bundles:
         """The same jobs, tiny ones bundled. `more`: others wait behind these."""
         size = self.size(cores)
         if not more:
-            size = max(1, min(size, len(jobs) // (2 * cores)))
+            size = min(size, -(-len(jobs) // cores))
         group: list[Job] = []
         for job in jobs:
             if size > 1 and is_narrow(job):
@@ -112,6 +112,14 @@ class Bundles:
         bundle.command = None
         del self._of_member[member]
         return not bundle.left
+
+    def cancel(self, bundle: Bundle, member: str) -> None:
+        """A member of a running bundle shall not be begun; whether it was already, its end will tell."""
+        with self._cancel_file(bundle).open("a", encoding="ascii") as stream:
+            stream.write(f"{bundle.members.index(member)}\n")
+
+    def _cancel_file(self, bundle: Bundle) -> Path:
+        return self._folder / f"{bundle.file_stem}.results.cancel"
 
     def write(self, bundle: Bundle, commands: list[Command]) -> Command:
         """The files of a bundle that begins, and the command that runs it."""
@@ -177,7 +185,7 @@ class Bundles:
         self.alive.pop(bundle.id, None)
         for member in bundle.left:
             self._of_member.pop(member, None)
-        for path in self._files(bundle):
+        for path in (*self._files(bundle), self._cancel_file(bundle)):
             path.unlink(missing_ok=True)
         return bundle.left
 

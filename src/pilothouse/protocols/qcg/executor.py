@@ -108,7 +108,7 @@ class Executor:
             self.live.cancel(bundle.id)
 
     def kill(self, job_id: str) -> None:
-        """It was cancelled while it runs, or while its bundle does: then only if it is the one that runs."""
+        """It was cancelled while it runs, or while its bundle does: then that is ended only if it is the one that runs."""
         bundle = self.bundles.of(job_id) if self.bundles is not None else None
         if bundle is None or self.bundles is None:
             self.live.cancel(job_id)
@@ -116,6 +116,8 @@ class Executor:
         self._read_bundle(bundle, self._clock())
         if bundle.left and bundle.left[0] == job_id:
             self.live.cancel(bundle.id)
+        elif job_id in bundle.left:
+            self.bundles.cancel(bundle, job_id)
 
     # ---- the life of a job
 

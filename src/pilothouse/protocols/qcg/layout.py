@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pilothouse.model.errors import InputError, quoted
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node
 
@@ -80,3 +81,16 @@ def compressed(counts: list[int]) -> str:
         parts.append(f"{counts[position]}(x{times})" if times > 1 else str(counts[position]))
         position = end
     return ",".join(parts)
+
+
+def expanded(text: str, nodes: int) -> list[int]:
+    """The numbers behind Slurm's short form; one for each of so many nodes. Raises InputError."""
+    counts: list[int] = []
+    for part in text.split(","):
+        number, _, times = part.strip().rstrip(")").partition("(x")
+        if not number.isdigit() or not (times or "1").isdigit():
+            raise InputError("SLURM_JOB_CPUS_PER_NODE", "not a list of counts", expected="8(x3),4", found=quoted(text))
+        counts += [int(number)] * int(times or 1)
+    if len(counts) != nodes:
+        raise InputError("SLURM_JOB_CPUS_PER_NODE", f"{len(counts)} counts for {nodes} nodes", found=quoted(text))
+    return counts

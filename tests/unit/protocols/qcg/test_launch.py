@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from pilothouse.formats.qcg_description import Description, Dialect, describe
+from pilothouse.model.errors import InputError
 from pilothouse.protocols.qcg.launch import Launch, Surroundings, prepare
-from pilothouse.protocols.qcg.layout import Share, compressed
+from pilothouse.protocols.qcg.layout import Share, compressed, expanded
 
 LOCAL = Surroundings("/pilot")
 SLURM = Surroundings("/pilot", slurm=True, slurm_variables=True)
@@ -74,6 +75,11 @@ def test_environment_of_the_later_dialect() -> None:
 def test_short_form_of_counts() -> None:
     assert compressed([2, 2, 1]) == "2(x2),1"
     assert compressed([3, 1]) == "3,1"
+    assert expanded("2(x2),1", 3) == [2, 2, 1] and expanded("4", 1) == [4]
+    with pytest.raises(InputError, match="2 counts for 3 nodes"):
+        expanded("4(x2)", 3)
+    with pytest.raises(InputError, match="not a list of counts"):
+        expanded("four", 1)
 
 
 def test_host_file_names_each_node_once_per_core() -> None:
