@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import pickle
 import queue
+import random
 import socket
 import subprocess
 import threading
@@ -14,7 +17,7 @@ import pytest
 
 import components
 from pilothouse.model.errors import PeerError
-from pilothouse.protocols.disbatch.kvs import JSON, Value
+from pilothouse.protocols.disbatch.kvs import JSON, KeyValueStore, Reader, Value
 from pilothouse.protocols.disbatch.kvs_client import KvsClient
 from pilothouse.protocols.disbatch.kvs_server import KvsServer
 from pilothouse.protocols.disbatch.redis_shelf import RedisShelf
@@ -151,3 +154,58 @@ def test_disbatchs_own_client_is_served(server: KvsServer, client_env: Callable[
     assert told.pop("python") == {"a": [1, 2]}
     assert told == {"view": "two", "get": "one", "nothing": None, "event": "get text"}
     assert "(b'text', 1, (b'ASTR', b'two'))" in dump
+
+
+THEIR_STORE = """
+import json, sys
+from disbatch.kvsstcp.kvsstcp import KVS, KVSWaiter
+answers = []
+for steps in json.load(sys.stdin):
+    store, told, waiters = KVS(), [], {}
+    for number, (op, key, which) in enumerate(steps):
+        if op == 'put':
+            store.put(key.encode(), (memoryview(b'ASTR'), memoryview(str(number).encode())))
+        elif op == 'cancel':
+            if which in waiters:
+                store.cancel_wait(waiters.pop(which))
+        else:
+            name = b'get_' if op == 'get' else b'view'
+            waiters[number] = KVSWaiter(name, key.encode(), lambda v, n=number: told.append([n, int(bytes(v[1]))]))
+            store.wait(waiters[number])
+    counts = [store.opCounts[name] for name in (b'get', b'put', b'view', b'wait')]
+    answers.append([told, counts + [store.ac, store.rc]])
+json.dump(answers, sys.stdout)
+"""
+
+
+def test_the_store_answers_as_disbatchs_own_does(client_env: Callable[[str], Path]) -> None:
+    rng = random.Random(11)
+    stories = [
+        [
+            (rng.choice(["put", "put", "get", "view", "cancel"]), rng.choice("ab"), rng.randrange(max(1, number)))
+            for number in range(rng.randint(1, 30))
+        ]
+        for _ in range(300)
+    ]
+    command = [client_env("disbatch"), "-c", THEIR_STORE]
+    ran = subprocess.run(command, input=json.dumps(stories), capture_output=True, text=True, check=True, timeout=60)
+    for story, (told, counts) in zip(stories, json.loads(ran.stdout), strict=True):
+        assert play(story) == (told, counts), story
+
+
+def play(story: list[tuple[str, str, int]]) -> tuple[list[list[int]], list[int]]:
+    """The same story in our store: which reader got which value, and the store's counters."""
+    store = KeyValueStore()
+    told: list[list[int]] = []
+    readers: dict[int, Reader] = {}
+    for number, (op, key, which) in enumerate(story):
+        if op == "put":
+            store.put(key.encode(), Value(b"ASTR", str(number).encode()))
+        elif op == "cancel":
+            if which in readers:
+                store.cancel(readers.pop(which))
+        else:
+            deliver = functools.partial(lambda n, value: told.append([n, int(value.data)]), number)
+            readers[number] = Reader(key.encode(), op == "get", deliver)
+            store.read(readers[number])
+    return told, pickle.loads(store.dump())[0]

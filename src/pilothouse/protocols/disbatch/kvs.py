@@ -1,8 +1,8 @@
 """The key-value store of a run: a queue of opaque values per key, and readers that wait for the next one.
 
 In: put, get, view, cancel, monitor. Out: each waiting reader's `deliver` is called when its value is there.
-`get` takes the oldest value away, `view` looks at the newest. A put first answers every waiting view, then the reader
-that has waited longest to get it; only a value that nobody took is kept. Values are bytes with a four-byte label
+`get` takes the oldest value away, `view` looks at the newest. A put answers those who wait in the order in which they
+came, up to the first that takes it away; only a value that nobody took is kept. Values are bytes with a four-byte label
 (their coding), which is handed on and never interpreted. No IO here: where values are kept is a Shelf's affair.
 """
 
@@ -107,24 +107,14 @@ class KeyValueStore:
     def put(self, key: bytes, value: Value) -> None:
         self._counts["put"] += 1
         taken = False
-        readers = self._readers.get(key)
-        if readers:
-            staying: deque[Reader] = deque()
-            served: list[Reader] = []
-            for reader in readers:
-                if taken and reader.takes:
-                    staying.append(reader)
-                    continue
-                taken |= reader.takes
-                served.append(reader)
-            if staying:
-                self._readers[key] = staying
-            else:
+        while not taken and (readers := self._readers.get(key)):
+            reader = readers.popleft()
+            if not readers:
                 del self._readers[key]
-            for reader in served:
-                self._counts["get" if reader.takes else "view"] += 1
-                self._counts["released"] += 1
-                reader.deliver(value)
+            taken = reader.takes
+            self._counts["get" if taken else "view"] += 1
+            self._counts["released"] += 1
+            reader.deliver(value)
         if not taken:
             self.shelf.append(key, value)
         self._tell("put", key)
