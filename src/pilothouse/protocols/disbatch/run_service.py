@@ -49,7 +49,11 @@ class RunService:
                 raise InputError(str(path), f"not the file of a key-value service: {error}") from error
         shelf = RedisShelf(redis, folder.name) if redis else None
         host, shown = ("", socket.gethostname()) if remote else ("127.0.0.1", "")
-        self._server = KvsServer(host, kept.port, secret=kept.secret, shelf=shelf, advertised_host=shown)
+        try:
+            self._server = KvsServer(host, kept.port, secret=kept.secret, shelf=shelf, advertised_host=shown)
+        except InputError:
+            # Somebody else has the port of the earlier driver; its tasks lose the service, the run does not.
+            self._server = KvsServer(host, 0, secret=kept.secret, shelf=shelf, advertised_host=shown)
         write_secret(path, msgspec.json.encode(_Kept(self._server.port, kept.secret)))
         self._bridge = Bridge(self._server)
         self.env = {ADDRESS_VARIABLE: self._server.address, SECRET_VARIABLE: kept.secret}
