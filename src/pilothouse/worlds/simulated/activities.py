@@ -119,7 +119,7 @@ class Task(Activity):
         agenda = self.physics.agenda
         if self._entry:
             agenda.cancel(self._entry)
-        self._over(self.profile.return_code, self._left - (agenda.now - self._began))
+        self._over(self.profile.return_code, max(0.0, self._left - (agenda.now - self._began)))
 
     def _timed_out(self, _: object) -> None:
         self._entry = 0

@@ -233,8 +233,11 @@ class Physics:
         """What a profile becomes when it runs as a part of this job."""
         return _MAKERS[type(profile.spec)](self, run, profile)
 
-    def executors(self, run: Run, profile: Profile) -> list[int]:
-        """The hosts of the executors, in order; a host may come several times."""
+    def executors(self, run: Run, profile: Profile, wanted: int = 0) -> list[int]:
+        """The hosts of the executors, in order; a host may come several times.
+
+        A strategy places `wanted` of them, as many as the job has units if that is 0.
+        """
         override = run.overrides.get(profile.name) if run.overrides else None
         units, placement = (run.units, run.placement) if override is None else (override.units, override.placement)
         hosts = list(units)
@@ -242,7 +245,7 @@ class Physics:
             return hosts
         if placement.mapping is not None:
             return [hosts[index] for index in placement.mapping]
-        count = run.job.units or len(hosts)
+        count = wanted or run.job.units or len(hosts)
         if placement.strategy is Strategy.FILL:
             hosts = [host for host in hosts for _ in range(self._cores(host))]
         return [hosts[i % len(hosts)] for i in range(count)]

@@ -30,7 +30,7 @@ class Replay(Activity):
 
     def __init__(self, physics: Physics, run: Run, profile: Profile, ranks: int) -> None:
         super().__init__(physics, run, profile)
-        hosts = physics.executors(run, profile)
+        hosts = physics.executors(run, profile, ranks)
         self.hosts = [hosts[rank % len(hosts)] for rank in range(ranks)]
         self._flows: dict[Flow, None] = {}
         self._silent = ranks
@@ -73,7 +73,7 @@ class Replay(Activity):
             return
         self._reporting = True
         physics = self.physics
-        flow = physics.demands.message(self._queue.pop(0), self.hosts[0], REPORT_BYTES, self._reported)
+        flow = physics.demands.message(self._queue.pop(0), self.run.units.first(), REPORT_BYTES, self._reported)
         self.start(flow)
 
     def _reported(self, flow: Flow) -> None:
@@ -86,7 +86,7 @@ class Replay(Activity):
         agenda = self.physics.agenda
         if self._entry:
             agenda.cancel(self._entry)
-        self._over(self.profile.return_code, self._left - (agenda.now - self._began))
+        self._over(self.profile.return_code, max(0.0, self._left - (agenda.now - self._began)))
 
     def _timed_out(self, _: object) -> None:
         self._entry = 0

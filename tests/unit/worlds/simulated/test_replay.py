@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pilothouse.model.decisions import Placement, Strategy
 from pilothouse.model.errors import InputError
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.profile import TraceKind, TraceReplay
@@ -57,6 +58,21 @@ def test_reports_come_one_after_the_other(tmp_path: Path) -> None:
     lab.start("j", write(tmp_path, [["compute 100"], ["compute 100"]]))
     lab.run()
     assert lab.end("j") == pytest.approx(1 + 4 / 10e9 + 4 / 1e6)
+
+
+def test_ranks_are_placed_and_report_to_the_first_host(tmp_path: Path) -> None:
+    lab = Lab(platform_of(HOST + LINK))
+    spec = write(tmp_path, [["compute 100"], ["compute 100"], ["compute 100"]])
+    lab.start("spread", spec, placement=Placement(Strategy.SPREAD))
+    lab.run()
+    # Ranks 0 and 2 on a, which has cores for both; rank 1 on b; two reports over the loopback, one over the link.
+    assert lab.end("spread") == pytest.approx(1 + 2 * 4 / 10e9 + 4 / 1e6)
+    lab.start("fill", spec, at=10.0, placement=Placement(Strategy.FILL))
+    lab.run()
+    assert lab.end("fill") == pytest.approx(11 + 3 * 4 / 10e9), "all on the ten cores of a"
+    lab.start("elsewhere", spec, at=20.0, placement=Placement(mapping=(1, 1, 1)))
+    lab.run()
+    assert lab.end("elsewhere") == pytest.approx(23 + 3 * 4 / 1e6)
 
 
 def test_walltime_and_kill(tmp_path: Path) -> None:
