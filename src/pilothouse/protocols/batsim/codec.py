@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from pilothouse.model.errors import PeerError, quoted
-from pilothouse.protocols.batsim.messages import FromBatsim, FromScheduler, JobCompleted, Message, name_of
+from pilothouse.protocols.batsim.messages import FromBatsim, FromScheduler, JobCompleted, JobSubmitted, Message, name_of
 
 MOST_BYTES = 32 * 2**20
 """No message may be larger."""
@@ -84,7 +84,7 @@ def _checked(message: Message[T], peer: str) -> Message[T]:
 
 def encode(now: float, events: Sequence[Struct]) -> bytes:
     """A message as Batsim writes it."""
-    return f'{{"now":{now:.6f},"events":[{",".join(map(text_of, events))}]}}'.encode()
+    return f'{{"now":{now:.6f},"events":[{",".join([text_of(event) for event in events])}]}}'.encode()
 
 
 def encode_plainly(now: float, events: Sequence[Struct]) -> bytes:
@@ -95,6 +95,10 @@ def encode_plainly(now: float, events: Sequence[Struct]) -> bytes:
 def text_of(value: object) -> str:
     """JSON text of structs and of plain values, with six decimals."""
     kind = type(value)
+    if kind is JobCompleted:
+        return _completed_text(value)  # type: ignore[arg-type]
+    if kind is JobSubmitted:
+        return _submitted_text(value)  # type: ignore[arg-type]
     if kind is str:
         return quote(value)  # type: ignore[arg-type]
     if kind is float:
@@ -113,15 +117,24 @@ def text_of(value: object) -> str:
         return "[" + ",".join(map(text_of, value)) + "]"  # type: ignore[call-overload]
     if isinstance(value, Raw):
         return bytes(value).decode()
-    if kind is JobCompleted:
-        return _completed_text(value)  # type: ignore[arg-type]
     if isinstance(value, Struct):
         return _struct_text(value)
     raise TypeError(f"{kind.__name__} is not a JSON value")
 
 
+def _submitted_text(event: JobSubmitted) -> str:
+    """One of the two most frequent events, written by hand: three times as fast."""
+    data = event.data
+    job = "" if data.job is UNSET else f',"job":{bytes(data.job).decode()}'
+    profile = "" if data.profile is UNSET else f',"profile":{bytes(data.profile).decode()}'
+    return (
+        f'{{"timestamp":{event.timestamp:.6f},"type":"JOB_SUBMITTED","data":{{"job_id":{quote(data.job_id)}'
+        f"{job}{profile}}}}}"
+    )
+
+
 def _completed_text(event: JobCompleted) -> str:
-    """The most frequent event, written by hand: three times as fast."""
+    """The other one."""
     data = event.data
     reason = "" if data.kill_reason is UNSET else f'"kill_reason":{quote(data.kill_reason)},'
     return (

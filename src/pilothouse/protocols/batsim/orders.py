@@ -82,11 +82,13 @@ class OrderReader:
 
     def _execute(self, event: wire.ExecuteJob) -> list[d.Decision]:
         data = event.data
+        order = d.StartJob(event.timestamp, data.job_id, self._units(event, data.alloc))
         optional = ("mapping", "storage_mapping", "additional_io_job")
         extras = [name for name in optional if getattr(data, name) is not UNSET]
+        if not extras:
+            return [order]
         if len(extras) > 1:
             raise self.error(event, f"data should have 2 or 3 members; it has {' and '.join(extras)} together")
-        order = d.StartJob(event.timestamp, data.job_id, self._units(event, data.alloc))
         if data.mapping is not UNSET:
             order.placement = d.Placement(mapping=self._mapping(event, data.mapping))
         if data.storage_mapping is not UNSET:
