@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from e2e.live_runs import alive, finish, rows, run, start, tasks, until
 
 EIGHT = "".join(f"echo {i} >> begun; sleep 0.7; echo {i} >> ended\n" for i in range(8))
@@ -14,6 +16,10 @@ EIGHT = "".join(f"echo {i} >> begun; sleep 0.7; echo {i} >> ended\n" for i in ra
 def engine_pid(folder: Path) -> int:
     until(lambda: rows(folder, "SELECT pid FROM engines"), "an engine joined")
     return int(rows(folder, "SELECT pid FROM engines ORDER BY rank DESC")[0][0])  # type: ignore[call-overload]
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def lines(path: Path) -> list[str]:
@@ -56,6 +62,20 @@ def test_killed_engine_leaves_no_orphans(tmp_path: Path) -> None:
     os.kill(engine_pid(tmp_path / "R"), signal.SIGKILL)
     assert finish(process)[0] == 1
     assert not any(alive(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("victim", ["warden", "cylinder"])
+def test_whatever_part_of_an_engine_is_killed(tmp_path: Path, victim: str) -> None:
+    begun = tmp_path / "begun"
+    file = tasks(tmp_path, "echo $$ >> begun; test $(wc -l < begun) -gt 1 || sleep 300\n")
+    process = start(tmp_path, file, "--dir", "R", "--slots", "1")
+    until(lambda: lines(begun), "the task began")
+    task, engine = int(lines(begun)[0]), engine_pid(tmp_path / "R")
+    os.kill(parent(engine) if victim == "warden" else parent(task), signal.SIGKILL)
+    code, said = finish(process)
+    assert code == 0, said
+    assert len(lines(begun)) == 2
+    assert not alive(task), "the first attempt must not go on"
 
 
 def test_killed_driver_takes_its_engines_back(tmp_path: Path) -> None:

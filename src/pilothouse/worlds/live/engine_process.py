@@ -41,6 +41,9 @@ from pilothouse.worlds.live.spool import Spool
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+WARDEN = "PILOTHOUSE_WARDEN"
+"""In the environment of every task: the process that sees to its end."""
+_MARK = f"\0{WARDEN}=".encode()
 WILL_S = 10.0
 """How long a warden tries to reach the driver."""
 _MOST_WAIT_S = 1.0
@@ -54,6 +57,8 @@ def main() -> None:
     _settle(config)
     identity = new_identity()
     spool = Spool(config.slots + 1)
+    end_orphans()
+    os.environ[WARDEN] = f"{os.getpid()}:{_started(os.getpid())}"
     _process_control(_PR_SET_CHILD_SUBREAPER, 1)
     engine_pid = os.fork()
     if engine_pid == 0:
@@ -76,6 +81,38 @@ def _dealt(config: EngineConfig) -> EngineConfig:
             slots = min(slots, len(values))
             slot_env[name] = values
     return msgspec.structs.replace(config, slots=slots, slot_env=slot_env)
+
+
+def end_orphans() -> list[int]:
+    """Ends tasks of engines whose warden was killed as well, so that nobody could. They carry its name; whose they
+    are.
+    """
+    ended = []
+    for pid in _all_pids():
+        with contextlib.suppress(OSError, ValueError):
+            environment = Path("/proc", str(pid), "environ").read_bytes()
+            if _MARK not in environment:
+                continue
+            name = environment.partition(_MARK)[2].partition(b"\0")[0].decode()
+            warden, _, started = name.partition(":")
+            if _started(int(warden)) != int(started):
+                os.kill(pid, signal.SIGKILL)
+                ended.append(pid)
+    return ended
+
+
+def _all_pids() -> list[int]:
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and int(entry) != os.getpid()]
+
+
+def _started(pid: int) -> int:
+    """When a process began (clock ticks since boot), which tells it from a later one of the same number; 0: it is
+    gone.
+    """
+    try:
+        return int(Path("/proc", str(pid), "stat").read_bytes().rpartition(b")")[2].split()[19])
+    except OSError:
+        return 0
 
 
 def new_identity() -> str:
@@ -136,12 +173,11 @@ def _children() -> list[int]:
     """The pids whose parent is this process."""
     me = os.getpid()
     found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError):
-                stat = Path("/proc", entry, "stat").read_bytes()
-                if int(stat.rpartition(b")")[2].split()[1]) == me:
-                    found.append(int(entry))
+    for pid in _all_pids():
+        with contextlib.suppress(OSError):
+            stat = Path("/proc", str(pid), "stat").read_bytes()
+            if int(stat.rpartition(b")")[2].split()[1]) == me:
+                found.append(pid)
     return found
 
 
