@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from pilothouse.formats import fluid
-from pilothouse.model.errors import InputError
+from pilothouse.model.errors import InputError, one_line
 from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27 import payloads as p
@@ -295,7 +295,7 @@ class Broker:
         self._answer(message)
 
     def _log(self, peer: int, message: Message) -> None:
-        self.remarks.append(f"{self._name(peer)} logs: {message.text()[:500]}")
+        self.remarks.append(f"{self._name(peer)} logs: {one_line(message.text(), 500)}")
         self._answer(message)
 
     def _ping(self, peer: int, message: Message) -> None:

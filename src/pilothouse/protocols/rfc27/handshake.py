@@ -43,6 +43,7 @@ class Handshake:
 
     def __init__(self, *, limit: int = 0, strict: bool = False) -> None:
         self.phase = Phase.NEW
+        self.was_online = False
         self.strict = strict
         self.limit = limit
         """How many alloc requests may be outstanding; 0: any number."""
@@ -211,6 +212,7 @@ class Handshake:
             except p.PayloadError as problem:
                 self.troubles.append(f"job-manager.sched-ready: {problem}")
         self.phase = Phase.ONLINE
+        self.was_online = True
         self.facts.append(Ready(self.strict, waiting))
 
 

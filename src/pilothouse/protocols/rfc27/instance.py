@@ -15,6 +15,7 @@ import msgspec
 
 from pilothouse.core.cluster import Cluster
 from pilothouse.formats.jobspec import Jobspec
+from pilothouse.formats.resource_set import ResourceSet
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import InputError, RunError
@@ -142,7 +143,8 @@ class Instance:
         self._waiting.clear()
         self._annotated.clear()
         self.asked_quiet.clear()
-        for job_id, held in list(self._held.items()):
+        # a connection that never got to its hello knows nothing about who holds what
+        for job_id, held in list(self._held.items()) if self.engine.was_online else ():
             if held.id not in self.engine.held:
                 # granted, but the answer never left
                 self._end(now, job_id, JobState.KILLED, reason)
@@ -207,10 +209,19 @@ class Instance:
         for job_id in [job_id for job_id in self._strangers if job_id not in greeted]:
             self._end_stranger(now, job_id)
         for job_id, known in greeted.items():
-            if job_id not in self._held and job_id not in self._strangers:
+            if job_id in self._held:
+                self._give_back(now, job_id, known.resources)
+            elif job_id not in self._strangers:
                 _, held = self._taken(known)
                 self._strangers[job_id] = held
                 self.events.append(e.UnitsUnavailable(now, held.units))
+
+    def _give_back(self, now: float, job_id: str, left: ResourceSet) -> None:
+        """A job of ours holds only this any more: the rest came back while nobody listened."""
+        held = self._held[job_id]
+        freed = held.units - self.machine.units_in(left)
+        if freed:
+            self._free_part(now, job_id, freed, self.machine.inventory.rank_ids() - left.rank_ids())
 
     def _taken(self, known: f.JobHolds) -> tuple[str, _Held]:
         units = self.machine.units_in(known.resources)
@@ -263,11 +274,14 @@ class Instance:
             self._end(now, job_id, JobState.SUCCEEDED, "")
         elif fact.resources is not None:
             units = self.machine.units_in(fact.resources) & held.units
-            ranks = fact.resources.rank_ids()
-            self.machine.give_back(tuple(part for part in held.gpus if part[0] in ranks))
-            held.gpus = tuple(part for part in held.gpus if part[0] not in ranks)
-            held.units -= units
-            self.events.append(e.UnitsFreed(now, job_id, units))
+            self._free_part(now, job_id, units, fact.resources.rank_ids())
+
+    def _free_part(self, now: float, job_id: str, units: IdSet, ranks: IdSet) -> None:
+        held = self._held[job_id]
+        self.machine.give_back(tuple(part for part in held.gpus if part[0] in ranks))
+        held.gpus = tuple(part for part in held.gpus if part[0] not in ranks)
+        held.units -= units
+        self.events.append(e.UnitsFreed(now, job_id, units))
 
     def _hear_expiration(self, now: float, fact: f.ExpirationChanged) -> None:
         job_id = requests.our_id(fact.id)

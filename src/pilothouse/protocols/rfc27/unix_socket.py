@@ -132,14 +132,18 @@ class Listener:
         """The next connection of our own user; None: there is none, or it was turned away."""
         try:
             stream, _ = self._socket.accept()
-        except BlockingIOError:
+        except (BlockingIOError, ConnectionError):
             return None
         pid, uid, _ = struct.unpack("3i", stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if uid not in (os.geteuid(), 0):
-            stream.send(bytes((errno.EPERM,)))
+        welcome = uid in (os.geteuid(), 0)
+        try:
+            stream.send(b"\0" if welcome else bytes((errno.EPERM,)))
+        except OSError:
+            # gone before it was greeted
+            welcome = False
+        if not welcome:
             stream.close()
             return None
-        stream.send(b"\0")
         self._count += 1
         return Connection(stream, f"scheduler {self._count} (pid {pid})")
 

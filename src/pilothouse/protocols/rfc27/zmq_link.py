@@ -150,6 +150,7 @@ class ZmqConnection:
             self._socket.disable_monitor()
             self._monitor.close()
             self._socket.close()
+            self._epoll.close()
 
 
 class ZmqServer:
@@ -159,6 +160,7 @@ class ZmqServer:
         self.broker = broker
         self.clock = clock
         keys = read_keys(key) if key.exists() else write_keys(key)
+        self._epoll = select.epoll()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._authenticator = ThreadAuthenticator(self._context)
         self._authenticator.start()
@@ -175,7 +177,6 @@ class ZmqServer:
             self.close()
             raise InputError(address, f"cannot listen there: {problem}") from None
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
-        self._epoll = select.epoll()
         self._epoll.register(int(self._socket.getsockopt(zmq.FD)), select.EPOLLIN)
         self._peers: dict[bytes, int] = {}
         self._identities: dict[int, bytes] = {}
@@ -212,6 +213,7 @@ class ZmqServer:
         if not self._context.closed:
             self._authenticator.stop()
             self._socket.close()
+            self._epoll.close()
             self._context.term()
 
     def _read(self) -> int:

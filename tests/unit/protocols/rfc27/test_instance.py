@@ -8,8 +8,9 @@ import pytest
 from pilothouse.core.session import Session
 from pilothouse.formats import resource_set
 from pilothouse.model.decisions import Annotate, KillJobs, Reply, SwitchUnits
-from pilothouse.model.events import Batch, JobSubmitted
+from pilothouse.model.events import Batch, JobEnded, JobSubmitted
 from pilothouse.model.idset import IdSet
+from pilothouse.model.lifecycle import JobState
 from pilothouse.protocols.rfc27 import broker, rpc
 from pilothouse.protocols.rfc27.handshake import Phase
 from pilothouse.protocols.rfc27.joblife import read_log
@@ -17,6 +18,7 @@ from pilothouse.protocols.rfc27.machine import Machine
 from pilothouse.protocols.rfc27.manager_facts import Denied, FeasibilityAnswered
 from pilothouse.protocols.rfc27.notes import Notes
 from pilothouse.protocols.rfc27.requests import our_id, priority_of, to_jobspec
+from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
 from unit.protocols.rfc27.pair import Pair, body, spec
 
 
@@ -308,3 +310,25 @@ def test_our_jobs_become_jobspecs_and_back(pair: Pair) -> None:
 @pytest.mark.parametrize(("ours", "theirs"), [(0, 16), (-3, 13), (-99, 1), (25, 25), (1e12, 2**32 - 1), (0.2, 1)])
 def test_priorities_of_ours_never_hold_a_job(ours: float, theirs: int) -> None:
     assert priority_of(ours) == theirs
+
+
+def test_a_second_loss_before_the_hello_ends_nobodys_job(pair: Pair) -> None:
+    running, waiting = pair.submit(12), pair.submit(12)
+    pair.settle()
+    pair.instance.lost(1.0, "the broker restarts")
+    assert [type(event).__name__ for event in pair.instance.take_events()] == ["JobWithdrawn"]
+    pair.instance.engine = SchedulerEngine()
+    pair.instance.lost(2.0, "it restarts again")
+    assert pair.instance.take_events() == []
+    assert waiting in pair.manager.pending and running in pair.manager.holding
+
+
+def test_a_grant_whose_answer_never_left_ends_with_its_connection(pair: Pair) -> None:
+    pair.submit(1)
+    pair.broker.flush(0.0)
+    pair.link.step()
+    # the commit was sent, and nothing came back
+    assert pair.engine.busy
+    pair.instance.lost(1.0, "gone")
+    (ended,) = pair.instance.take_events()
+    assert isinstance(ended, JobEnded) and ended.state is JobState.KILLED and ended.reason == "gone"

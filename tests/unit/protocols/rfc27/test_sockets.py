@@ -207,25 +207,26 @@ def test_a_broker_that_restarts_finds_its_scheduler_again(path: Path, steered: C
 
 
 def test_what_somebody_else_started_meanwhile_is_respected(path: Path, steered: Callable[..., object]) -> None:
-    """While we were away another scheduler gave four cores to a job, and one of ours ended."""
+    """While we were away another scheduler gave four cores to a job, one of ours ended, one gave a node back."""
     first = Instance(Manager(), lambda broker: BrokerServer(broker, path))
     first.runs = False
     world = FluxWorld(f"local://{path}")
     steered(world)
-    ours = first.submit(8)
-    first.until(lambda: ours in first.manager.holding, "our job runs")
+    wide, ours = first.submit(6), first.submit(2)
+    first.until(lambda: set(first.manager.holding) == {wide, ours}, "our jobs run")
     first.server.close()
     first.manager.lost(time.time())
     first.manager.finish(time.time(), ours)
+    first.manager.release(time.time(), wide, IdSet.of([1]))
     half = b'{"version":1,"execution":{"R_lite":[{"rank":"1","children":{"core":"0-3"}}],"starttime":1.0,"expiration":0.0}}'
     stranger = 99 << 24
     first.manager.adopt(time.time(), stranger, spec(4), half)
     second = Instance(first.manager, lambda broker: BrokerServer(broker, path))
     second.runs, second.next_id = False, 100 << 24
-    small, large = second.submit(4), second.submit(8)
-    second.until(lambda: small in second.manager.holding and large in second.manager.pending, "half the machine is used")
-    second.check_cores()
-    for job_id in (stranger, small):
+    large = second.submit(8)
+    second.until(lambda: large in second.manager.pending, "the machine is full")
+    assert set(second.manager.holding) == {wide, stranger}
+    for job_id in (stranger, wide):
         second.manager.finish(time.time(), job_id)
     second.until(lambda: large in second.manager.holding, "all of it is free again")
     second.manager.finish(time.time(), large)
