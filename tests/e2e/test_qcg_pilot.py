@@ -240,3 +240,65 @@ def test_environment_is_private(pilot: Pilot, tmp_path: Path) -> None:
     assert pilot("--file-path", path, "--nodes", "1").returncode == 0
     assert (folder_of(tmp_path) / "env.log").stat().st_mode & 0o077 == 0
     assert os.environ["PATH"] in (folder_of(tmp_path) / "env.log").read_text()
+
+
+def test_tiny_jobs_each_run_once_over_a_crash(repository: Path, tmp_path: Path) -> None:
+    """Tiny jobs go in bundles; kill -9 of the manager in the middle loses nothing and repeats nothing."""
+    executable = repository / "libexec" / "qcg" / "qcg-pm-service"
+    count = 600
+    requests(
+        tmp_path / "r.json",
+        {"name": "it", "iteration": {"stop": count}, "execution": {"exec": "sh", "args": ["-c", "echo ${it} >> ran"]}},
+        {
+            "name": "last",
+            "execution": {"exec": "sh", "args": ["-c", "echo last >> ran"]},
+            "dependencies": {"after": ["it"]},
+        },
+    )
+    manager = subprocess.Popen([executable, "r.json", "--nodes", "2"], cwd=tmp_path)
+    ran = tmp_path / "ran"
+    while not ran.exists() or len(ran.read_text().splitlines()) < count // 4:
+        assert manager.poll() is None
+        time.sleep(0.01)
+    manager.kill()
+    manager.wait()
+    done = subprocess.run(
+        [executable, "--resume", tmp_path, "--nodes", "2"], cwd=tmp_path, capture_output=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(ran.read_text().split()) == sorted([*map(str, range(count)), "last"])
+    report = report_of(tmp_path)
+    assert len(report) == count + 2 and {entry["state"] for entry in report.values()} == {"SUCCEED"}
+    lines = (folder_of(tmp_path) / "jobs.report").read_text().splitlines()
+    assert len(lines) == count + 2, "reported once each"
+
+
+def test_cancelling_among_tiny_jobs(repository: Path, tmp_path: Path) -> None:
+    executable = repository / "libexec" / "qcg" / "qcg-pm-service"
+    manager = subprocess.Popen([executable, "--net", "--nodes", "1"], cwd=tmp_path)
+    try:
+        await_address(tmp_path, manager)
+        client = QcgClient.of_folder(tmp_path)
+        client.ask("submit", jobs=[{"name": "warm", "iteration": {"stop": 30}, "execution": {"exec": "true"}}])
+        script = "test ${it} = 40 && exec sleep 60; echo ${it} >> ran"
+        slow = {"name": "it", "iteration": {"stop": 200}, "execution": {"exec": "sh", "args": ["-c", script]}}
+        client.ask("submit", jobs=[slow])
+        ran = tmp_path / "ran"
+        while not ran.exists() or len(ran.read_text().split()) < 40:
+            assert manager.poll() is None
+            time.sleep(0.02)
+        # One that runs and holds up the others, one that waits behind it.
+        assert client.ask("cancelJob", jobNames=["it:40", "it:199"]) == {"canceled": 2}
+        while not client.ask("status", options={"allJobsFinished": True})["AllJobsFinished"]:
+            time.sleep(0.05)
+        jobs = client.ask("jobInfo", jobNames=["it"], params={"withChilds": True})["jobs"]
+        assert isinstance(jobs, dict)
+        states = [child["state"] for child in jobs["it"]["data"]["childs"]]
+        assert [index for index, state in enumerate(states) if state == "CANCELED"] == [40, 199]
+        assert set(states) == {"SUCCEED", "CANCELED"}
+        assert sorted(map(int, ran.read_text().split())) == [index for index in range(199) if index != 40]
+        client.ask("finish")
+        client.close()
+        assert manager.wait(30) == 0
+    finally:
+        manager.kill()
