@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import resource
+import shlex
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from e2e.live_runs import alive, finish, rows, run, start, tasks, until
+from e2e.live_runs import COMMAND, alive, finish, rows, run, start, tasks, until
 
 EIGHT = "".join(f"echo {i} >> begun; sleep 0.7; echo {i} >> ended\n" for i in range(8))
 
@@ -134,3 +137,23 @@ def test_silent_engine_is_given_up_and_joins_anew(tmp_path: Path) -> None:
     assert code == 0, said
     assert len(rows(tmp_path / "R", "SELECT 1 FROM engines")) == 2  # the same process, under a new name
     assert rows(tmp_path / "R", "SELECT count(*) FROM ends WHERE final AND state = 'succeeded'") == [(8,)]
+
+
+def test_full_disk_stops_everything_until_there_is_room(tmp_path: Path) -> None:
+    """A limit on the size of files stands in for a disk that is full: every write to the journal fails."""
+    file = tasks(tmp_path, "".join(f"echo {i} >> begun\n" for i in range(300)))
+    command = shlex.join([*COMMAND, "run", file, "--dir", "R", "--slots", "2", "--bundle", "1"])
+    process = subprocess.Popen(
+        ["bash", "-c", f"ulimit -S -f 150; exec {command}"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "cannot write" in line:
+            break
+    else:
+        raise AssertionError("it never ran out of space")
+    assert len(lines(tmp_path / "begun")) < 300
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    code, said = finish(process)
+    assert code == 0, said
+    assert lines(tmp_path / "begun") == sorted(str(i) for i in range(300))
