@@ -288,3 +288,17 @@ def test_a_second_run_with_the_same_prefix_begins_anew(tmp_path: Path) -> None:
     assert first.wait(60) == 0
     assert subprocess.run(command, cwd=tmp_path, check=False, timeout=60).returncode == 0
     assert len((tmp_path / "mine_status.txt").read_text().splitlines()) == 1
+
+
+def test_per_engine_commands_from_a_slow_pipe_are_not_missed(tmp_path: Path) -> None:
+    command = [DROP_IN / "disBatch", "-s", "localhost:1", "-p", "x", "-"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, bufsize=0)
+    assert process.stdin is not None
+    log = tmp_path / "x_SSH0.context.log"
+    components.wait_until(lambda: log.exists() and "launch" in log.read_text(), "the engine to be started")
+    process.stdin.write(b"#DISBATCH PERENGINE START echo start >> said\n")
+    process.stdin.write(b"#DISBATCH PERENGINE STOP echo stop >> said\n")
+    process.stdin.write(b"echo task >> said\n")
+    process.stdin.close()
+    assert process.wait(60) == 0
+    assert (tmp_path / "said").read_text().split() == ["start", "task", "stop"]

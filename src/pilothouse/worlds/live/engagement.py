@@ -64,7 +64,7 @@ class Engagement(Outcomes):
             self._dirty[frame.engine] = None
         elif hello is None or departed is not None or self._stopping or self.over:
             self._dismissals.append(frame.engine)
-        else:
+        elif self.start_commands_known():  # else it will say hello again
             record = self.roster.describe(frame.engine, hello, now + self._unix_offset)
             self._record(record, now)
             proxy = self.roster.engines[frame.engine]
@@ -79,6 +79,14 @@ class Engagement(Outcomes):
                 self._limits.setdefault(proxy.joined.context, int(limit))
             if self._limits.get(proxy.joined.context, 1) <= 0:
                 self.ask_to_leave(proxy.id, "task limit of its context", now)
+
+    def start_commands_known(self) -> bool:
+        """Whether the source has said all that an engine must run before its first task (a pipe may take its time)."""
+        feeder = self.backlog.feeder
+        if feeder is not None and not feeder.engine_lists_complete:
+            feeder.look()
+            return feeder.engine_lists_complete
+        return True
 
     def _hear_newcomer(self, proxy: Proxy, frame: EngineFrame, now: float) -> None:
         """Hello of an engine that we know (it had not heard our welcome, or we were restarted), or a warden's last

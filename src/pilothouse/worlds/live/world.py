@@ -123,6 +123,8 @@ class LiveWorld:
                 break
             if self.driver.stopped_because:
                 raise RunError(f"{self.driver.stopped_because}; see the engine logs in {self.folder}")
+            if not self.driver.start_commands_known():
+                until = self.now() + FIRST_ENGINE_S  # nobody is welcome yet
             if not present and self.now() > until:
                 raise RunError(f"no engine joined within {FIRST_ENGINE_S:g} s; see the engine logs in {self.folder}")
             self._turn()
