@@ -85,7 +85,19 @@ def _head(state: RunState, rate: float, width: int) -> list[Text]:
     if state.barriers:
         counts.append(f"  barriers {state.barriers}")
     counts.append(f"  {rate:.4g}/s  slots {state.slots}")
-    return [title, counts, _bar(state, width)]
+    return [title, counts, _contexts(state), _bar(state, width)]
+
+
+def _contexts(state: RunState) -> Text:
+    """One line: what each context has and has done."""
+    line = Text(no_wrap=True, overflow="ellipsis")
+    for name, engines in state.contexts.items():
+        present = [engine for engine in engines if engine.present]
+        line.append(f"{name} ", style="bold" if present else "dim")
+        done = sum(engine.finished for engine in engines)
+        slots = sum(engine.slots for engine in present)
+        line.append(f"{len(present)} engine{'s' * (len(present) != 1)}, {slots} slots, {done} done   ")
+    return line
 
 
 def _bar(state: RunState, width: int) -> Text:

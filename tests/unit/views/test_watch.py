@@ -47,6 +47,11 @@ def test_it_says_how_far_it_is() -> None:
     assert "[b]" in shown, "commands are shown as they are, not as markup"
 
 
+def test_contexts_have_a_line() -> None:
+    rows = (engine(0, context="one"), engine(1, context="two"), engine(2, "gone", context="two"))
+    assert "one 1 engine, 8 slots, 0 done   two 1 engine, 8 slots, 300 done" in text(Screen(), a_run(0, 0, engines=rows))[2]
+
+
 def test_the_cursor_stays_in_sight_and_on_an_engine() -> None:
     screen, state = Screen(), a_run(200, 5)
     for _ in range(300):
