@@ -95,6 +95,15 @@ def test_output_files_with_placeholders(tmp_path: Path) -> None:
     assert (tmp_path / "o" / "001.txt").read_text() == "two\n"
 
 
+def test_unknown_placeholder_is_a_mistake(tmp_path: Path) -> None:
+    code, said = run(tmp_path, tasks(tmp_path, "true\n"), "--out", "{id}.txt")
+    assert code == 2
+    assert "--out" in said and "{task}" in said
+    assert run(tmp_path, "tasks.txt", "--policy", "no-such-policy")[0] == 2
+    assert run(tmp_path, "tasks.txt", "--ssh", "host")[0] == 2
+    assert not list(tmp_path.glob("*.run*"))
+
+
 def test_tasks_from_standard_input(tmp_path: Path) -> None:
     done = subprocess.run(
         [*COMMAND, "run", "-", "--dir", "R"], cwd=tmp_path, input=b"echo a > a\necho b > b", check=False

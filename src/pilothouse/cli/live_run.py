@@ -23,7 +23,7 @@ from pilothouse.cli.live_progress import Progress
 from pilothouse.core.session import Session
 from pilothouse.formats.task_file import TaskLine, TaskReader, check_file, read_file
 from pilothouse.journal.store import FILE_NAME, Journal
-from pilothouse.model.errors import InputError, RunError
+from pilothouse.model.errors import InputError, RunError, quoted
 from pilothouse.model.job import Shape
 from pilothouse.protocols.disbatch.run_service import RunService
 from pilothouse.worlds.live.autoalloc import AllocationPlan
@@ -106,10 +106,12 @@ def start_run(choices: Choices) -> int:
             total = check_file(path).tasks
         elif not path.is_file():
             raise InputError(choices.file, "no such task file")
+    options = _options(choices)
+    _check_names(choices)
     folder = _make_folder(choices)
     source = folder / TASKS_FILE if stdin else Path(choices.file).absolute()
     plan = RunPlan(
-        options=_options(choices), source=str(source), cwd=os.getcwd(), by=choices.by, lenient=choices.lenient,
+        options=options, source=str(source), cwd=os.getcwd(), by=choices.by, lenient=choices.lenient,
         hosts=choices.hosts, slurm=_in_slurm(choices), slots=choices.slots or len(os.sched_getaffinity(0)),
         gpus=_gpus(choices), total=total, from_stdin=stdin, service=choices.service, redis=choices.redis,
         auto=_auto(choices),
@@ -120,6 +122,18 @@ def start_run(choices: Choices) -> int:
         if total is not None:
             journal.write([Note("total", str(total).encode())])
         return _run(plan, folder, journal, choices)
+
+
+def _check_names(choices: Choices) -> None:
+    """Mistakes in names are told before anything is made."""
+    from pilothouse.cli import naming
+
+    if choices.hosts:
+        from pilothouse.worlds.live.contexts.ssh import parse_hosts
+
+        parse_hosts(choices.hosts)
+    if choices.by.partition(":")[0] not in ("batsim", "edc", "rfc27"):
+        naming.policy(choices.by)
 
 
 def resume_run(choices: Choices) -> int:
@@ -265,6 +279,14 @@ def _on_problem(number: int, problem: str) -> None:
 
 
 def _options(choices: Choices) -> LiveOptions:
+    for option, template in (("--out", choices.out), ("--err", choices.err)):
+        try:
+            template.format(task=0, line=0, repeat=0, attempt=0)
+        except (KeyError, IndexError, ValueError):
+            raise InputError(
+                option, "not a file name with placeholders", expected="{task}, {line}, {repeat} or {attempt}",
+                found=quoted(template),
+            ) from None  # fmt: skip
     surroundings = Surroundings(stdout=choices.out, stderr=choices.err, bind=choices.bind)
     shape = None
     if choices.gpus_per_task:

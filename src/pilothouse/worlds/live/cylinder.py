@@ -272,9 +272,12 @@ class Cylinder:
         stdin, out, err = self._null, self._out.write_fd, self._err.write_fd
 
         def name_of(template: str) -> Path:
-            name = template.format(
-                task=task.task_id, line=task.line_number, repeat=task.repeat_index, attempt=task.attempt
-            )
+            try:
+                name = template.format(
+                    task=task.task_id, line=task.line_number, repeat=task.repeat_index, attempt=task.attempt
+                )
+            except (KeyError, IndexError, ValueError):
+                name = template  # braces that mean nothing here belong to the name
             return Path(self._cwd, name)
 
         def writable(template: str) -> int:
