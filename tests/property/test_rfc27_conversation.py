@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27 import frames
 from pilothouse.protocols.rfc27.handshake import Phase
 from pilothouse.protocols.rfc27.joblife import State, read_log, replay
@@ -32,7 +33,7 @@ class Conversation(RuleBasedStateMachine):
         self.submitted: set[int] = set()
         self.impossible: set[int] = set()
         self.ended: set[int] = set()
-        self.notes: dict[int, dict[str, Any]] = {}
+        self.up = IdSet.span(0, 2)
         self.seen = 0
         self.open: dict[tuple[str, int], int] = {}
 
@@ -81,6 +82,23 @@ class Conversation(RuleBasedStateMachine):
         else:
             manager.stop_queue()
 
+    @rule(data=st.data(), rank=st.integers(0, 1))
+    def give_a_node_back(self, data: st.DataObject, rank: int) -> None:
+        """Housekeeping is done on one rank before the others (only today's dialect can say it)."""
+        running = sorted(i for i, job in self.pair.manager.holding.items() if job.started)
+        if running:
+            self.pair.manager.release(self.pair.now, data.draw(st.sampled_from(running)), IdSet.of([rank]))
+
+    @rule(rank=st.integers(0, 1), up=st.booleans())
+    def drain_or_undrain(self, rank: int, up: bool) -> None:
+        ranks = IdSet.of([rank])
+        if up and rank not in self.up:
+            self.pair.broker.change_ranks(up=ranks)
+            self.up |= ranks
+        elif not up and rank in self.up:
+            self.pair.broker.change_ranks(down=ranks)
+            self.up -= ranks
+
     # ---- the scheduler
 
     @precondition(lambda self: not self.alive)
@@ -97,7 +115,6 @@ class Conversation(RuleBasedStateMachine):
         self.count_in_flight()
         self.pair.crash()
         self.alive = False
-        self.notes.clear()
 
     @precondition(lambda self: self.alive)
     @rule(rounds=st.integers(1, 3))
@@ -129,6 +146,11 @@ class Conversation(RuleBasedStateMachine):
         assert pair.engine.phase is Phase.ONLINE and not pair.engine.busy
         held = {our_id(job_id) for job_id in pair.manager.holding}
         assert set(pair.cluster.running) == held
+        for job_id, job in pair.manager.holding.items():
+            left = job.resource_set()
+            left = left.only(left.rank_ids() - IdSet(job.freed_ranks))
+            assert pair.cluster.running[our_id(job_id)].units == pair.instance.machine.units_in(left)
+        assert pair.cluster.off_mask == pair.instance.machine.units_on(IdSet.span(0, 2) - self.up).mask
         assert set(pair.engine.pending) == set(pair.manager.pending)
         assert {our_id(job_id) for job_id in pair.manager.pending} == set(pair.cluster.waiting)
         if not pair.manager.stopped and not pair.limit:
@@ -148,6 +170,8 @@ class Conversation(RuleBasedStateMachine):
         taken: set[tuple[int, int]] = set()
         for job in self.pair.manager.holding.values():
             for entry in job.resource_set().ranks:
+                if job.freed_ranks >> entry.rank & 1:
+                    continue
                 cores = {(entry.rank, core) for core in entry.cores}
                 assert not cores & taken
                 taken |= cores
