@@ -147,6 +147,8 @@ class Fluid:
         self._dirty: dict[Flow, None] = {}
         self._flush_due = False
         self._active: dict[Flow, None] = {}
+        self._latent: dict[Flow, None] = {}
+        """Flows that wait for their latency."""
         self._contended: dict[Constraint, None] = {}
         self._free_slots: list[int] = []
         self.solves = 0
@@ -159,6 +161,7 @@ class Fluid:
         flow.since = agenda.now
         if flow.latency > 0:
             flow.entry = agenda.at(agenda.now + flow.latency, self._activate, flow)
+            self._latent[flow] = None
         else:
             self._activate(flow)
 
@@ -187,6 +190,10 @@ class Fluid:
             if bounds is not None:
                 flow.bound = bounds(flow)
             self._mark(flow)
+        if bounds is not None:
+            for flow in self._latent:
+                if constraint in flow.uses:
+                    flow.bound = bounds(flow)
 
     def settle(self) -> None:
         """Gives all flows their rates now, for those who must read them before the agenda goes on."""
@@ -196,6 +203,7 @@ class Fluid:
     def _activate(self, flow: Flow) -> None:
         flow.entry = 0
         flow.since = self._agenda.now
+        self._latent.pop(flow, None)
         if not flow.uses:  # Nothing to share: over at once, unless something else bounds it.
             flow.rate = flow.bound
             flow.entry = self._agenda.at(self._agenda.now + 1.0 / flow.bound, self._finish, flow)
@@ -227,7 +235,8 @@ class Fluid:
         if not flow.uses:
             return
         if flow not in self._active:
-            return  # Still in its latency.
+            self._latent.pop(flow, None)
+            return
         del self._active[flow]
         self._free_slots.append(flow.slot)
         for constraint in flow.uses:

@@ -67,6 +67,18 @@ def test_speed_changes_under_a_running_task(lab: Lab) -> None:
     assert machines.energy_j(A) == pytest.approx(4 * 60 + 12 * 30)
 
 
+def test_speed_changes_during_the_latency_of_a_task() -> None:
+    body = """
+    <host id="a" speed="100f,400f" core="2"/><host id="b" speed="400f" core="2"/>
+    <link id="l" bandwidth="1GBps" latency="2s"/><route src="a" dst="b"><link_ctn id="l"/></route>
+    """
+    lab = Lab(platform_of(body), machines=True)
+    lab.start("j", HomogeneousTask(400.0, 1.0))
+    lab.agenda.at(1.0, lambda _: machines_of(lab).set_pstate(A, 1))
+    lab.run()
+    assert lab.end("j") == pytest.approx(2.0 + 1.0)
+
+
 def test_switching_off_and_on(lab: Lab) -> None:
     machines, rows, done = machines_of(lab), Rows(), []
     machines.tracers.append(rows)
