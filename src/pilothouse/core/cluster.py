@@ -137,9 +137,9 @@ class Cluster:
             mask = found
         # What we chose ourselves keeps the rules by construction.
         units = IdSet(mask)
-        order = d.StartJob(self.now, job_id, units, placement)
-        self._book_start(order)
-        self.orders.append(order)
+        del self.waiting[job_id]
+        self._book_run(job, units, self.now)
+        self.orders.append(d.StartJob(self.now, job_id, units, placement))
         return Placed(units)
 
     def _choose(self, job: Job, least: bool, avoid: int) -> int | NotNow | Never:
@@ -201,9 +201,11 @@ class Cluster:
         return DecisionError(self.decider, len(self.orders), refusal.rule, f"{refusal.detail} (at {self.now:g} s)")
 
     def _book_start(self, order: d.StartJob) -> None:
-        job = self.waiting.pop(order.job_id)
-        self.running[job.id] = e.Running(job, order.units, order.at)
-        self._take(job, order.units.mask)
+        self._book_run(self.waiting.pop(order.job_id), order.units, order.at)
+
+    def _book_run(self, job: Job, units: IdSet, started_at: float) -> None:
+        self.running[job.id] = e.Running(job, units, started_at)
+        self._take(job, units.mask)
         if self.reservations:
             self.reservations.pop(job.id, None)
 
@@ -337,7 +339,9 @@ class Cluster:
             job.walltime = event.walltime
 
     def _note_freed(self, event: e.UnitsFreed) -> None:
-        run = self.running[event.job_id]
+        run = self.running.get(event.job_id)
+        if run is None:
+            return  # its end is a fact of the same date and was noted first: everything came back with it
         run.units = run.units - event.units
         self._give_back(run.job, event.units.mask)
 

@@ -130,37 +130,47 @@ class PolicyTurn:
             raise self._located(problem) from problem
 
     def __call__(self, batch: Batch) -> Reply:
-        policy, cluster, events = self._policy, self._cluster, batch.events
-        now = cluster.now = batch.now
+        events = batch.events
+        if len(events) != 1 or self._decides_itself:
+            return self._turn(batch)
+        # Long runs are made of batches of one fact, and of two kinds of facts.
+        policy, cluster, event = self._policy, self._cluster, events[0]
+        cluster.now = now = batch.now
         try:
-            if self._decides_itself:
-                for event in events:
-                    cluster.observe(event)
-                now = max(now, policy.decide(batch, cluster) or now)
-            elif len(events) == 1 or not policy.each_event:
-                for event in events:
-                    # The two facts that a long run is made of; all others are seen by `_see`.
-                    if type(event) is JobEnded:
-                        job = cluster.note_ended(event)
-                        if job is not None:
-                            policy.on_ended(job, cluster)
-                    elif type(event) is JobSubmitted:
-                        job = event.job
-                        cluster.waiting[job.id] = job
-                        if policy.admit(job, cluster):
-                            policy.on_submitted(job, cluster)
-                    else:
-                        self._see(event)
-                policy.schedule(cluster)
+            if type(event) is JobEnded:
+                job = cluster.note_ended(event)
+                if job is not None:
+                    policy.on_ended(job, cluster)
+            elif type(event) is JobSubmitted:
+                job = event.job
+                cluster.waiting[job.id] = job
+                if policy.admit(job, cluster):
+                    policy.on_submitted(job, cluster)
             else:
-                self._pass_by_pass(events)
+                self._see(event)
+            policy.schedule(cluster)
         except Exception as problem:
             raise self._located(problem) from problem
-        orders = cluster.orders
-        if orders:
-            cluster.orders = []
-            return Reply(now, orders)
-        return Reply(now, [])
+        orders, cluster.orders = cluster.orders, []
+        return Reply(now, orders)
+
+    def _turn(self, batch: Batch) -> Reply:
+        policy, cluster = self._policy, self._cluster
+        cluster.now = now = batch.now
+        try:
+            if self._decides_itself:
+                for event in batch.events:
+                    cluster.observe(event)
+                now = max(now, policy.decide(batch, cluster) or now)
+            elif policy.each_event:
+                self._pass_by_pass(batch.events)
+            else:
+                for event in batch.events:
+                    self._see(event)
+                policy.schedule(cluster)
+        except Exception as problem:
+            raise self._located(problem) from problem
+        return Reply(now, cluster.take_orders())
 
     def _see(self, event: Event) -> None:
         """One fact reaches the cluster, then the policy."""
@@ -169,6 +179,10 @@ class PolicyTurn:
             cluster.observe(event)
             if policy.admit(event.job, cluster):
                 policy.on_submitted(event.job, cluster)
+        elif type(event) is JobEnded:
+            job = cluster.note_ended(event)
+            if job is not None:
+                policy.on_ended(job, cluster)
         elif type(event) is JobRequeued or type(event) is JobWithdrawn:
             self._note_return(event)
         else:

@@ -93,16 +93,15 @@ class IdSet:
             base += run
 
     def to_text(self, separator: str = " ") -> str:
-        # The loop of `intervals`, written out: outputs make a text for every job.
-        mask, base, parts = self.mask, 0, []
+        # Adding the lowest bit to the mask turns the lowest run into one bit above it. No generator: outputs make a text
+        # for every job.
+        mask, parts = self.mask, []
         while mask:
-            skip = (mask & -mask).bit_length() - 1
-            mask >>= skip
-            base += skip
-            run = (~mask & (mask + 1)).bit_length() - 1
-            mask >>= run
-            parts.append(str(base) if run == 1 else f"{base}-{base + run - 1}")
-            base += run
+            low = mask & -mask
+            above = mask + low
+            first, last = low.bit_length() - 1, (above & -above).bit_length() - 2
+            parts.append(str(first) if first == last else f"{first}-{last}")
+            mask &= above
         return separator.join(parts)
 
     def lowest(self, count: int) -> IdSet:
@@ -162,25 +161,31 @@ class IdSet:
 def lowest_bits(mask: int, count: int) -> int:
     """The `count` lowest set bits of mask.
 
-    A block without gaps is found at once; else a window over the low bits grows by as many bits as it still lacks, which
-    can never be too many: the cost grows with the gaps in the window, not with the width of the mask.
+    A block without gaps is found at once; else a window over the low bits is doubled until it holds enough, and is then
+    narrowed by interpolation until it holds just as many: two or three counts of bits, whatever the width of the mask.
     """
-    if count <= 0:
-        return 0
     base = (mask & -mask).bit_length() - 1
-    if base < 0:
+    if count <= 0 or base < 0:
         return 0
     rest = mask >> base
-    block = (1 << count) - 1
-    window = rest & block
-    if window == block:
-        return block << base
-    # A window that is too narrow by k bits must grow by at least k.
-    width, have = count, window.bit_count()
+    low, window = count, rest & ((1 << count) - 1)
+    below = have = window.bit_count()
+    width = count
     while have < count:
         if window == rest:
             return mask
-        width += count - have
+        low, below = width, have
+        width *= 2
         window = rest & ((1 << width) - 1)
         have = window.bit_count()
+    while have != count:
+        middle = low + (width - low) * (count - below) // (have - below)
+        if middle == low:
+            middle += 1
+        part = window & ((1 << middle) - 1)
+        found = part.bit_count()
+        if found < count:
+            low, below = middle, found
+        else:
+            width, window, have = middle, part, found
     return window << base

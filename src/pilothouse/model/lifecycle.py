@@ -19,6 +19,9 @@ import enum
 
 
 class JobState(enum.Enum):
+    # Members are single objects: their address will do, and costs a third of Enum's own hash.
+    __hash__ = object.__hash__
+
     KNOWN = "known"
     HELD = "held"
     WAITING = "waiting"

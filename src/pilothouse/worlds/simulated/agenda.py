@@ -73,8 +73,8 @@ class Agenda:
 
     def run_next(self, not_before: float) -> float:
         """Runs everything of the next date (and up to `not_before` if that is later); returns it, or inf if nothing is left."""
-        heap, cancelled = self._heap, self._cancelled
-        if cancelled:
+        heap = self._heap
+        if self._cancelled:
             self.next_date()
         if not heap:
             return inf
@@ -83,8 +83,7 @@ class Agenda:
             date = not_before
         while heap and heap[0][0] <= date:
             self.now, number, callback, argument = heappop(heap)
-            if cancelled and number in cancelled:
-                cancelled.discard(number)
+            if self._cancelled and self.was_cancelled(number):
                 continue
             callback(argument)
         self.now = date

@@ -78,6 +78,8 @@ class SimulatedWorld:
         self._ready_at = 0.0
         self._registering = False
         self._begun = self._stopped = self._over = False
+        self._aside = True
+        """Not in the middle of the run: see _advance_aside."""
 
     # ---- the contract
 
@@ -103,30 +105,36 @@ class SimulatedWorld:
         return self._begins
 
     def advance(self) -> e.Batch | None:
+        if self._aside:
+            return self._advance_aside()
+        facts = self._facts
+        while True:
+            if facts:
+                target = max(self._agenda.now, self._ready_at)
+                self._agenda.run_until(target)
+            else:
+                target = self._agenda.run_next(self._ready_at)
+                if target == inf:
+                    return self._end()
+            if facts:
+                self._facts = []
+                return e.Batch(target, facts)
+
+    def _advance_aside(self) -> e.Batch | None:
+        """The first turn, the turn after the decider stopped everything, and the turn after the last."""
         if not self._begun:
             self._begun = True
+            self._aside = False
             return e.Batch(0.0, [e.Began(0.0, self._begins)])
-        if self._over:
-            return None
-        agenda = self._agenda
-        while not self._stopped:
-            if self._facts:
-                target = max(agenda.now, self._ready_at)
-                agenda.run_until(target)
-            else:
-                target = agenda.run_next(self._ready_at)
-                if target == inf:
-                    break
-            if self._facts:
-                facts, self._facts = self._facts, []
-                return e.Batch(target, facts)
-        return self._end()
+        return None if self._over else self._end()
 
     def apply(self, reply: d.Reply) -> None:
         agenda = self._agenda
         now = agenda.now
         if reply.now > now:
             self._ready_at = reply.now
+        elif not reply.decisions:
+            return
         for order in reply.decisions:
             if order.at > now:
                 agenda.at(order.at, self._carry_out, order)
@@ -162,7 +170,7 @@ class SimulatedWorld:
 
     def _end(self) -> e.Batch:
         """Nothing can happen any more: that is the end, or a deadlock if jobs wait."""
-        self._over = True
+        self._over = self._aside = True
         now = max(self._agenda.now, self._ready_at)
         if self._stopped:
             return e.Batch(now, [e.Ended(now)])
@@ -294,7 +302,7 @@ class SimulatedWorld:
             self._job_is_over(run, order.state, 0)
 
     def _stop_world(self, order: d.StopWorld) -> None:
-        self._stopped = True
+        self._stopped = self._aside = True
 
     def _job_tells(self, run: Run, message: msgspec.Raw, heard: Callable[[], None]) -> None:
         self._facts.append(e.JobMessage(self._agenda.now, run.job.id, message))
