@@ -232,10 +232,8 @@ class Fluid:
 
     def _leave(self, flow: Flow) -> None:
         self._dirty.pop(flow, None)
-        if not flow.uses:
-            return
+        self._latent.pop(flow, None)
         if flow not in self._active:
-            self._latent.pop(flow, None)
             return
         del self._active[flow]
         self._free_slots.append(flow.slot)
