@@ -197,7 +197,8 @@ def test_beyond_loopback_a_key_is_needed(pilot: Pilot, repository: Path, tmp_pat
         friend.close()
         assert manager.wait(20) == 0
     finally:
-        manager.kill()
+        manager.terminate()
+        manager.wait(30)
 
 
 def test_the_command_client(pilot: Pilot, repository: Path, tmp_path: Path) -> None:
@@ -211,7 +212,8 @@ def test_the_command_client(pilot: Pilot, repository: Path, tmp_path: Path) -> N
         assert pilot("-a", address, "finish", program=program).returncode == 0
         assert manager.wait(20) == 0
     finally:
-        manager.kill()
+        manager.terminate()
+        manager.wait(30)
     failed = pilot("-p", str(tmp_path / "none"), "status", program=program)
     assert failed.returncode == 1 and "unable to find" in failed.stderr
 
@@ -301,4 +303,5 @@ def test_cancelling_among_tiny_jobs(repository: Path, tmp_path: Path) -> None:
         client.close()
         assert manager.wait(30) == 0
     finally:
-        manager.kill()
+        manager.terminate()
+        manager.wait(30)
