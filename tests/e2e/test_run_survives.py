@@ -105,6 +105,20 @@ def test_killed_driver_and_engine(tmp_path: Path) -> None:
     assert lines(tmp_path / "ended") == [str(i) for i in range(8)]
 
 
+def test_engine_that_dies_after_a_resume_is_replaced(tmp_path: Path) -> None:
+    process = start(tmp_path, tasks(tmp_path, EIGHT), "--dir", "R", "--slots", "2")
+    until(lambda: len(lines(tmp_path / "begun")) >= 2, "two tasks began")
+    process.kill()
+    finish(process)
+    process = start(tmp_path, "--resume", "R")
+    until(lambda: len(lines(tmp_path / "begun")) >= 5, "the engine was taken back and works")
+    os.kill(engine_pid(tmp_path / "R"), signal.SIGKILL)
+    code, said = finish(process)
+    assert code == 0, said
+    assert "starting another" in said
+    assert sorted(set(lines(tmp_path / "ended"))) == [str(i) for i in range(8)]
+
+
 def test_engine_without_a_driver_ends_its_tasks_and_leaves(tmp_path: Path) -> None:
     file = tasks(tmp_path, "echo $$ > pid; sleep 300\n")
     process = start(tmp_path, file, "--dir", "R", "--slots", "1", "--wait-for-driver", "1")

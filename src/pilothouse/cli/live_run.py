@@ -28,6 +28,7 @@ from pilothouse.model.job import Shape
 from pilothouse.protocols.disbatch.run_service import RunService
 from pilothouse.worlds.live.autoalloc import AllocationPlan
 from pilothouse.worlds.live.contexts import Context
+from pilothouse.worlds.live.contexts.programs import ProgramContext
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.messages import Surroundings
 from pilothouse.worlds.live.options import LiveOptions
@@ -175,7 +176,9 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, choices: Choices) -> int
     if session > 1:
         world.restore(journal.replay())
     contexts = _contexts(plan)
-    world.contexts.extend(contexts if session == 1 else _replacements(world, contexts))
+    world.contexts.extend(contexts)
+    if session > 1:
+        _take_over(world, contexts)
     world.feed(Feeder(_lines(plan, world, fresh=session == 1), known))
     progress = Progress(world, plan.total, quiet=choices.quiet, folder=folder)
     world.on_tick.append(progress.show)
@@ -223,14 +226,17 @@ def _auto(choices: Choices) -> AllocationPlan | None:
     )  # fmt: skip
 
 
-def _replacements(world: LiveWorld, contexts: list[Context]) -> list[Context]:
-    """Contexts whose engines are gone. Those whose engines may still be there are waited for."""
+def _take_over(world: LiveWorld, contexts: list[Context]) -> None:
+    """Engines that may still be there are waited for; contexts start only what is missing."""
     host = os.uname().nodename
     for proxy in list(world.driver.roster.engines.values()):
         if proxy.joined.node.partition("#")[0] == host and not _alive(proxy.joined.pid):
             world.driver.engine_vanished(proxy.id, "its process is gone", world.now())
-    expected = {proxy.joined.context for proxy in world.driver.roster.engines.values()}
-    return [context for context in contexts if context.name not in expected]
+    world.driver.lost_engines.clear()
+    for context in contexts:
+        known = [proxy.joined for proxy in world.driver.roster.engines.values() if proxy.joined.context == context.name]
+        if isinstance(context, ProgramContext):
+            context.adopt({joined.key: joined.node.partition("#")[0] for joined in known})
 
 
 def _alive(pid: int) -> bool:

@@ -71,6 +71,8 @@ class Ledger:
         self._parting_until = inf
         self._limits: dict[str, int] = dict(options.context_limits)
         self._kills: list[tuple[set[str], tuple[str, ...]]] = []
+        self.lost_engines: list[r.EngineJoined] = []
+        """Those lost since somebody last looked: their contexts may start others."""
         self._dismissals: list[str] = []
         self._spanning: set[str] = set()
         """Running jobs that have units of several engines."""
@@ -119,6 +121,8 @@ class Ledger:
                 if restoring:
                     proxy.closed_for = NOT_HEARD
             case r.EngineLeft(engine=engine, lost=lost):
+                if lost and not restoring:
+                    self.lost_engines.append(self.roster.engines[engine].joined)
                 stimulus = ProxyStimulus.SILENT if lost else ProxyStimulus.SAID_GOODBYE
                 self.roster.remove(self.roster.engines[engine], stimulus)
             case r.JobKnown(job_id=job_id, task_id=task_id, data=data):
@@ -214,7 +218,9 @@ def plain_job(job: Job) -> Job:
 
 
 def job_from(data: bytes) -> Job:
-    """What `plain_job` left of a job, out of the journal (a profile could not be decoded, and a live world has none)."""
+    """What `plain_job` left of a job, out of the journal (a profile could not be decoded, and a live world has
+    none).
+    """
     fields = msgspec.msgpack.decode(data)
     fields["shape"] = msgspec.convert(fields["shape"], Shape | None)
     fields["command"] = msgspec.convert(fields["command"], Command | None)

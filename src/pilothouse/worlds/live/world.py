@@ -331,6 +331,13 @@ class LiveWorld:
                 then = "starting another" if again else "giving up"
                 self._warn(f"{departure.context}: an engine was lost ({why}); {then}")
                 self._given_up += not again
+        lost, driver.lost_engines = driver.lost_engines, []
+        for joined in lost:
+            # Those that this driver started are seen to above, when their program has ended.
+            if not driver.over and not driver.stopped_because:
+                for context in self.contexts:
+                    if context.name == joined.context and context.again(joined.key, self.launch()):
+                        self._warn(f"{context.name}: the engine on {joined.node} was lost; starting another")
         if self._given_up and not driver.roster.engines and not self._may_come():
             driver.stop("no engine is left", now)
 

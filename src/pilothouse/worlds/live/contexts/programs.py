@@ -56,12 +56,24 @@ class ProgramContext:
             self._start_one(part, launch)
         self._waiting.clear()
 
+    def adopt(self, engines: dict[str, str]) -> None:
+        """Engines (key -> node) that a former driver had started and that may still be there: theirs are not
+        started.
+        """
+        for key, node in engines.items():
+            part = node if node in self._waiting else (self._waiting or [""])[0]
+            if part in self._waiting:
+                self._waiting.remove(part)
+                self._ended_parts[key] = part
+        self.engines = len(self._waiting)
+
     def again(self, key: str, launch: Launch) -> bool:
         """Starts a new engine where that one had been; False if that has failed too often."""
         part = self._ended_parts.pop(key, None)
-        if part is None or self._starts[part] >= MOST_STARTS:
+        if part is None or self._starts.get(part, 0) >= MOST_STARTS:
             return False
         self._start_one(part, launch)
+        self.engines = max(self.engines, len(self._children))
         return True
 
     def ended(self) -> list[Departure]:
