@@ -168,6 +168,10 @@ class _Reader:
         raw = self._written.get(name, self._written.get(local))
         if raw is None:
             raise InputError(f"{self._path}: {where}", "unknown profile", found=quoted(name))
+        profile = profile_json.plain_delay(raw, f"{self._name}!{local}")
+        if profile is not None:
+            self._profiles[name] = profile
+            return
         place = profile_json.Place(f"{self._path}: $.profiles[{local!r}]", self._name, self._base)
         profile = profile_json.parse(raw, local, place)
         for part in parts_of(profile.spec):
