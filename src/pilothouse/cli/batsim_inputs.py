@@ -36,6 +36,10 @@ PROFILE_TYPES = {
 NOT_IMPLEMENTED = {"ForkJoinCompositionProfile", "ParallelTaskMergeCompositionProfile"}
 
 
+MOST_JOBS_WITH_EXACT_TIES = 5000
+"""Up to here, two things within a nanosecond fall as in SimGrid, bit by bit; that costs time that grows with a run."""
+
+
 class _Job(msgspec.Struct):
     walltime: float | None = None
 
@@ -143,9 +147,8 @@ class Scene:
             for workload in self.workloads
         ]
         sources += [EventSource(events) for events in self.events]
-        server = Batsim5Server(self.begins, sources, self.platform, watcher=outputs, strict=strict)
-        for workload in self.workloads:
-            server.met.update(job.id for job in workload.jobs)
+        exact = sum(len(workload.jobs) for workload in self.workloads) <= MOST_JOBS_WITH_EXACT_TIES
+        server = Batsim5Server(self.begins, sources, self.platform, watcher=outputs, strict=strict, exact_ties=exact)
         return server
 
 

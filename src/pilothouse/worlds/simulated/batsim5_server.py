@@ -27,6 +27,7 @@ from pilothouse.worlds.simulated.execution import SHORTEST_RUN_S
 from pilothouse.worlds.simulated.machine_book import Machine, MachineBook
 from pilothouse.worlds.simulated.machines import Machines, MachineState
 from pilothouse.worlds.simulated.platform import Platform
+from pilothouse.worlds.simulated.rounded_agenda import RoundedAgenda
 from pilothouse.worlds.simulated.rounds import (
     Actor,
     Command,
@@ -39,6 +40,7 @@ from pilothouse.worlds.simulated.rounds import (
     spawn,
     turn,
 )
+from pilothouse.worlds.simulated.stepped_agenda import SteppedAgenda
 
 STALE: frozenset[type] = frozenset((e.ExternalEvent, e.PowerStateChanged, e.UnitsSwitched, e.JobsKilled))
 """QUIRK: these facts are dated like the last message or the last fact of another kind (pinned by tests/golden)."""
@@ -117,8 +119,17 @@ class Batsim5Server(Server):
         watcher: Watcher | None = None,
         decider: str = "EDC",
         strict: d.Wants | None = None,
+        exact_ties: bool = True,
     ) -> None:
-        super().__init__(begins, sources, platform, rules=RULES, watcher=watcher, decider=decider)
+        super().__init__(
+            begins,
+            sources,
+            platform,
+            rules=RULES,
+            watcher=watcher,
+            decider=decider,
+            agenda=SteppedAgenda() if exact_ties else RoundedAgenda(),
+        )
         self.machines: Batsim5Machines = Batsim5Machines(begins.nodes, begins.storage)
         self.strict = strict
         self.decide: Callable[[e.Batch], d.Reply] | None = None

@@ -36,6 +36,7 @@ from pilothouse.worlds.simulated.control_workflow import WorkflowSource
 from pilothouse.worlds.simulated.execution import Physics, Run
 from pilothouse.worlds.simulated.machine_book import MachineBook
 from pilothouse.worlds.simulated.platform import Platform
+from pilothouse.worlds.simulated.rounded_agenda import RoundedAgenda
 from pilothouse.worlds.simulated.rounds import (
     FREE,
     Actor,
@@ -70,13 +71,14 @@ class Server:
         rules: Rules | None = None,
         watcher: Watcher | None = None,
         decider: str = "scheduler",
+        agenda: SteppedAgenda | RoundedAgenda | None = None,
     ) -> None:
         self.begins = begins
         self.costs = MessageCosts.of(platform)
         self.rules = rules or Rules()
         self.watcher = watcher or Watcher()
         self.decider = decider
-        self.agenda = SteppedAgenda()
+        self.agenda = SteppedAgenda() if agenda is None else agenda
         self.rounds = Rounds(self.agenda)
         self.mailbox = Mailbox()
         self.jobs: dict[str, Known] = {}

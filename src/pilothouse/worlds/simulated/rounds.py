@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from pilothouse.model.decisions import Reply
 from pilothouse.model.events import Batch
+from pilothouse.worlds.simulated.rounded_agenda import RoundedAgenda
 from pilothouse.worlds.simulated.stepped_agenda import SteppedAgenda
 
 MOST_TURNS_IN_A_ROUND = 1_000_000
@@ -107,7 +108,7 @@ def exchange(batch: Batch) -> Command:
 class Rounds:
     """The kernel. `run()` is the whole simulation: it yields batches, takes replies, returns when nothing is due."""
 
-    def __init__(self, agenda: SteppedAgenda) -> None:
+    def __init__(self, agenda: SteppedAgenda | RoundedAgenda) -> None:
         self.agenda = agenda
         self._ready: list[tuple[Actor, Any]] = []
         self._over = False
