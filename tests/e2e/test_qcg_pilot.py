@@ -305,3 +305,64 @@ def test_cancelling_among_tiny_jobs(repository: Path, tmp_path: Path) -> None:
     finally:
         manager.terminate()
         manager.wait(30)
+
+
+def test_gpus_are_given_out_and_hidden_from_others(repository: Path, tmp_path: Path) -> None:
+    def job(name: str, gpus: int) -> dict[str, object]:
+        resources: dict[str, object] = {"numNodes": 1, "numCores": 1}
+        if gpus:
+            resources["nodeCrs"] = {"gpu": gpus}
+        script = "echo [$CUDA_VISIBLE_DEVICES]; sleep 0.2"
+        return {
+            "name": name,
+            "execution": {"exec": "sh", "args": ["-c", script], "stdout": name},
+            "resources": resources,
+        }
+
+    requests(tmp_path / "r.json", job("a", 1), job("b", 1), job("both", 2), job("none", 0))
+    done = subprocess.run(
+        [repository / "libexec" / "qcg" / "qcg-pm-service", "r.json", "--nodes", "4"],
+        cwd=tmp_path,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "4,7"},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0
+    seen = {name: (tmp_path / name).read_text().strip() for name in ("a", "b", "both", "none")}
+    assert sorted((seen["a"], seen["b"])) == ["[4]", "[7]"]
+    assert seen["both"] in ("[4,7]", "[7,4]") and seen["none"] == "[]"
+
+
+def test_a_list_of_100_000_jobs_is_accepted_quickly(repository: Path, tmp_path: Path) -> None:
+    manager = subprocess.Popen(
+        [repository / "libexec/qcg/qcg-pm-service", "--net", "--nodes", "1", "--log", "warning"], cwd=tmp_path
+    )
+    try:
+        await_address(tmp_path, manager)
+        client = QcgClient.of_folder(tmp_path, timeout_s=100)
+        client.ask("submit", jobs=[{"name": "first", "execution": {"exec": "sleep", "args": ["1000"]}}])
+        before = _cpu_s(manager.pid)
+        answer = client.ask(
+            "submit",
+            jobs=[
+                {"name": f"j{i}", "execution": {"exec": "true"}, "resources": {"numCores": {"exact": 1}}}
+                for i in range(100_000)
+            ],
+        )
+        assert answer["submitted"] == 100_000
+        # CPU time: what the machine does besides does not count. The peer took 21.7 s.
+        assert _cpu_s(manager.pid) - before < 5.0
+        lines = Path(f"/proc/{manager.pid}/status").read_text().splitlines()
+        most_kb = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+        assert most_kb < 300 * 1024
+        client.ask("finish")
+        client.close()
+        assert manager.wait(60) == 0
+    finally:
+        manager.terminate()
+        manager.wait(30)
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -41,6 +41,7 @@ from pilothouse.protocols.qcg.registry import split_name
 from pilothouse.protocols.qcg.service import Service
 from pilothouse.protocols.qcg.work import WINDOW, Past
 from pilothouse.worlds.live.contexts import Context
+from pilothouse.worlds.live.messages import Surroundings as Bound
 from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.records import JobKnown, Note, TaskEnded
 from pilothouse.worlds.live.world import LiveWorld
@@ -132,6 +133,8 @@ def _run(choices: Choices) -> None:
     else:
         path = wd / f"{PREFIX}{instance}"
     allocation = _allocation(choices)
+    # Jobs that asked for GPUs are told theirs; the others must not see those of everybody.
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     path.mkdir(parents=True, exist_ok=True)
     _log_into(path / "service.log", choices.level)
     tags = ",".join([instance, *(choices.tags.split(",") if choices.tags else [])])
@@ -146,7 +149,9 @@ def _manage(
     journal = Journal(path)
     session = int(journal.note("session") or b"0") + 1
     live = LiveWorld(
-        LiveOptions(window=WINDOW, grace_s=KILL_GRACE_S, bundle=1, task_env=""),
+        LiveOptions(
+            window=WINDOW, grace_s=KILL_GRACE_S, bundle=1, task_env="", surroundings=Bound(bind=allocation.slurm)
+        ),
         folder=path, recorder=SparingRecorder(journal), session=session, port=int(journal.note("port") or b"0"),
         remote=allocation.context.remote, warn=log.warning,
     )  # fmt: skip
