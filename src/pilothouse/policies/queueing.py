@@ -47,6 +47,8 @@ def clairvoyant(job: Job) -> float:
     return job.walltime if job.runtime is None else min(job.runtime, job.walltime)
 
 
+MOST_GONE = 4096
+
 ESTIMATES: dict[str, Estimate] = {"requested": requested, "2x": doubled, "clairvoyant": clairvoyant}
 
 
@@ -71,6 +73,9 @@ class Queueing(Policy):
         self._estimate = estimate
         self._arrivals = 0
         self._queue: list[Entry] = []
+        self._gone = 0
+        """So many entries at the front have started and are taken out together later: in a queue of a million, taking out
+        each by itself would cost a millisecond. Only where nothing overtakes; else always 0."""
         self._by_estimate: list[Entry] = []
         self._ends: list[tuple[float, int, int]] = []
         self._end_of: dict[str, tuple[float, int, int]] = {}
@@ -99,13 +104,13 @@ class Queueing(Policy):
             # whoever submits may say what is urgent (a Flux priority); most do not, and the order is that of arrival
             entry = (-job.priority, number, job, estimate)
             if self._queue and entry < self._queue[-1]:
-                insort(self._queue, entry)
+                insort(self._queue, entry, self._gone)
             else:
                 self._queue.append(entry)
         else:
             entry = (self._score(job, cluster.now), number, job, estimate)
-            insort(self._queue, entry)
-        if self._queue[0] is entry:
+            insort(self._queue, entry, self._gone)
+        if self._queue[self._gone] is entry:
             self._whole_pass = True
         if self._shortest_first:
             insort(self._by_estimate, (estimate, number, job, estimate))
@@ -132,12 +137,14 @@ class Queueing(Policy):
                 self._unseen -= end[2]
             self._release(job)
         else:
+            self._clear_gone()
             for entry in [entry for entry in self._queue if entry[2] is job]:
                 self._forget(entry)
 
     def on_event(self, event: Event, cluster: Cluster) -> None:
         self._whole_pass = True
         if type(event) is PrioritiesChanged and self._score is None:
+            self._clear_gone()
             self._queue = sorted((-job.priority, number, job, end) for _, number, job, end in self._queue)
             self._fresh.clear()
 
@@ -146,7 +153,7 @@ class Queueing(Policy):
     def schedule(self, cluster: Cluster) -> None:
         fresh, self._fresh = self._fresh, []
         # Nothing waits, or nothing could start: whatever frees units asks for a whole pass.
-        if self._queue and cluster.free > self._unseen:
+        if len(self._queue) > self._gone and cluster.free > self._unseen:
             if self._whole_pass or self._ages or cluster.now > self._shadow:
                 self._pass_over_all(cluster)
             elif fresh and self._backfill != "none":
@@ -156,10 +163,11 @@ class Queueing(Policy):
     def _pass_over_all(self, cluster: Cluster) -> None:
         self._whole_pass = False
         if self._ages and self._score is not None:
+            self._clear_gone()
             score, now = self._score, cluster.now
             self._queue = sorted((score(job, now), number, job, end) for _, number, job, end in self._queue)
         self._start_heads(cluster)
-        if not self._queue:
+        if len(self._queue) == self._gone:
             return
         if self._backfill == "none":
             self._shadow = inf
@@ -173,14 +181,21 @@ class Queueing(Policy):
 
     def _start_heads(self, cluster: Cluster) -> None:
         queue, started = self._queue, 0
-        for entry in queue:
+        for index in range(self._gone, len(queue)):
+            entry = queue[index]
             if entry[2].units > cluster.free - self._unseen or not self._starts(entry, cluster):
                 break
             started += 1
             if self._shortest_first:
                 self._drop_estimate(entry)
-        if started:
-            del queue[:started]
+        self._gone += started
+        if self._backfill != "none" or self._gone >= MOST_GONE:
+            self._clear_gone()
+
+    def _clear_gone(self) -> None:
+        if self._gone:
+            del self._queue[: self._gone]
+            self._gone = 0
 
     def _reserve(self, head: Job, cluster: Cluster) -> None:
         """When will enough units be free for the head, and how many more than it needs?"""
