@@ -161,8 +161,7 @@ def _manage(
         known = _known_jobs(journal)
         live.restore(journal.replay())
         _give_up_dead_engines(live)
-    if not live.driver.roster.engines:
-        live.contexts.append(allocation.context)
+    live.contexts.extend(_missing(live, allocation.context))
     folder = Folder(path, choices.report_file, choices.report_format)
     folder.write_environment(os.environ)
     network = _network(choices, path) if choices.networked else None
@@ -326,14 +325,26 @@ def _known_jobs(journal: Journal) -> list[str]:
 
 
 def _give_up_dead_engines(live: LiveWorld) -> None:
-    """Engines of this host whose process is gone need not be waited for."""
+    """Engines on this host whose process is gone need not be waited for; those elsewhere may yet be heard of."""
     for proxy in list(live.driver.roster.engines.values()):
+        if proxy.joined.context != VirtualNodes.NAME:
+            continue
         try:
             os.kill(proxy.joined.pid, 0)
         except ProcessLookupError:
             live.driver.engine_vanished(proxy.id, "its process is gone", live.now())
         except PermissionError:
             continue
+
+
+def _missing(live: LiveWorld, context: Context) -> list[Context]:
+    """What must be started: all of it, or what is left of an earlier life leaves out."""
+    present = {proxy.joined.node.partition("#")[0] for proxy in live.driver.roster.engines.values()}
+    if isinstance(context, VirtualNodes):
+        lacking = [(name, cores) for name, cores in context.nodes.items() if name not in present]
+        return [VirtualNodes(lacking, gpus=context.gpus)] if lacking else []
+    known = {proxy.joined.context for proxy in live.driver.roster.engines.values()}
+    return [] if context.name in known else [context]
 
 
 def _restore(service: Service, path: Path, known: list[str]) -> None:

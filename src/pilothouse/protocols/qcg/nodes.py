@@ -13,20 +13,19 @@ MOST_NODES = 1024
 class VirtualNodes(ProgramContext):
     """A context whose engines are all on this host."""
 
+    NAME = "nodes"
     remote = False
 
     def __init__(self, nodes: list[tuple[str, int]], *, gpus: tuple[str, ...] = ()) -> None:
-        super().__init__("nodes", [name for name, _ in nodes])
+        super().__init__(self.NAME, [name for name, _ in nodes])
         self.nodes = dict(nodes)
-        self._gpus = gpus
+        self.gpus = gpus
 
     def command(self, part: str, launch: Launch) -> list[str]:
         return engine_command(launch.python)
 
     def config(self, part: str, key: str, launch: Launch) -> EngineConfig:
-        return launch.config(
-            self.name, self.nodes[part], node=part, gpus=self._gpus, key=key, log=log_name(launch, key)
-        )
+        return launch.config(self.name, self.nodes[part], node=part, gpus=self.gpus, key=key, log=log_name(launch, key))
 
 
 def parse_nodes(text: str, host: str, cores: int) -> list[tuple[str, int]]:

@@ -99,6 +99,9 @@ class Service:
     def advance(self) -> e.Batch | None:
         self._serve()
         self._settle()
+        if self._network is not None and self._network.pending:
+            # More clients than are answered at once: the descriptor has told of them and will not do so again.
+            return e.Batch(self.live.now(), [])
         batch = self.live.advance()
         if batch is None:
             return None
