@@ -140,6 +140,7 @@ class Batsim5Server(Server):
         """The ids of calls that are still to come, once each."""
         self.periodic = Periodic(self)
         self._costs: dict[int, Cost] = {}
+        self._say_ready = send(self.mailbox, (self._on_ready, None), self.costs.from_master)
         self._keeper = Mailbox()
         self.stopped = False
         self.warnings: list[str] = []
@@ -170,6 +171,7 @@ class Batsim5Server(Server):
 
     def serve(self) -> Actor:
         mailbox = self.mailbox
+        listen = receive(mailbox)
         self.watcher.began(self)
         self.rounds.start(self._keep())
         yield turn()
@@ -187,7 +189,7 @@ class Batsim5Server(Server):
                     yield from self._say_end()
                 if self._told:
                     yield self._speak()
-            handler, argument = yield receive(mailbox)
+            handler, argument = yield listen
             started = handler(argument)
             if started is None:
                 pass
@@ -229,7 +231,7 @@ class Batsim5Server(Server):
             yield send(mailbox, (self._on_order, (index, order)), cost)
         if reply.now > agenda.now:
             yield sleep(reply.now - agenda.now)
-        yield send(mailbox, (self._on_ready, None), cost)
+        yield self._say_ready
 
     def _on_order(self, indexed: tuple[int, d.Decision]) -> Any:
         if self.stopped:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from math import inf
 from typing import Any, NamedTuple
 
@@ -95,9 +95,9 @@ def spawn(actor: Actor) -> Command:
     return (_SPAWN, actor, None, 0.0)
 
 
-def turn() -> Command:
-    """Lets the others go on within the round."""
-    return (Wait.TURN, None, None, 0.0)
+def turn(effect: Callable[[], None] | None = None) -> Command:
+    """Lets the others go on within the round; the effect takes place once all have had this turn."""
+    return (Wait.TURN, effect, None, 0.0)
 
 
 def exchange(batch: Batch) -> Command:
@@ -166,9 +166,7 @@ class Rounds:
 
     def _wait(self, actor: Actor, command: Command) -> None:
         kind, subject, message, price = command
-        if kind is _SLEEP:
-            self.agenda.after(price, self.start, actor)
-        elif kind is _SEND or kind is _POST:
+        if kind is _SEND or kind is _POST:
             sender = actor if kind is _SEND else None
             if sender is None:
                 self._ready.append((actor, None))
@@ -184,9 +182,13 @@ class Rounds:
                 self.agenda.transfer(price[0], price[1], self._delivered, (sender, None, actor, message))
             else:
                 subject.receiver = actor
+        elif kind is _SLEEP:
+            self.agenda.after(price, self.start, actor)
         else:
             if kind is _SPAWN:
                 self._ready.append((subject, None))
+            elif subject is not None:
+                subject()
             self._ready.append((actor, None))
 
     def _delivered(self, both: tuple[Actor | None, object, Actor | None, object]) -> None:
