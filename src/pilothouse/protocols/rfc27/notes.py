@@ -58,6 +58,8 @@ class Notes:
 
     def _estimate_head(self, now: float, cluster: Cluster, notes: list[Decision]) -> None:
         """A policy that sees no free unit plans nothing; then the expected ends tell when the first job could start."""
+        if len(cluster.waiting) > LONG_QUEUE:
+            return
         head = next(iter(cluster.waiting.values()), None)
         if head is None or head.id in cluster.reservations or head.id in self._told or head.shape is not None:
             return
