@@ -366,3 +366,33 @@ def test_a_list_of_100_000_jobs_is_accepted_quickly(repository: Path, tmp_path: 
 def _cpu_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_terminated_manager_resumes_at_the_same_address(repository: Path, tmp_path: Path) -> None:
+    """TERM ends what runs; a resumed manager runs it again, where its clients look for it."""
+    executable = repository / "libexec" / "qcg" / "qcg-pm-service"
+    manager = subprocess.Popen([executable, "--net", "--nodes", "1", "--wd", tmp_path])
+    await_address(tmp_path, manager)
+    client = QcgClient.of_folder(tmp_path)
+    script = "echo began >> ran; test -e go || sleep 60; echo ended >> ran"
+    client.ask("submit", jobs=[{"name": "a", "execution": {"exec": "sh", "args": ["-c", script]}}])
+    while not (tmp_path / "ran").exists():
+        time.sleep(0.02)
+    client.ask("submit", jobs=[{"name": "b", "execution": {"exec": "true"}, "dependencies": {"after": ["a"]}}])
+    manager.terminate()
+    (tmp_path / "go").touch()
+    resumed = subprocess.Popen([executable, "--net", "--nodes", "1", "--wd", tmp_path, "--resume", tmp_path])
+    try:
+        assert manager.wait(30) == 0
+        while not client.ask("status", options={"allJobsFinished": True})["AllJobsFinished"]:
+            time.sleep(0.05)
+        listed = client.ask("listJobs")["jobs"]
+        assert isinstance(listed, dict)
+        assert {name: job["status"] for name, job in listed.items()} == {"a": "SUCCEED", "b": "SUCCEED"}
+        assert (tmp_path / "ran").read_text().split() == ["began", "began", "ended"]
+        client.ask("finish")
+        client.close()
+        assert resumed.wait(30) == 0
+    finally:
+        resumed.terminate()
+        resumed.wait(30)

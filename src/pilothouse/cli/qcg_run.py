@@ -253,8 +253,14 @@ def _network(choices: Choices, path: Path) -> Network:
     high = choices.net_port_max or PORTS.stop - 1
     if low > high:
         raise InputError("--net-port-min", f"no port between {low} and {high}")
+    former = (path / "address").read_text(encoding="utf-8") if (path / "address").exists() else ""
     endpoint = Endpoint(
-        choices.net_address, choices.net_port, choices.net_pub_port, range(low, high + 1), not choices.disable_pub
+        choices.net_address,
+        choices.net_port,
+        choices.net_pub_port,
+        range(low, high + 1),
+        not choices.disable_pub,
+        int(former.rpartition(":")[2]) if former else None,
     )
     return Network(endpoint, path)
 

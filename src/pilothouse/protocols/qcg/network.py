@@ -33,6 +33,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     events_port: int | None = None
     ports: range = PORTS
     events: bool = True
+    former_port: int | None = None
+    """Where an earlier life of this manager listened: clients may still look there."""
 
     @property
     def beyond_loopback(self) -> bool:
@@ -52,7 +54,7 @@ class Network:
         self._requests.setsockopt(zmq.LINGER, 500)
         self._events = self._socket(zmq.PUB) if endpoint.events else None
         try:
-            self.address = _reachable(endpoint.host, _bind(self._requests, endpoint, endpoint.port))
+            self.address = _reachable(endpoint.host, self._bind_requests(endpoint))
             self.events_address: str | None = None
             if self._events is not None:
                 self._events.setsockopt(zmq.SNDHWM, 0)
@@ -61,6 +63,15 @@ class Network:
         except zmq.ZMQError as error:
             self.close()
             raise InputError(f"{endpoint.host}:{endpoint.port or '*'}", f"cannot listen there: {error}") from None
+
+    def _bind_requests(self, endpoint: Endpoint) -> int:
+        if endpoint.port is None and endpoint.former_port is not None:
+            try:
+                return _bind(self._requests, endpoint, endpoint.former_port)
+            except zmq.ZMQError as error:
+                if error.errno != zmq.EADDRINUSE:
+                    raise
+        return _bind(self._requests, endpoint, endpoint.port)
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         made = self._context.socket(kind)
