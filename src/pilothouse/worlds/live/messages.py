@@ -7,6 +7,8 @@ other side that was taken in; an engine's results count as taken in only when th
     engine to driver   Hello, Report, Bye
     driver to engine   Welcome, Start, Kill, Leave, Dismiss
     engine to cylinder Prepare, Work, Stop (and Finished back)
+
+Those that come by the thousand are kept from the garbage collector (gc=False): they never refer to each other in a ring.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ LOST_CODE = -100
 """The return code of a task whose engine was lost with it (as in disBatch)."""
 
 
-class TaskOrder(msgspec.Struct, array_like=True):
+class TaskOrder(msgspec.Struct, array_like=True, gc=False):
     """One task to run. Exactly one of `line` (shell only if it needs one) and `argv`; bytes, as files may hold any."""
 
     task_id: int
@@ -36,7 +38,7 @@ class TaskOrder(msgspec.Struct, array_like=True):
     argv: tuple[bytes, ...] = ()
 
 
-class Surroundings(msgspec.Struct, array_like=True, frozen=True):
+class Surroundings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """How the tasks of an assignment are run; file names may hold the placeholders of `Placeholders`."""
 
     walltime: float = inf
@@ -50,7 +52,7 @@ class Surroundings(msgspec.Struct, array_like=True, frozen=True):
     """CPU affinity to the cores of its units."""
 
 
-class Assignment(msgspec.Struct, array_like=True):
+class Assignment(msgspec.Struct, array_like=True, gc=False):
     """What one decision gave to one engine: tasks that run one after another on these units of its node."""
 
     id: int
@@ -65,7 +67,7 @@ class Assignment(msgspec.Struct, array_like=True):
     """A bundle that takes longer than this many seconds returns the tasks that it has not begun."""
 
 
-class Result(msgspec.Struct, array_like=True):
+class Result(msgspec.Struct, array_like=True, gc=False):
     """The end of one attempt of one task."""
 
     task_id: int
@@ -104,7 +106,7 @@ class Hello(msgspec.Struct, tag="hello"):
     """It was told to leave by a former incarnation."""
 
 
-class Finished(msgspec.Struct, array_like=True):
+class Finished(msgspec.Struct, array_like=True, gc=False):
     """News of one assignment: tasks that ended, and if `closed`, those given back unbegun."""
 
     assignment: int
@@ -113,7 +115,7 @@ class Finished(msgspec.Struct, array_like=True):
     returned: tuple[int, ...] = ()
 
 
-class Report(msgspec.Struct, tag="report"):
+class Report(msgspec.Struct, tag="report", gc=False):
     finished: list[Finished]
     per_engine: list[Result] = []
     """Ends of per-engine commands; a negative task id -1-i is STOP command i."""
@@ -146,7 +148,7 @@ class Welcome(msgspec.Struct, tag="welcome"):
     """Per-engine STOP commands: done in order after the last assignment."""
 
 
-class Start(msgspec.Struct, tag="start"):
+class Start(msgspec.Struct, tag="start", gc=False):
     assignments: list[Assignment]
 
 
@@ -201,7 +203,7 @@ class Stop(msgspec.Struct, tag="stop"):
 ToCylinder: TypeAlias = Prepare | Work | Stop
 
 
-class EngineFrame(msgspec.Struct, array_like=True):
+class EngineFrame(msgspec.Struct, array_like=True, gc=False):
     version: int
     engine: str
     session: int
@@ -210,7 +212,7 @@ class EngineFrame(msgspec.Struct, array_like=True):
     bodies: list[FromEngine]
 
 
-class DriverFrame(msgspec.Struct, array_like=True):
+class DriverFrame(msgspec.Struct, array_like=True, gc=False):
     version: int
     engine: str
     session: int

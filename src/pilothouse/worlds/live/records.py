@@ -47,7 +47,7 @@ class JobKnown(msgspec.Struct, frozen=True):
     """The Job, MessagePack."""
 
 
-class Assigned(msgspec.Struct, frozen=True):
+class Assigned(msgspec.Struct, frozen=True, gc=False):
     """A decision that was carried out: these tasks, on these units of this engine."""
 
     id: int
@@ -66,14 +66,14 @@ class Returned(msgspec.Struct, frozen=True):
     tasks: tuple[int, ...]
 
 
-class Closed(msgspec.Struct, frozen=True):
+class Closed(msgspec.Struct, frozen=True, gc=False):
     """Nothing of this assignment is on the engine any more."""
 
     id: int
     at: float
 
 
-class TaskEnded(msgspec.Struct, frozen=True):
+class TaskEnded(msgspec.Struct, frozen=True, gc=False):
     """The end of one attempt; with `final`, of the task."""
 
     task_id: int

@@ -34,7 +34,7 @@ NODE_LOST = "a node of it was lost"
 _SMOOTHING = 0.05
 
 
-class Lot(msgspec.Struct, eq=False):
+class Lot(msgspec.Struct, eq=False, gc=False):
     """One job of the decider's, and the tasks of it that have not ended."""
 
     job: Job

@@ -10,6 +10,7 @@ The world belongs to the thread that runs the Session; `call` hands it work from
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import select
 import socket
@@ -106,6 +107,7 @@ class LiveWorld:
 
     def begin(self, wants: Wants) -> e.Begins:
         """Starts the contexts' engines, waits for the first one (and a little for the others)."""
+        gc.freeze()  # what was imported need not be looked at again and again
         if self.driver.nothing_to_do:
             return self.driver.begins(self.now())
         for context in self.contexts:
