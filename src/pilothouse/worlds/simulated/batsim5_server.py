@@ -23,7 +23,7 @@ from pilothouse.worlds.simulated import batsim5_orders as orders
 from pilothouse.worlds.simulated.batsim5_periodic import Periodic
 from pilothouse.worlds.simulated.control import Known, Rules, Server, Source, Watcher
 from pilothouse.worlds.simulated.control_sources import JobSource
-from pilothouse.worlds.simulated.execution import SHORTEST_RUN_S
+from pilothouse.worlds.simulated.execution import Run
 from pilothouse.worlds.simulated.machine_book import Machine, MachineBook
 from pilothouse.worlds.simulated.machines import Machines, MachineState
 from pilothouse.worlds.simulated.platform import Platform
@@ -249,6 +249,15 @@ class Batsim5Server(Server):
             self.unfinished += 1
             self.tell(e.JobSubmitted(now, job))
 
+    def start(self, known: Known, run: Run) -> Sequence[Actor]:
+        """Starts a job at once, without an actor of its own."""
+        known.run = run
+        known.state = JobState.RUNNING
+        self.machines.occupy(run.units, run.job.id, self.agenda.now)
+        self.watcher.job_started(self, known)
+        self.physics.start(run)
+        return ()
+
     def _leave(self, known: Known, state: JobState, return_code: int) -> Actor:
         if state is JobState.FAILED and return_code < 0:
             # QUIRK: a profile's own return code is taken for Batsim's own codes.
@@ -273,9 +282,3 @@ class Batsim5Server(Server):
             if known.state is JobState.RUNNING and known.run is not None:
                 self.physics.kill(known.run)
                 known.state = JobState.KILLED
-
-    def release(self, known: Known, state: JobState, return_code: int) -> None:
-        super().release(known, state, return_code)
-        run = known.run
-        if run is not None and known.ended_at <= run.started_at:
-            known.ended_at = run.started_at + SHORTEST_RUN_S
