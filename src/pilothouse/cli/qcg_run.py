@@ -404,10 +404,18 @@ def _restore_results(service: Service, bundle: Bundle, where: tuple[str, str], n
         service.manager.work.restore((entry, index), past, now)
 
 
+def _wd_of(data: bytes) -> str:
+    """The directory of a job in the journal."""
+    job = msgspec.msgpack.decode(data)
+    command = job.get("command") if isinstance(job, dict) else None
+    return str(command.get("cwd", "")) if isinstance(command, dict) else ""
+
+
 def _ends(path: Path) -> tuple[dict[str, Past], dict[str, tuple[str, str]]]:
     """By the journal: how jobs ended (the last word about each), and where jobs ran (in both dialects' words)."""
     with contextlib.closing(sqlite3.connect(f"file:{path / FILE_NAME}?mode=ro", uri=True)) as db:
         nodes = [Node(*row) for row in db.execute("SELECT node, first_unit, slots FROM engines ORDER BY first_unit")]
+        wds = {job_id: _wd_of(data) for job_id, data in db.execute("SELECT job_id, data FROM jobs")}
         units = dict(db.execute("SELECT job_id, units FROM assignments ORDER BY id"))
         rows = db.execute(
             "SELECT job_id, state, started_at, ended_at, return_code, pid"
@@ -420,7 +428,15 @@ def _ends(path: Path) -> tuple[dict[str, Past], dict[str, tuple[str, str]]]:
         where[job_id] = (layout.named_cores(cores), layout.counted_cores(cores))
     states = {state.value: state for state in JobState}
     ends = {
-        job_id: Past(states[state], *(where.get(job_id, ("", "")) if pid > 0 else ("", "")), started, ended, code, pid)
+        job_id: Past(
+            states[state],
+            *(where.get(job_id, ("", "")) if pid > 0 else ("", "")),
+            started,
+            ended,
+            code,
+            pid,
+            wds.get(job_id, ""),
+        )
         for job_id, state, started, ended, code, pid in rows
         if not is_bundle(job_id)
     }

@@ -54,7 +54,7 @@ class Past(msgspec.Struct, frozen=True):
     ended_at: float = 0.0
     return_code: int = 0
     pid: int = -1
-    wd: str | None = None
+    wd: str = ""
 
 
 class Work:
@@ -330,7 +330,7 @@ class Work:
             life.runtime = Runtime(past.allocation, past.counts)
             life.runtime.rtime = duration_text(past.ended_at - past.started_at)
             life.runtime.exit_code, life.runtime.pid = past.return_code, past.pid
-            life.runtime.wd, life.runtime.program = past.wd, entry.description.execution.program
+            life.runtime.wd, life.runtime.program = past.wd or None, entry.description.execution.program
             life.step(Stimulus.ALLOCATED, past.started_at)
             life.step(Stimulus.LAUNCHED, past.started_at)
         elif past.state is JobState.SUCCEEDED and index is not None:
