@@ -17,6 +17,7 @@ when they take effect: an order for later may rely on something that ends in bet
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -128,8 +129,7 @@ class Server:
             return
         for unit in (*units, *range(len(self.machines))):
             if self._meters_read_at.get(unit) != now:
-                yield turn()
-                self._meters_read_at[unit] = now
+                yield turn(partial(self._meters_read_at.__setitem__, unit, now))
 
     def speed(self, unit: int, power_state: int) -> float:
         """Flop/s of one core of a machine in a power state."""

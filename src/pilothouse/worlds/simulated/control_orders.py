@@ -16,10 +16,11 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import BATSIM, JobState
 from pilothouse.model.profile import ParallelTask, parts_of
+from pilothouse.worlds.simulated.activities import CANCELLED
 from pilothouse.worlds.simulated.control_power import on_measure_energy, on_power_state
 from pilothouse.worlds.simulated.execution import Run
 from pilothouse.worlds.simulated.machines import MachineState
-from pilothouse.worlds.simulated.rounds import Actor, sleep, turn
+from pilothouse.worlds.simulated.rounds import Actor, sleep, spawn, turn
 
 if TYPE_CHECKING:
     from pilothouse.worlds.simulated.control import Known, Server
@@ -155,13 +156,25 @@ def _killer(server: Server, asked: list[Known]) -> Actor:
     progress: dict[str, e.Progress] = {}
     killed: list[Known] = []
     for known in asked:
-        if known.state is JobState.RUNNING and known.run is not None:
+        run = known.run
+        if known.state is not JobState.RUNNING or run is None:
+            continue
+        progress[known.job.id] = server.physics.kill(run)
+        killed.append(known)
+        known.state = JobState.KILLED
+        if run.kill_code == CANCELLED:
+            # A parallel task is only cancelled: the job notices it, and leaves by itself.
+            yield spawn(_killed_job(server, known))
+        else:
             yield turn()
-            progress[known.job.id] = server.physics.kill(known.run)
-            server.release(known, JobState.KILLED, known.run.kill_code)
-            yield from server.read_meters(known.run.units)
-            killed.append(known)
+            yield from _killed_job(server, known)
     yield server.send(lambda _: _on_killed(server, asked, killed, progress))
+
+
+def _killed_job(server: Server, known: Known) -> Actor:
+    assert known.run is not None
+    server.release(known, JobState.KILLED, known.run.kill_code)
+    yield from server.read_meters(known.run.units)
 
 
 def _on_killed(
