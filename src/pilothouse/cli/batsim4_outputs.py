@@ -197,14 +197,21 @@ class Summary:
             return
         self.finished += 1
         self.succeeded += record.state is JobState.SUCCEEDED
-        self.makespan = max(self.makespan, record.ended_at)
-        submitted = record.job.submitted_at
-        turnaround = record.ended_at - submitted
-        execution = record.ended_at - start if record.execution_s is None else record.execution_s
-        figures = (start - submitted, turnaround, turnaround / execution)
-        for index, figure in enumerate(figures):
-            self._sums[index] += figure
-            self._most[index] = max(self._most[index], figure)
+        ended, submitted = record.ended_at, record.job.submitted_at
+        if ended > self.makespan:
+            self.makespan = ended
+        waiting, turnaround = start - submitted, ended - submitted
+        slowdown = turnaround / (ended - start if record.execution_s is None else record.execution_s)
+        sums, most = self._sums, self._most
+        sums[0] += waiting
+        sums[1] += turnaround
+        sums[2] += slowdown
+        if waiting > most[0]:
+            most[0] = waiting
+        if turnaround > most[1]:
+            most[1] = turnaround
+        if slowdown > most[2]:
+            most[2] = slowdown
 
     def columns(self) -> dict[str, float | int | str]:
         columns: dict[str, float | int | str] = {
