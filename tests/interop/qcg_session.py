@@ -209,6 +209,49 @@ def inside():
     return found
 
 
+def slurm():
+    """Inside an allocation of two nodes with four cores each."""
+    m = LocalManager(["--log", "debug", "--wd", DIRECTORY], {"wdir": DIRECTORY, "init_timeout": 60})
+    found = {"resources": m.resources()}
+    one_min = {"numCores": {"min": 1}}
+    split, true = {"name": "split-into"}, {"exec": "/bin/true"}
+    sizes = {
+        "halves": (2, {"numCores": {"min": 1, "scheduler": split}}),
+        "quarter": (2, {"numCores": {"min": 1, "scheduler": {**split, "params": {"parts": 4}}}}),
+        "most": (3, {"numCores": {"min": 1, "scheduler": {"name": "maximum-iters"}}}),
+        "nodes": (2, {"numNodes": {"min": 1, "scheduler": split}}),
+    }
+    jobs = (
+        Jobs()
+        .add(name="all", exec="/bin/hostname", numCores=8)
+        .add_std(name="open", execution=true, resources=one_min)
+        .add(name="node", exec="/bin/true", numNodes=1, numCores={"min": 1, "max": 5})
+        .add(name="spread", exec="/bin/true", numCores={"min": 5, "max": 6})
+    )
+    for name, (count, resources) in sizes.items():
+        jobs.add_std(name=name, execution=true, resources=resources, iteration={"stop": count})
+    m.submit(jobs)
+    m.wait4all()
+    found["states"] = {name: job["status"] for name, job in m.list().items()}
+    found["message"] = m.list()["open"]["messages"]
+    info = m.info_parsed(list(found["states"]), withChilds=True)
+    found["cores"] = {name: info[name].total_cores for name in ("all", "node", "spread")}
+    found["on"] = {name: len(info[name].nodes) for name in ("all", "node", "spread")}
+    loops = ("halves", "quarter", "most", "nodes")
+    found["childs"] = {name: [child.total_cores for child in info[name].childs] for name in loops}
+    found["too_many"] = [
+        refusal(lambda: m.submit(Jobs().add(name="x", exec="/bin/true", numCores=9))),
+        refusal(lambda: m.submit(Jobs().add(name="x", exec="/bin/true", numNodes=3))),
+    ]
+    m.submit(Jobs().add(name="sleeps", exec="/bin/sleep", args=["60"], numCores=2, numNodes=2))
+    while m.status("sleeps")["jobs"]["sleeps"]["data"]["status"] != "EXECUTING":
+        time.sleep(0.02)
+    m.cancel("sleeps")
+    found["cancelled"] = m.wait4("sleeps")
+    m.finish()
+    return found
+
+
 if __name__ == "__main__":
     os.chdir(DIRECTORY)
     found = globals()[sys.argv[1]]()

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,28 @@ def test_openmpi_within_and_across_nodes(slurm_cluster: SlurmCluster, repository
     across = [line.split() for line in (tmp_path / "across.out").read_text().splitlines()]
     assert {(row[1], row[2]) for row in across} == {("4", "6")}
     assert sorted(Counter(row[3] for row in across).values()) == [2, 2]
+
+
+def test_the_real_client_inside_an_allocation(
+    slurm_cluster: SlurmCluster, client_env: Callable[[str], Path], repository: Path, tmp_path: Path
+) -> None:
+    done = slurm_cluster.run(
+        "salloc", "-N2", "--ntasks-per-node=1", "--cpus-per-task=4", "timeout", "100", str(client_env("qcg")),
+        str(Path(__file__).with_name("qcg_session.py")), "slurm", str(tmp_path),
+        str(repository / "libexec" / "qcg" / "qcg-pm-service"), timeout_s=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["resources"] == {"total_nodes": 2, "total_cores": 8, "used_cores": 0, "free_cores": 8}
+    assert found["states"].pop("open") == "FAILED"
+    assert found["message"] == "Both core's range boundaries (min, max) must be defined"
+    assert set(found["states"].values()) == {"SUCCEED"}
+    assert found["cores"].pop("spread") in (5, 6)
+    assert found["cores"] == {"all": 8, "node": 4}
+    assert found["on"] == {"all": 2, "node": 1, "spread": 2}
+    assert found["childs"] == {"halves": [4, 4], "quarter": [2, 2], "most": [2, 3, 3], "nodes": [4, 4]}
+    assert all("Not enough resources" in text for text in found["too_many"])
+    assert found["cancelled"] == {"sleeps": "CANCELED"}
 
 
 def _nodes(entry: dict[str, object]) -> dict[str, int]:

@@ -363,6 +363,8 @@ def _size(raw: object, field: str, where: _Where, dialect: Dialect) -> Size | No
 def _scheduler(raw: object, field: str, where: _Where) -> tuple[str, int]:
     if raw is None:
         return "", 0
+    if isinstance(raw, str):
+        raw = {"name": raw}  # what the client library's short form sends
     if not isinstance(raw, dict) or not isinstance(raw.get("name"), str):
         raise where.wrong(f"resources/{field}/scheduler", "must be a dictionary with a name", raw)
     name = str(raw["name"]).lower()
