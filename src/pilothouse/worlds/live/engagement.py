@@ -124,7 +124,8 @@ class Engagement(Outcomes):
                     "DISBATCH_ENGINE_RANK": str(proxy.joined.rank),
                 },
                 task_env=options.task_env,
-                heartbeat_s=max(options.heartbeat_s, len(self.roster.engines) / 500),
+                # Many engines speak less often each, but always often enough not to be given up.
+                heartbeat_s=min(max(options.heartbeat_s, len(self.roster.engines) / 500), options.lost_after_s / 4),
                 wait_for_driver_s=options.wait_for_driver_s,
                 grace_s=options.grace_s,
                 first_unit=proxy.joined.first_unit,

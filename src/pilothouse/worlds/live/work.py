@@ -29,6 +29,7 @@ LAST_S = 0.02
 """Towards the end bundles shrink to this, so that all slots end together."""
 CUT_S = 0.8
 """A bundle that has run for longer gives back what it has not begun."""
+BUNDLE_BYTES = 2**20
 MOST_BUNDLED = 1000
 NODE_LOST = "a node of it was lost"
 _SMOOTHING = 0.05
@@ -91,6 +92,8 @@ class Pace:
 
     def __init__(self, most: int) -> None:
         self.mean_s = inf
+        self.longest_bytes = 1
+        """The longest command so far: bundles must fit into messages whatever they hold."""
         self._most = min(most, MOST_BUNDLED)
 
     def note(self, seconds: float) -> None:
@@ -101,7 +104,7 @@ class Pace:
         """How many tasks the next bundle should hold, with so many left and so many units."""
         if self._most <= 1 or self.mean_s > SHORT_S:
             return 1
-        size = min(self._most, int(BUNDLE_S / self.mean_s))
+        size = min(self._most, int(BUNDLE_S / self.mean_s), BUNDLE_BYTES // self.longest_bytes)
         if remaining is not None:
             size = min(size, max(remaining // (3 * max(1, units)), int(LAST_S / self.mean_s)))
         return max(1, size)
@@ -204,6 +207,7 @@ class Backlog:
         return max(0, self.total - self.feeder.given_out)
 
     def _lot(self, orders: list[TaskOrder], now: float) -> Lot:
+        self.pace.longest_bytes = max(self.pace.longest_bytes, *(len(order.line) for order in orders))
         first = orders[0]
         job_id = str(first.task_id) if len(orders) == 1 else f"{first.task_id}+{len(orders) - 1}"
         if first.attempt > 1 and len(orders) == 1:

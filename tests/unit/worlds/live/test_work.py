@@ -13,7 +13,7 @@ from pilothouse.model.lifecycle import Stimulus
 from pilothouse.worlds.live.calls import Calls
 from pilothouse.worlds.live.dependencies import Dependencies
 from pilothouse.worlds.live.messages import Surroundings, TaskOrder
-from pilothouse.worlds.live.work import BUNDLE_S, DoneIds, Lot, Pace
+from pilothouse.worlds.live.work import BUNDLE_BYTES, BUNDLE_S, DoneIds, Lot, Pace
 
 
 @given(st.permutations(range(40)), st.sets(st.integers(0, 39)))
@@ -43,6 +43,8 @@ def test_short_tasks_are_bundled_and_bundles_shrink_towards_the_end() -> None:
     assert pace.bundle(600, 2) == 100
     assert pace.bundle(10, 2) == 20  # a few milliseconds: not worth shrinking further
     assert Pace(1).bundle(None, 2) == 1
+    pace.longest_bytes = BUNDLE_BYTES // 3
+    assert pace.bundle(None, 2) == 3
 
 
 def lot(job: Job) -> Lot:
