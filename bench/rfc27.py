@@ -167,7 +167,7 @@ def scale(folder: str, jobs: int) -> bool:
             costs.append((own_cpu_s() + bench.scheduler_usage()[0] - cpu) / tenth * 1e6)
             print(f"  {tenth * (part + 1):>9,} waiting: {costs[-1]:5.1f} µs CPU a job, both sides", flush=True)
         assert len(bench.manager.pending) == jobs
-        drained = drain_cost_us(bench, 2000)
+        drained = drain_cost_us(bench, 20_000)
         ours, theirs = own_rss_mb(), bench.scheduler_usage()[1]
     finally:
         bench.close()
