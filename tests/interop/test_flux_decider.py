@@ -77,7 +77,7 @@ def test_a_scheduler_without_our_extension_is_paced(
     """It only has to be silent for a moment; fcfs needs no clock, so the schedule is exactly fcfs's."""
     socket = workload.parent / "s"
     processes.append(subprocess.Popen([sys.executable, str(HERE / "plain_flux_scheduler.py"), str(socket), mode]))
-    done = simulated(workload, f"rfc27:{socket}?pace=0.01")
+    done = simulated(workload, f"rfc27:{socket}?pace=10ms")
     assert done.returncode == 0, done.stderr
     assert simulated(workload, "fcfs").returncode == 0
     assert schedule(workload, "foreign") == schedule(workload, "own")
@@ -89,7 +89,7 @@ def test_a_scheduler_that_gives_one_core_to_everybody_cannot_break_the_run(
     socket = workload.parent / "s"
     script = [sys.executable, str(HERE / "plain_flux_scheduler.py"), str(socket), "unlimited", "--bad"]
     processes.append(subprocess.Popen(script))
-    done = simulated(workload, f"rfc27:{socket}?pace=0.01")
+    done = simulated(workload, f"rfc27:{socket}?pace=10ms")
     states = {state for _, _, state in schedule(workload, "foreign").values()}
     assert "REJECTED" in states and states <= {"REJECTED", "COMPLETED_SUCCESSFULLY"}
     assert "the allocation is taken back" in done.stderr
@@ -124,7 +124,7 @@ def test_nobody_comes(workload: Path) -> None:
     assert "no scheduler became ready within 0.3 s" in done.stderr
 
 
-@pytest.mark.parametrize(("name", "problem"), [("rfc27:", "no socket is named"), ("rfc27:/x?pace=soon", "not a pace"),
+@pytest.mark.parametrize(("name", "problem"), [("rfc27:", "no socket is named"), ("rfc27:/x?pace=soon", "not a duration"),
                                                ("rfc27:/x?speed=9", "unknown option 'speed'")])  # fmt: skip
 def test_names_that_are_wrong(workload: Path, name: str, problem: str) -> None:
     done = simulated(workload, name)

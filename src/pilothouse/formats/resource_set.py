@@ -161,21 +161,3 @@ def to_object(resources: ResourceSet) -> dict[str, Any]:
 
 def encode(resources: ResourceSet) -> bytes:
     return msgspec.json.encode(to_object(resources))
-
-
-def summary(resources: ResourceSet) -> str:
-    """The human form that `flux jobs` shows: `rank[0-1]/core[0-3],gpu0`."""
-    groups: dict[tuple[IdSet, IdSet], int] = {}
-    for entry in resources.ranks:
-        key = (entry.cores, entry.gpus)
-        groups[key] = groups.get(key, 0) | 1 << entry.rank
-    parts = []
-    for (cores, gpus), mask in groups.items():
-        held = [f"{name}{_brackets(ids)}" for name, ids in (("core", cores), ("gpu", gpus)) if ids]
-        parts.append(f"rank{_brackets(IdSet(mask))}/{','.join(held)}")
-    return " ".join(parts)
-
-
-def _brackets(ids: IdSet) -> str:
-    text = ids.to_text(",")
-    return text if len(ids) == 1 else f"[{text}]"

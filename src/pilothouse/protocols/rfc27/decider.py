@@ -1,7 +1,7 @@
 """Decider `rfc27:PATH`: a Flux scheduler allocates for any world of ours; we are its broker and job manager.
 
 The scheduler connects to the socket PATH as it would to a Flux broker. Options: `rfc27=1` (the specification's dialect
-for everybody), `pace=SECONDS` (how long a scheduler without sched.quiesce must be silent before simulated time goes
+for everybody), `pace=DURATION` (how long a scheduler without sched.quiesce must be silent before simulated time goes
 on), `key=FILE` (for tcp://host:port instead of PATH).
 """
 
@@ -11,6 +11,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from pilothouse.formats import duration
 from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import InputError, PeerError
 from pilothouse.model.events import Batch, Begins
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PACE_S = 0.05
 DEFAULT_TIMEOUT_S = 60.0
+MOST_PACE_S = 3600.0
 
 
 class Rfc27Decider:
@@ -129,10 +131,7 @@ class Rfc27Decider:
 
 
 def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 < seconds < 3600:
-        raise InputError("pace", "not a pace", expected="seconds such as 0.05", found=repr(text))
+    seconds = duration.parse(text, where="pace")
+    if not 0 < seconds < MOST_PACE_S:
+        raise InputError("pace", "not a pace", expected="a duration such as 50ms", found=repr(text))
     return seconds
