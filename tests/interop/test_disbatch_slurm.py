@@ -131,3 +131,12 @@ def test_it_is_itself_a_batch_script(env: dict[str, str], tmp_path: Path, named:
     job = ran.stdout.split()[-1]
     assert {(tmp_path / f"o{i}").read_text().strip() for i in range(4)} == {job}
     assert len(results(tmp_path)) == 4
+
+
+def test_tasks_may_start_steps_of_their_own(env: dict[str, str], tmp_path: Path) -> None:
+    # This cluster binds no CPUs, so what the outer step says about binding means nothing to an inner one.
+    prefix = "#DISBATCH PREFIX unset ${!SLURM_CPU_BIND*}; srun -N1 -n1 hostname > "
+    (tmp_path / "tasks").write_text(f"{prefix}\no1\no2\n")
+    ran = run(env, tmp_path, "salloc", "-N", "1", "-n", "2", "disBatch", "-e", "tasks")
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "o1").read_text() == (tmp_path / "o2").read_text() != ""

@@ -174,7 +174,9 @@ class DisbatchContext:
         command = self._command(node, launch.python)
         self.log.info("launch command: %r", command)
         log = self._log_name(node)
-        env = {**os.environ, **dict(self.layout.launch_env)}
+        # A step that shares its resources waits for no other one, and tasks may start steps of their own. By a variable,
+        # because an srun that is too old for the option ignores it.
+        env = {**os.environ, "SLURM_OVERLAP": "1", **dict(self.layout.launch_env)}
         with open(log, "ab") as out:
             engine = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True
