@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pilothouse.model.answers import Never
 from pilothouse.model.events import Event
+from pilothouse.model.idset import IdSet, lowest_bits
 from pilothouse.model.job import Job
 from pilothouse.policies.base import Policy
 
@@ -35,6 +36,12 @@ class Qcg(Policy):
         self._fresh: list[Entry] = []
         self._number = 0
         self._look_at_all = True
+        self._numbered_in_order = True
+
+    def begin(self, cluster: Cluster) -> None:
+        # Engines of a live allocation join, and get their units, in any order; nodes are listed as they were named.
+        firsts = [node.first for node in cluster.nodes.values()]
+        self._numbered_in_order = firsts == sorted(firsts)
 
     def on_submitted(self, job: Job, cluster: Cluster) -> None:
         self._number += 1
@@ -80,11 +87,21 @@ class Qcg(Policy):
         elif gone:
             self._queue = [entry for entry in self._queue if entry[2] not in gone]
 
-    @staticmethod
-    def _is_gone(job: Job, cluster: Cluster) -> bool:
+    def _is_gone(self, job: Job, cluster: Cluster) -> bool:
         """Starts the job, or refuses it; False if it goes on waiting."""
-        answer = cluster.start(job)
+        answer = cluster.start(job, self._units(job, cluster))
         if isinstance(answer, Never):
             cluster.reject(job, answer.reason)
             return True
         return bool(answer)
+
+    def _units(self, job: Job, cluster: Cluster) -> IdSet | None:
+        """The first free units in the order of the nodes; None where that is what the cluster does by itself."""
+        if self._numbered_in_order or job.shape is not None:
+            return None
+        taken, wanted = 0, job.most_units or job.units
+        for node in cluster.nodes.values():
+            taken |= lowest_bits(cluster.free_mask & node.mask, wanted - taken.bit_count())
+            if taken.bit_count() == wanted:
+                break
+        return IdSet(taken) if taken.bit_count() >= job.units else None
