@@ -2,7 +2,8 @@
 
 Comes in: batches of facts. Goes out: replies, translated and judged by the protocol's own rules (dates ascend and are
 not later than `now`). What batprotocol cannot say is answered here: a withdrawn job is confirmed at once, and if the
-component starts it later all the same, it hears of its end in the next message.
+component starts it later all the same, it hears of its end in the next message. It cannot hear that hosts are away, so
+what it starts on such hosts is held back until they are there again.
 
 On the command line: `edc:./lib.so?init=...&load=dlmopen&inprocess=1` or `edc:tcp://host:port?init_file=...`.
 """
@@ -36,6 +37,10 @@ PRECISION_S = 1e-9
 _OWN_CALL = "pilothouse: withdrawn"
 
 
+def _killed(job_id: str) -> m.JobCompletedEvent:
+    return m.JobCompletedEvent(job_id, m.FinalJobState.COMPLETED_KILLED, 0xFFFF_FFFF)
+
+
 def _not_before(now: float, date: float) -> float:
     return date if date > now + PRECISION_S else now
 
@@ -58,7 +63,10 @@ class EdcDecider:
         self._cluster: Cluster | None = None
         self._units = inf
         self._withdrawn: set[str] = set()
-        self._started_in_vain: list[str] = []
+        self._away = 0
+        self._held: dict[str, d.StartJob] = {}
+        self._later: list[m.Event] = []
+        """What the component will hear when the call comes that was asked for in its place."""
 
     def hello(self) -> d.Wants:
         flags, answer = self._channel.hello(self._init)
@@ -78,6 +86,7 @@ class EdcDecider:
         self._facts.profiles = self._orders.profiles
         self._cluster = cluster
         self._units = begins.units
+        self._away = begins.unavailable.mask
 
     def decide(self, batch: e.Batch) -> d.Reply:
         told: list[m.EventAndTimestamp] = []
@@ -86,7 +95,7 @@ class EdcDecider:
         try:
             for fact in batch.events:
                 write = writers.get(type(fact))
-                if write is None or self._started_in_vain:
+                if write is None or (self._later and type(fact) is e.CallArrived):
                     self._tell_other(fact, told, answers)
                 elif (event := write(fact)) is not None:
                     told.append(m.EventAndTimestamp(fact.at, event))
@@ -107,21 +116,19 @@ class EdcDecider:
         """Facts for which batprotocol has no word: tells what comes next to it, or answers in the component's place."""
         events: list[m.Event | None] = []
         if isinstance(fact, e.JobWithdrawn):
-            self._withdrawn.add(fact.job_id)
+            if self._held.pop(fact.job_id, None) is not None:
+                events.append(_killed(fact.job_id))
+            else:
+                self._withdrawn.add(fact.job_id)
             answers.append(d.ConfirmWithdrawal(fact.at, fact.job_id))
         elif isinstance(fact, e.CallArrived) and fact.call_id == _OWN_CALL:
-            killed = m.FinalJobState.COMPLETED_KILLED
-            events += [m.JobCompletedEvent(job_id, killed, 0xFFFF_FFFF) for job_id in self._started_in_vain]
-            self._started_in_vain.clear()
-        elif isinstance(fact, e.JobRequeued):  # it ended for the component, and comes again
-            events.append(m.JobCompletedEvent(fact.job_id, m.FinalJobState.COMPLETED_FAILED, 1))
-            job = (
-                None
-                if self._cluster is None
-                else self._cluster.waiting.get(plain_name(fact.job_id, self._cluster.waiting))
-            )
-            if job is not None:
-                events.append(self._facts.write(e.JobSubmitted(fact.at, msgspec.structs.replace(job, id=fact.job_id))))
+            events += self._later
+            self._later.clear()
+        elif isinstance(fact, e.JobRequeued):
+            events += self._comes_again(fact.job_id, fact.at)
+        elif isinstance(fact, e.UnitsUnavailable | e.UnitsAvailable | e.NodesLeft):
+            events += self._hosts_changed(fact, answers)
+            events.append(self._facts.write(fact))
         elif isinstance(fact, e.FeasibilityAsked):
             asked = fact.job.least_units
             refusal = f"{asked} units are more than there are" if asked > self._units else ""
@@ -131,6 +138,61 @@ class EdcDecider:
         else:
             events.append(self._facts.write(fact))
         told.extend(m.EventAndTimestamp(fact.at, event) for event in events if event is not None)
+
+    def _comes_again(self, job_id: str, at: float) -> list[m.Event | None]:
+        """A job ended for the component, and is submitted once more."""
+        events: list[m.Event | None] = [m.JobCompletedEvent(job_id, m.FinalJobState.COMPLETED_FAILED, 1)]
+        if self._cluster is not None:
+            waiting = self._cluster.waiting
+            job = waiting.get(plain_name(job_id, waiting))
+            if job is not None:
+                events.append(self._facts.write(e.JobSubmitted(at, msgspec.structs.replace(job, id=job_id))))
+        return events
+
+    def _hosts_changed(
+        self, fact: e.UnitsUnavailable | e.UnitsAvailable | e.NodesLeft, answers: list[d.Decision]
+    ) -> list[m.Event | None]:
+        """Hosts went or came: what was held back for them starts, or never will."""
+        events: list[m.Event | None] = []
+        mask = fact.units.mask
+        if isinstance(fact, e.UnitsAvailable):
+            self._away &= ~mask
+            for job_id, order in list(self._held.items()):
+                if not order.units.mask & self._away:
+                    order.at = fact.at
+                    answers.append(self._held.pop(job_id))
+            return events
+        self._away |= mask
+        if isinstance(fact, e.NodesLeft):
+            for job_id, order in list(self._held.items()):
+                if order.units.mask & mask:
+                    del self._held[job_id]
+                    events += self._comes_again(job_id, fact.at)
+        return events
+
+    def _hold_back(self, order: d.StartJob, orders: list[d.Decision]) -> bool:
+        """Whether a start is not for the world, or not yet."""
+        if order.job_id in self._withdrawn:
+            self._later.append(_killed(order.job_id))
+            orders.append(d.CallAt(order.at, order.at, _OWN_CALL))
+            return True
+        if order.units.mask & self._away:
+            self._held[order.job_id] = order
+            return True
+        return False
+
+    def _kill_held(self, order: d.KillJobs, orders: list[d.Decision]) -> d.KillJobs | None:
+        """Jobs that were held back never started: they are refused, and told as killed. The others are left over."""
+        mine = [job_id for job_id in order.job_ids if self._held.pop(job_id, None) is not None]
+        if not mine:
+            return order
+        for job_id in mine:
+            orders.append(d.RejectJob(order.at, job_id, "killed while its hosts were away"))
+            self._later.append(_killed(job_id))
+        self._later.append(m.JobsKilledEvent(mine, []))
+        orders.append(d.CallAt(order.at, order.at, _OWN_CALL))
+        rest = tuple(job_id for job_id in order.job_ids if job_id not in mine)
+        return d.KillJobs(order.at, rest) if rest else None
 
     def _read(self, reply: m.Message, now: float, answers: list[d.Decision]) -> d.Reply:
         last = 0.0
@@ -144,12 +206,15 @@ class EdcDecider:
             last = at
             order = self._orders.read(item.event, at if at > now + PRECISION_S else now)
             if type(order) is d.StartJob:
-                if self._withdrawn and order.job_id in self._withdrawn:
-                    self._started_in_vain.append(order.job_id)
-                    orders.append(d.CallAt(order.at, order.at, _OWN_CALL))
+                if (self._withdrawn or self._away) and self._hold_back(order, orders):
                     continue
             elif type(order) is d.CallAt:
                 order.when = max(order.when, order.at)
+            elif type(order) is d.KillJobs and self._held:
+                left = self._kill_held(order, orders)
+                if left is None:
+                    continue
+                order = left
             else:
                 self._facts.note(order)
             orders.append(order)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pilothouse.core.cluster import Cluster
 from pilothouse.core.session import Session
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
@@ -246,6 +247,65 @@ def test_a_withdrawn_job_is_confirmed_and_its_late_start_is_told_as_its_end() ->
         "w0!0",
         "COMPLETED_KILLED",
     )
+
+
+class Away:
+    """A decider whose component starts job w0!0 on hosts 0-2 while host 1 is away."""
+
+    def __init__(self, *replies: dict[str, Any]) -> None:
+        self.peer = Scripted({"now": 0.0, "events": [started(0.0, "w0!0", "0-2")]}, *replies)
+        self.decider = EdcDecider(self.peer)
+        self.decider.hello()
+        self.cluster = Cluster(begins(), "scripted")
+        self.decider.begin(begins(unavailable=IdSet.of((1,))), self.cluster)
+        submitted = e.JobSubmitted(0.0, jobs()[0])
+        self.cluster.observe(submitted)
+        assert self.decider.decide(e.Batch(0.0, [submitted])).decisions == []
+
+    def decide(self, *facts: e.Event) -> list[d.Decision]:
+        return self.decider.decide(e.Batch(5.0, list(facts))).decisions
+
+    def told(self) -> list[tuple[str, str]]:
+        return [(item["event_type"], item["event"].get("job_id", "")) for item in self.peer.heard[-1]["events"]]
+
+
+def test_a_start_on_hosts_that_are_away_waits_for_them() -> None:
+    away = Away()
+    assert away.decide(e.UnitsUnavailable(5.0, IdSet.of((2,)))) == []
+    assert away.decide(e.UnitsAvailable(5.0, IdSet.of((1,)))) == []
+    (order,) = away.decide(e.UnitsAvailable(5.0, IdSet.of((2,))))
+    assert isinstance(order, d.StartJob)
+    assert (order.job_id, order.at, order.units) == ("w0!0", 5.0, IdSet.of((0, 1, 2)))
+    assert away.decide(e.UnitsAvailable(5.0, IdSet.of((1,)))) == [], "it starts once"
+
+
+def test_hosts_that_are_gone_for_good_give_the_job_back() -> None:
+    away = Away()
+    assert away.decide(e.NodesLeft(5.0, ("h1",), IdSet.of((1,)))) == []
+    assert away.told() == [("JobCompletedEvent", "w0!0"), ("JobSubmittedEvent", "w0!0")]
+
+
+def test_a_held_job_can_be_killed() -> None:
+    kill = {"timestamp": 5.0, "event_type": "KillJobsEvent", "event": {"job_ids": ["w0!0", "w0!7"]}}
+    away = Away({"now": 5.0, "events": [kill]})
+    orders = away.decide(e.NoMoreJobs(5.0))
+    assert [type(order) for order in orders] == [d.RejectJob, d.CallAt, d.KillJobs]
+    assert isinstance(orders[2], d.KillJobs) and orders[2].job_ids == ("w0!7",)
+    assert isinstance(orders[1], d.CallAt)
+    away.decide(e.CallArrived(5.0, orders[1].call_id))
+    assert away.told() == [("JobCompletedEvent", "w0!0"), ("JobsKilledEvent", "")]
+
+
+def test_a_held_job_can_be_withdrawn() -> None:
+    away = Away()
+    assert away.decide(e.JobWithdrawn(5.0, "w0!0")) == [d.ConfirmWithdrawal(5.0, "w0!0")]
+    assert away.told() == [("JobCompletedEvent", "w0!0")]
+
+
+def test_a_job_that_lost_its_node_comes_again() -> None:
+    away = Away()
+    assert away.decide(e.JobRequeued(5.0, "w0!0")) == []
+    assert away.told() == [("JobCompletedEvent", "w0!0"), ("JobSubmittedEvent", "w0!0")]
 
 
 def test_questions_are_answered_in_the_components_place() -> None:
