@@ -61,8 +61,8 @@ def test_tasks_from_a_python_program(tmp_path: Path) -> None:
     assert sorted(line.task_id for line in lines) == list(range(6))
 
 
-def test_a_run_that_dies_is_not_waited_for() -> None:
-    batcher = DisBatcher("mine", ["-s", "nowhere"])
+def test_a_run_that_dies_is_not_waited_for(tmp_path: Path) -> None:
+    batcher = DisBatcher("mine", ["-s", "nowhere", "-p", str(tmp_path / "mine")])
     batcher.submit("true")
     with pytest.raises(PeerError, match="ended with code 1"):
         batcher.wait_one_task()
