@@ -192,7 +192,9 @@ class Engagement(Outcomes):
             self._engine_lost(proxy, reason, None, now)
 
     def _close_for(self, proxy: Proxy, reason: str, now: float) -> None:
-        if not proxy.closed_for:
+        if proxy.closed_for == NOT_HEARD:
+            proxy.closed_for = reason  # and it stays closed when it is heard
+        elif not proxy.closed_for:
             proxy.closed_for = reason
             if self._begun and self._parting_until == inf:
                 self.events.append(e.UnitsUnavailable(now, proxy.units))
