@@ -203,6 +203,8 @@ BAD_WORKLOADS = {
     "matrix": {"profiles": {"ten": {"type": "parallel", "cpu": [1, 2], "com": [1]}}},
     "not swf": "hello world\n",
     "few columns": "1 2 3 4\n",
+    "swf without dates": "1 nan -1 10 2 -1 -1 2 20 -1 1 1 1 1 1 1 -1 -1\n",
+    "swf that never ends": "1 0 -1 inf 2 -1 -1 2 20 -1 1 1 1 1 1 1 -1 -1\n",
     "swf of words": "a b c d e f g h i j k l m n o p q r\n",
     "empty": "",
     "binary": b"\x00\xff\xfe" * 100,

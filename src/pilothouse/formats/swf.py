@@ -14,7 +14,7 @@ Cost: 3 µs a job; profiles are shared by jobs of equal run time.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
 
 from pilothouse.formats.text_input import read_bytes
@@ -111,7 +111,10 @@ def _columns(path: str | Path, number: int, fields: list[str], line: str) -> tup
         processors = int(float(fields[7]))
         if processors <= 0:
             processors = int(float(fields[4]))
-        return int(fields[0]), float(fields[1]), float(fields[3]), processors, float(fields[8]), fields[11]
+        dates = float(fields[1]), float(fields[3]), float(fields[8])
+        if not all(map(isfinite, dates)):
+            raise ValueError("a date that no clock shows")
+        return int(fields[0]), dates[0], dates[1], processors, dates[2], fields[11]
     except (ValueError, OverflowError):
         raise InputError(
             f"{path}:{number}", "not an SWF line", expected=f"{COLUMNS} numbers", found=quoted(line)
