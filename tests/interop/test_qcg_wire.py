@@ -172,3 +172,43 @@ def test_what_is_not_json_is_refused_and_the_manager_goes_on(wire: Wire) -> None
     assert answer["code"] == 1 and "not JSON" in answer["message"]
     assert wire.ask({"request": "resourcesInfo"})["code"] == 0
     assert wire.process.poll() is None
+
+
+def test_the_specifications_dialect_over_the_network(wire: Wire) -> None:
+    size = {"numCores": {"exact": 2}}
+    sleep = {"exec": "sleep", "args": ["60"], "stdout": "${jname}.${ncores}.out"}
+    loop = {"name": "s_${it}", "iterate": [1, 4], "execution": sleep, "resources": size}
+    huge = {"name": "huge", "execution": {"exec": "true"}, "resources": {"numCores": {"exact": 99}}}
+    after = {
+        "name": "after",
+        "execution": {"exec": "true"},
+        "resources": size,
+        "dependencies": {"after": ["s_1", "huge"]},
+    }
+    answer = wire.ask({"request": "submit", "jobs": [loop, huge, after]})
+    assert answer["data"] == {"submitted": 5, "jobs": ["s_1", "s_2", "s_3", "huge", "after"]}
+
+    def status(name: str) -> dict[str, Any]:
+        data = wire.ask({"request": "jobStatus", "jobName": name})["data"]
+        assert isinstance(data, dict)
+        return data
+
+    while status("s_2")["status"] != "EXECUTING" or status("after")["status"] == "QUEUED":
+        time.sleep(0.02)
+    first = status("s_1")
+    assert first["runtime"]["allocation"] == "n0:2"
+    assert re.fullmatch(r"\nDATE: QUEUED\nDATE: EXECUTING", DATE.sub("DATE", first["history"]))
+    assert status("s_3")["status"] == "QUEUED"
+    assert status("huge")["status"] == "FAILED", "more than there is"
+    assert status("after")["status"] == "OMITTED", "it waits for a job that has failed"
+    names = ["s_1", "s_2", "s_3", "huge", "after"]
+    assert wire.ask({"request": "listJobs"}) == {"code": 0, "data": {"length": 5, "names": names}}
+    resources = wire.ask({"request": "resourcesInfo"})["data"]
+    assert resources == {"totalCores": 4, "totalNodes": 1, "usedCores": 4, "freeCores": 0}
+    assert wire.ask({"request": "cancelJob", "jobName": "s_1"})["code"] == 0
+    while status("s_1")["status"] != "CANCELED":
+        time.sleep(0.02)
+    assert wire.ask({"request": "removeJob", "jobName": "s_1"})["code"] == 0
+    assert wire.ask({"request": "jobStatus", "jobName": "s_1"})["code"] == 1
+    assert wire.ask({"request": "finish"}) == {"code": 0, "data": {"when": "0s"}}
+    assert wire.process.wait(30) == 0

@@ -181,6 +181,17 @@ class Executor:
         elif isinstance(event, e.NodesLeft):
             log.warning("nodes left: %s", ", ".join(event.names))
 
+    def refuse(self, order: d.RejectJob, now: float) -> None:
+        """A decider will never start it."""
+        self._narrow.discard(order.job_id)
+        members = [order.job_id]
+        bundle = self.bundles.alive.get(order.job_id) if self.bundles is not None else None
+        if bundle is not None and self.bundles is not None:
+            members = self.bundles.close(bundle)
+        for member in members:
+            if self.work.place_of(member) is not None:
+                self.work.refused(member, order.reason, now)
+
     def _prepared(self, place: Place, job_id: str, units: IdSet) -> Launch:
         entry, index = place
         shares = self.work.layout.shares(units)

@@ -123,8 +123,8 @@ class Service:
         for order in reply.decisions:
             if isinstance(order, d.StartJob):
                 self.executor.start(order, now)
-            elif isinstance(order, d.RejectJob) and work.place_of(order.job_id) is not None:
-                work.refused(order.job_id, order.reason, now)
+            elif isinstance(order, d.RejectJob):
+                self.executor.refuse(order, now)
         self.live.apply(reply)
         work.turn_is_over()
         self.executor.turn_is_over()
