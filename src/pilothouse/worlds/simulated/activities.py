@@ -125,6 +125,7 @@ class Task(Activity):
         self._entry = 0
         # A task that is done at the very date of its walltime has succeeded (a delay has not): so it is in SimGrid.
         done = self.physics.stop_flow(self._flow) < NOTHING_LEFT
+        self.run.task_was_cut = not done
         self._over(self.profile.return_code if done else TIMED_OUT, 0.0)
 
     def cancel(self) -> Progress:

@@ -39,6 +39,10 @@ class Agenda:
         """Enters a callback that many seconds from now."""
         return self.at(self.now + seconds, callback, argument)
 
+    def work(self, amount: float, rate: float, callback: Callable[[Any], None], argument: Any = None) -> int:
+        """Enters a callback for when an amount of work will be done at this rate."""
+        return self.at(self.now + amount / rate, callback, argument)
+
     def cancel(self, number: int) -> None:
         """Takes back an entry that has not been run yet."""
         self._cancelled.add(number)

@@ -307,6 +307,8 @@ class Server:
         run = known.run
         if run is None or known.state is not JobState.RUNNING:
             return  # It was killed in the same round.
+        if run.task_was_cut:
+            yield turn()  # Cancelling the task.
         self.release(known, state, return_code)
         yield from self.read_meters(run.units)
         yield self.send(self._on_ended, known, unit=run.units.first())

@@ -63,6 +63,8 @@ class Run(msgspec.Struct, eq=False):
     activity: Activity | None = None
     kill_code: int = -1
     """The return code of a killed job: -2 if it was in a parallel task, -1 otherwise (Batsim's codes)."""
+    task_was_cut: bool = False
+    """A parallel task reached the walltime and had to be cancelled."""
     inbox: deque[str] | None = None
 
     @property

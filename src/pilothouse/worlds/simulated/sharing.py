@@ -160,7 +160,7 @@ class Fluid:
         agenda = self._agenda
         flow.since = agenda.now
         if flow.latency > 0:
-            flow.entry = agenda.at(agenda.now + flow.latency, self._activate, flow)
+            flow.entry = agenda.after(flow.latency, self._activate, flow)
             self._latent[flow] = None
         else:
             self._activate(flow)
@@ -206,7 +206,7 @@ class Fluid:
         self._latent.pop(flow, None)
         if not flow.uses:  # Nothing to share: over at once, unless something else bounds it.
             flow.rate = flow.bound
-            flow.entry = self._agenda.at(self._agenda.now + 1.0 / flow.bound, self._finish, flow)
+            flow.entry = self._agenda.work(1.0, flow.bound, self._finish, flow)
             return
         flow.slot = self._free_slots.pop() if self._free_slots else len(self._active)
         self._active[flow] = None
@@ -296,7 +296,7 @@ class Fluid:
                 flow.since = now
                 if flow.entry:
                     agenda.cancel(flow.entry)
-                flow.entry = agenda.at(now + flow.work / rate, self._finish, flow) if rate > 0 else 0
+                flow.entry = agenda.work(flow.work, rate, self._finish, flow) if rate > 0 else 0
 
     def _finish(self, flow: Flow) -> None:
         flow.entry = 0

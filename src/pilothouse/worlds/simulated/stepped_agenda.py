@@ -1,6 +1,6 @@
 """An agenda that advances as SimGrid's clock does, step by step, so that near ties fall as they fell in recordings.
 
-Holds actions: timers, and transfers (a latency, then one byte at a bandwidth). A step is as long as the shortest
+Holds actions: timers, work at a rate, and transfers (a latency, then one byte at a bandwidth). A step is as long as the shortest
 remainder; every action's remainder is then reduced by it, one floating-point subtraction for each step. What is left
 of a timer or of a latency below PRECISION_S is nothing; what is left of a byte must be below WORK_PRECISION. So a timer
 that ends within a nanosecond after a transfer ends with it, but a transfer that ends a rounding error after a timer
@@ -32,7 +32,7 @@ MOST_STEPS_KEPT = 100_000
 
 
 class _Action:
-    """`left` seconds of a timer or latency (rate 0), or the part of a byte that is left (rate: bytes per second)."""
+    """`left` seconds of a timer or latency (rate 0), or what is left of a byte or of other work (rate: per second)."""
 
     __slots__ = ("argument", "callback", "left", "next_rate", "number", "rate", "seen")
 
@@ -65,6 +65,16 @@ class SteppedAgenda(Agenda):
         action = _Action(number, seconds, callback, argument)
         action.seen = len(self._steps)
         heappush(self._actions, (self.now + seconds, number, action))
+        return number
+
+    def work(self, amount: float, rate: float, callback: Callable[[Any], None], argument: Any = None) -> int:
+        if rate == inf:
+            return self.after(0.0, callback, argument)
+        number = self._number = self._number + 1
+        action = _Action(number, amount, callback, argument)
+        action.rate = rate
+        action.seen = len(self._steps)
+        heappush(self._actions, (self.now + amount / rate, number, action))
         return number
 
     def transfer(
