@@ -96,6 +96,7 @@ class Cylinder:
         self._env_key: tuple[object, ...] = ()
         self._todo: list[Work] = []
         self._stop: Stop | None = None
+        self._early_stops: dict[int, Stop] = {}
         self._assignment = 0
         self._tasks: list[TaskOrder] = []
         self._next = self._behind = 0
@@ -148,11 +149,14 @@ class Cylinder:
                 self._env_key = ()
             elif type(order) is Stop and order.assignment == self._assignment:
                 self._stop = order
+            elif type(order) is Stop and any(work.assignment.id == order.assignment for work in self._todo):
+                # It came together with the work itself: a kill right after a start must not get lost.
+                self._early_stops[order.assignment] = order
 
     def _work(self, work: Work) -> None:
         assignment = work.assignment
         self._assignment = assignment.id
-        self._stop = None
+        self._stop = self._early_stops.pop(assignment.id, None)
         self._cut = False
         self._region.begin(assignment.id)
         self._surround(work)

@@ -19,6 +19,7 @@ from pilothouse.worlds.live.messages import (
     Bye,
     EngineFrame,
     Hello,
+    Kill,
     Leave,
     Report,
     Start,
@@ -108,8 +109,17 @@ class Engagement(Outcomes):
                 missing = [number for number in proxy.assignments if number not in body.held]
                 for number in sorted(missing):
                     self._send_assignment(proxy, number, self._assignments[number])
+                self._tell_what_it_missed(proxy)
                 if body.leaving:
                     self.ask_to_leave(proxy.id, "it was leaving", now)
+
+    def _tell_what_it_missed(self, proxy: Proxy) -> None:
+        """What was asked of it before it was heard; after its assignments, or it would know nothing of them."""
+        killed = [number for number in sorted(proxy.assignments) if self._assignments[number].kill_reason]
+        for number in killed:
+            proxy.channel.push(Kill((number,), self._assignments[number].kill_reason))
+        if proxy.state is ProxyState.LEAVING:
+            proxy.channel.push(Leave(proxy.closed_for, proxy.leaves_at_once))
 
     def _welcome(self, proxy: Proxy) -> None:
         options, feeder = self.options, self.backlog.feeder
@@ -174,8 +184,10 @@ class Engagement(Outcomes):
         self._close_for(proxy, reason, now)
         if proxy.state is not ProxyState.LEAVING or at_once:
             proxy.step(ProxyStimulus.ASKED_TO_LEAVE)
-            proxy.channel.push(Leave(reason, at_once))
-            self._dirty[proxy.id] = None
+            proxy.leaves_at_once = at_once
+            if proxy.welcomed:
+                proxy.channel.push(Leave(reason, at_once))
+                self._dirty[proxy.id] = None
         return True
 
     def stop_context(self, context: str, reason: str, now: float) -> int:

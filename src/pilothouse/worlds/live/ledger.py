@@ -206,7 +206,7 @@ class Ledger:
     def _kill_lot(self, lot: Lot, reason: str) -> None:
         lot.kill_reason = lot.kill_reason or reason
         proxy = self.roster.engines.get(lot.engine)
-        if proxy is not None:
+        if proxy is not None and proxy.welcomed:
             proxy.channel.push(Kill((lot.assignment,), reason))
             self._dirty[proxy.id] = None
 

@@ -70,6 +70,8 @@ class Proxy(msgspec.Struct, eq=False):
     welcomed: bool = False
     closed_for: str = ""
     """Why it gets no new work; "": it does."""
+    leaves_at_once: bool = False
+    """It was asked to end its tasks, not to finish them."""
     assignments: set[int] = msgspec.field(default_factory=set)
     given: int = 0
     """Tasks assigned to it so far."""
