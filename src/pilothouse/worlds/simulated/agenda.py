@@ -39,8 +39,15 @@ class Agenda:
         """Enters a callback that many seconds from now."""
         return self.at(self.now + seconds, callback, argument)
 
-    def work(self, amount: float, rate: float, callback: Callable[[Any], None], argument: Any = None) -> int:
-        """Enters a callback for when an amount of work will be done at this rate."""
+    def place(self) -> int:
+        """A place in the order of entry, for something that will be entered again and again."""
+        self._number += 1
+        return self._number
+
+    def work(
+        self, amount: float, rate: float, callback: Callable[[Any], None], argument: Any = None, *, place: int = 0
+    ) -> int:
+        """Enters a callback for when an amount of work will be done at this rate. (A place counts where steps do.)"""
         return self.at(self.now + amount / rate, callback, argument)
 
     def cancel(self, number: int) -> None:

@@ -88,8 +88,8 @@ class Flow:
     """A parallel task in progress. `bound` caps its rate (a single core's speed; TCP's window over a long route)."""
 
     __slots__ = (
-        "bound", "common", "done", "entry", "hosts", "latency", "network_bound", "private", "rate", "since", "slot",
-        "uses", "work",
+        "bound", "common", "done", "entry", "hosts", "latency", "network_bound", "place", "private", "rate", "since",
+        "slot", "uses", "work",
     )  # fmt: skip
 
     def __init__(
@@ -111,6 +111,8 @@ class Flow:
         self.rate = 0.0
         self.since = 0.0
         self.entry = 0
+        self.place = 0
+        """In the order in which flows and other entries of the agenda began."""
         self.slot = -1
         """Its number among the flows in progress; given back when it ends."""
         self.common: dict[Constraint, Use] = {}
@@ -159,6 +161,7 @@ class Fluid:
         """
         agenda = self._agenda
         flow.since = agenda.now
+        flow.place = agenda.place()
         if flow.latency > 0:
             flow.entry = agenda.after(flow.latency, self._activate, flow)
             self._latent[flow] = None
@@ -206,7 +209,7 @@ class Fluid:
         self._latent.pop(flow, None)
         if not flow.uses:  # Nothing to share: over at once, unless something else bounds it.
             flow.rate = flow.bound
-            flow.entry = self._agenda.work(1.0, flow.bound, self._finish, flow)
+            flow.entry = self._agenda.work(1.0, flow.bound, self._finish, flow, place=flow.place)
             return
         flow.slot = self._free_slots.pop() if self._free_slots else len(self._active)
         self._active[flow] = None
@@ -296,7 +299,7 @@ class Fluid:
                 flow.since = now
                 if flow.entry:
                     agenda.cancel(flow.entry)
-                flow.entry = agenda.work(flow.work, rate, self._finish, flow) if rate > 0 else 0
+                flow.entry = agenda.work(flow.work, rate, self._finish, flow, place=flow.place) if rate > 0 else 0
 
     def _finish(self, flow: Flow) -> None:
         flow.entry = 0

@@ -34,10 +34,10 @@ MOST_STEPS_KEPT = 100_000
 class _Action:
     """`left` seconds of a timer or latency (rate 0), or what is left of a byte or of other work (rate: per second)."""
 
-    __slots__ = ("argument", "callback", "left", "next_rate", "number", "rate", "seen")
+    __slots__ = ("argument", "callback", "left", "next_rate", "number", "place", "rate", "seen")
 
     def __init__(self, number: int, left: float, callback: Callable[[Any], None], argument: Any) -> None:
-        self.number = number
+        self.number = self.place = number
         self.left = left
         self.rate = 0.0
         self.next_rate = 0.0
@@ -67,12 +67,17 @@ class SteppedAgenda(Agenda):
         heappush(self._actions, (self.now + seconds, number, action))
         return number
 
-    def work(self, amount: float, rate: float, callback: Callable[[Any], None], argument: Any = None) -> int:
-        if rate == inf:
-            return self.after(0.0, callback, argument)
+    def work(
+        self, amount: float, rate: float, callback: Callable[[Any], None], argument: Any = None, *, place: int = 0
+    ) -> int:
         number = self._number = self._number + 1
         action = _Action(number, amount, callback, argument)
-        action.rate = rate
+        if rate == inf:
+            action.left = 0.0
+        else:
+            action.rate = rate
+        if place:
+            action.place = place
         action.seen = len(self._steps)
         heappush(self._actions, (self.now + amount / rate, number, action))
         return number
@@ -172,10 +177,8 @@ class SteppedAgenda(Agenda):
         step = max(0.0, min(other.left / other.rate if other.rate else other.left for other in near))
         self.now = now = self.now + step
         self._steps.append(step)
-        ended = [(now, other.number, other.callback, other.argument) for other in near if self._reduce(other, step)]
-        if len(ended) > 1:
-            ended.sort(key=_number)
-        return ended
+        near.sort(key=_place)
+        return [(now, other.number, other.callback, other.argument) for other in near if self._reduce(other, step)]
 
     def _catch_up(self, action: _Action) -> None:
         steps = self._steps
@@ -217,5 +220,5 @@ class SteppedAgenda(Agenda):
         self._steps.clear()
 
 
-def _number(entry: Entry) -> int:
-    return entry[1]
+def _place(action: _Action) -> int:
+    return action.place
