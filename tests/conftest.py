@@ -23,6 +23,7 @@ import components
 OWNER = "TESTS_OF_PILOTHOUSE_OWNER"
 SLURM_DIR = "TESTS_OF_PILOTHOUSE_SLURM"
 LEFTOVERS = pytest.StashKey[list[str]]()
+UNTRACKED = pytest.StashKey[set[str]]()
 
 # Tests start the command hundreds of times; compiling all modules each time would be most of the work.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -40,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         os.environ[OWNER] = str(os.getpid())
         os.environ[SLURM_DIR] = tempfile.mkdtemp(prefix="pilothouse-slurm-")
+        config.stash[UNTRACKED] = untracked() if in_ci() else set()
 
 
 @pytest.hookimpl(trylast=True)
@@ -51,7 +53,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if not hasattr(session.config, "workerinput"):
         directory = Path(os.environ[SLURM_DIR])
         components.stop_slurm(directory)
-        left = components.end_leftovers(f"{OWNER}={os.getpid()}")
+        left = [f"{line} (running; ended now)" for line in components.end_leftovers(f"{OWNER}={os.getpid()}")]
+        if in_ci():  # elsewhere others may work in the same tree
+            left += [f"{name} (in the source tree)" for name in untracked() - session.config.stash[UNTRACKED]]
         session.config.stash[LEFTOVERS] = left
         if left and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -61,7 +65,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     for line in config.stash.get(LEFTOVERS, []):
-        terminalreporter.write_line(f"ERROR left running by a test, ended now: {line}", red=True)
+        terminalreporter.write_line(f"ERROR left behind by a test: {line}", red=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -71,9 +75,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("slurm"))
 
 
+def in_ci() -> bool:
+    return os.environ.get("CI", "").lower() in ("1", "true", "yes")
+
+
+def untracked() -> set[str]:
+    """Files and folders of the source tree that git neither knows nor ignores."""
+    listed = subprocess.run(
+        ["git", "status", "--porcelain"], cwd=components.ROOT, capture_output=True, text=True, check=False
+    )
+    return {line[3:] for line in listed.stdout.splitlines() if line.startswith("??")}
+
+
 def unavailable(reason: str) -> None:
     """What a missing real component means: failure in CI, a skip that is told elsewhere."""
-    if os.environ.get("CI", "").lower() in ("1", "true", "yes"):
+    if in_ci():
         pytest.fail(f"real component missing in CI: {reason}", pytrace=False)
     pytest.skip(f"real component missing: {reason}")
 
