@@ -41,7 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         os.environ[OWNER] = str(os.getpid())
         os.environ[SLURM_DIR] = tempfile.mkdtemp(prefix="pilothouse-slurm-")
-        config.stash[UNTRACKED] = untracked() if in_ci() else set()
+        found: set[str] = untracked() if in_ci() else set()
+        config.stash[UNTRACKED] = found
 
 
 @pytest.hookimpl(trylast=True)
