@@ -167,7 +167,8 @@ class Cylinder:
         self._cut_at = began + assignment.cut_after
         returned: tuple[int, ...] = ()
         for index, task in enumerate(tasks):
-            if index and (self._stop is not None or self._cut or time.monotonic() - began > assignment.cut_after):
+            late = index and (self._cut or time.monotonic() - began > assignment.cut_after)
+            if late or self._stop is not None:
                 returned = () if self._cut else tuple(other.task_id for other in tasks[index:])
                 break
             self._next, self._behind = index + 1, len(tasks) - index - 1
