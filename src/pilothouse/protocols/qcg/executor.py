@@ -85,8 +85,9 @@ class Executor:
         """Ready jobs for the live world: as many as could start soon, tiny ones in bundles."""
         work, bundles = self.work, self.bundles
         cores = work.totals.cores
-        lots = max(0, 2 * cores + SPARE_LOTS - len(self._narrow))
         size = bundles.size(cores) if bundles is not None else 1
+        # Bundles are long and take time to prepare: one for each core is ready while another runs there.
+        lots = max(0, (cores if size > 1 else 2 * cores + SPARE_LOTS) - len(self._narrow))
         jobs = work.feed(WINDOW - self.live.driver.waiting, now, lots * size)
         for job in bundles.gather(jobs, work.more_ready, cores) if bundles is not None and size > 1 else jobs:
             job.command = STAND_IN
@@ -172,7 +173,9 @@ class Executor:
             pid, code, message = self._told(event, record)
             if record is not None and self.bundles is not None:
                 self.bundles.pace.note(record.ended_at - record.started_at)
-            work.ended(event.job_id, event.state, code, now, pid=pid, message=message)
+            # A job that was stopped before it began has no end of its own in the journal.
+            state = JobState.KILLED if record is None and event.state is JobState.SUCCEEDED else event.state
+            work.ended(event.job_id, state, code, now, pid=pid, message=message)
         elif isinstance(event, e.JobRequeued):
             self._requeued(event.job_id, now)
         elif isinstance(event, e.NodesJoined):

@@ -129,6 +129,7 @@ class Service:
         work.turn_is_over()
         self.executor.turn_is_over()
         self._settle()
+        self._watch_for_the_end()
 
     def watch(self, fd: int) -> None:
         self.live.watch(fd)
@@ -218,7 +219,7 @@ class Service:
             self._watch_for_the_end()
 
     def _watch_for_the_end(self) -> None:
-        """Also after each request."""
+        """After each turn and each request, and with each tick."""
         manager, now = self.manager, self._clock()
         if manager.stop_at is not None and now >= manager.stop_at:
             self.live.stop("finish was asked for")
