@@ -56,7 +56,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         components.stop_slurm(directory)
         left = [f"{line} (running; ended now)" for line in components.end_leftovers(f"{OWNER}={os.getpid()}")]
         if in_ci():  # elsewhere others may work in the same tree
-            left += [f"{name} (in the source tree)" for name in untracked() - session.config.stash[UNTRACKED]]
+            before = session.config.stash[UNTRACKED]
+            left += [f"{name} (in the source tree)" for name in sorted(untracked() - before)]
         session.config.stash[LEFTOVERS] = left
         if left and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
