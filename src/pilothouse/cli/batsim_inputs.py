@@ -13,7 +13,7 @@ import msgspec
 from pilothouse.cli.batsim_options import Options
 from pilothouse.cli.batsim_outputs import Batsim5Outputs
 from pilothouse.formats import external_events, profile_json, workload_json
-from pilothouse.formats.text_input import json_error, read_bytes
+from pilothouse.formats.text_input import JSON_PROBLEMS, json_error, read_bytes
 from pilothouse.formats.workload import Workload
 from pilothouse.model.decisions import Wants
 from pilothouse.model.errors import InputError, quoted
@@ -58,7 +58,7 @@ def read_workload(path: str, name: str) -> Workload:
     data = read_bytes(path)
     try:
         file = msgspec.json.decode(data, type=_File)
-    except msgspec.DecodeError as problem:
+    except JSON_PROBLEMS as problem:
         raise json_error(path, data, problem) from None
     for index, job in enumerate(file.jobs):
         if job.walltime is not None and not job.walltime > 0:
@@ -69,7 +69,7 @@ def read_workload(path: str, name: str) -> Workload:
         where = f"{path}: $.profiles[{local!r}]"
         try:
             kind = msgspec.json.decode(raw, type=_Type).type
-        except msgspec.DecodeError as problem:
+        except JSON_PROBLEMS as problem:
             raise InputError(where, f"not a profile: {problem}") from None
         if kind in NOT_IMPLEMENTED:
             raise InputError(where, f"{kind} is not implemented")

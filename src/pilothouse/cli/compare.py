@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from pilothouse.cli.options import complete_policy, platform_option, workload_options
+from pilothouse.cli.options import Seconds, complete_policy, platform_option, workload_options
 
 
 @click.command()
@@ -17,7 +17,10 @@ from pilothouse.cli.options import complete_policy, platform_option, workload_op
     shell_complete=complete_policy, help="Policies with commas between them (repeatable).",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for programs.")
-@click.option("--tau", default=10.0, show_default=True, help="Bound of the bounded slowdown, in seconds.")
+@click.option(
+    "--tau", type=Seconds(above_zero=True), default=10.0, show_default=True,
+    help="Bound of the bounded slowdown, in seconds.",
+)  # fmt: skip
 @click.option("-e", "--export", "prefix", help="Keep each run's files as PREFIX + policy + / + name.")
 @click.option("--plot", metavar="FILE", help="Draw the runs into one figure (.png or .svg).")
 def command(
@@ -49,11 +52,14 @@ def command(
     from pilothouse.cli.progress import progress
     from pilothouse.cli.running import calm_collector
     from pilothouse.core.session import Session
+    from pilothouse.model.errors import InputError
     from pilothouse.views.metrics import Collector, Metrics
     from pilothouse.views.tables import comparison
 
     calm_collector()
     names = list(dict.fromkeys(name for text in policies for name in split_policies(text)))
+    if not names:
+        raise InputError("--policy", "names no policy")
     for name in names:
         naming.policy(name)
     setup = load(platform, workloads, events, duration)

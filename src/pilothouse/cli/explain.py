@@ -23,7 +23,7 @@ def command(prefix: str, job: str, as_json: bool) -> None:
     import msgspec
 
     from pilothouse.formats import jobs_csv
-    from pilothouse.formats.text_input import json_error, read_bytes
+    from pilothouse.formats.text_input import JSON_PROBLEMS, json_error, read_bytes
     from pilothouse.model.errors import InputError
     from pilothouse.views.story import story
 
@@ -34,7 +34,7 @@ def command(prefix: str, job: str, as_json: bool) -> None:
         data = read_bytes(prefix + "run.json")
         try:
             facts = msgspec.json.decode(data, type=dict[str, object])
-        except msgspec.DecodeError as problem:
+        except JSON_PROBLEMS as problem:
             raise json_error(prefix + "run.json", data, problem) from None
         units = facts.get("units")
         total = units if isinstance(units, int) else total

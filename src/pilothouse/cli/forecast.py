@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pilothouse.cli.options import complete_policy
+from pilothouse.cli.options import Seconds, complete_policy
 
 
 @click.command()
@@ -19,7 +19,7 @@ from pilothouse.cli.options import complete_policy
     "--duration", required=True, metavar="SECONDS|DIR", help="How long a task takes, or an earlier run to learn from."
 )
 @click.option("--units", "-c", type=click.IntRange(1), default=1, show_default=True, help="Slots that each task needs.")
-@click.option("--walltime", type=float, default=inf, metavar="SECONDS", help="The most that a task may take.")
+@click.option("--walltime", type=Seconds(above_zero=True), default=inf, metavar="SECONDS", help="The most that a task may take.")
 @click.option(
     "--policy", default="fcfs", show_default=True, metavar="POLICY", shell_complete=complete_policy,
     help="Who decides: see `pilothouse policies`.",

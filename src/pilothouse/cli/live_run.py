@@ -352,7 +352,10 @@ def _make_folder(choices: Choices) -> Path:
             raise InputError(
                 str(choices.folder), "holds a run already", hint=f"go on with it: --resume {choices.folder}"
             )
-        choices.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            choices.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(str(choices.folder), f"cannot be made: {error.strerror}") from error
         return choices.folder.absolute()
     stem = Path("tasks" if choices.file == "-" else choices.file).absolute()
     number = 1

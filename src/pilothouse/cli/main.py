@@ -98,3 +98,8 @@ def main() -> None:
         # Whoever read our output has gone; Python must not complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as problem:
+        # A full disk, a folder that is not ours: the machine says no, and says why.
+        click.echo(f"pilothouse: {problem.filename or 'output'}: {problem.strerror or problem}", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -107,6 +107,9 @@ def _of_user(where: str, class_name: str, options: dict[str, str]) -> Policy:
         return found(**options)
     except TypeError as problem:
         raise InputError(f"{where}:{class_name}", f"cannot be made with options {quoted(options)}: {problem}") from None
+    except Exception as problem:
+        place, what = _where(problem, where)
+        raise InputError(f"{place}: {class_name}", what.replace("loaded", "made")) from problem
 
 
 def _load_file(path: str) -> object:

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isnan
 from typing import Any, TypeVar
 
 import click
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Seconds(click.FloatRange):
+    """A length of time: a number that is not negative (`above_zero`: nor zero); inf is for ever, and nan is refused."""
+
+    name = "seconds"
+
+    def __init__(self, *, above_zero: bool = False) -> None:
+        super().__init__(min=0.0, min_open=above_zero)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds: float = super().convert(value, param, ctx)
+        if isnan(seconds):
+            self.fail(f"{value!r} is not a length of time.", param, ctx)
+        return seconds
+
 
 platform_option = click.option(
     "-p", "--platform", required=True, help="A SimGrid file, a number of hosts (100), or nodes x cores (4x28)."
@@ -46,7 +63,7 @@ def decider_options(command: Command) -> Command:
     for option in (
         click.option("--decider-command", metavar="COMMAND", help="Start this scheduler, wait for it, and end it."),
         click.option(
-            "--decider-timeout", "timeout", type=float, metavar="SECONDS", help="How long a foreign scheduler may think."
+            "--decider-timeout", "timeout", type=Seconds(), metavar="SECONDS", help="How long a foreign scheduler may think."
         ),
         click.option("--by", "by", metavar="DECIDER", help="The same for any decider: batsim:ENDPOINT, edc:LIB, rfc27:PATH."),
         click.option(

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from pilothouse.cli.options import Seconds
+
 
 @click.command()
 @click.argument("file", required=False, metavar="FILE|-")
@@ -25,8 +27,11 @@ import click
 @click.option("--gpus", "gpus_per_task", type=click.IntRange(0), default=0, help="GPUs that each task needs.")
 @click.option("--gpu-list", metavar="ID,...", help="GPUs of this host (default: CUDA_VISIBLE_DEVICES).")
 @click.option("--bind", is_flag=True, help="Bind each task to the cores of its slots.")
-@click.option("--walltime", type=float, metavar="SECONDS", help="The most that a task may take: then TERM, later KILL.")
-@click.option("--grace", type=float, default=10.0, show_default=True, help="Seconds between TERM and KILL.")
+@click.option(
+    "--walltime", type=Seconds(above_zero=True), metavar="SECONDS",
+    help="The most that a task may take: then TERM, later KILL.",
+)  # fmt: skip
+@click.option("--grace", type=Seconds(), default=10.0, show_default=True, help="Seconds between TERM and KILL.")
 @click.option(
     "--retries", type=click.IntRange(0), default=0, show_default=True, help="Try a failed task again so often."
 )
@@ -62,13 +67,13 @@ import click
 @click.option("--window", type=click.IntRange(1), metavar="N", help="Waiting tasks that the decider sees at once.")
 @click.option(
     "--wait-for-driver",
-    type=float,
+    type=Seconds(),
     default=600.0,
     show_default=True,
     help="Seconds that engines wait for a driver that has died.",
 )
 @click.option(
-    "--lost-after", type=float, default=60.0, show_default=True, help="Seconds until a silent engine is given up."
+    "--lost-after", type=Seconds(), default=60.0, show_default=True, help="Seconds until a silent engine is given up."
 )
 @click.option(
     "--service", is_flag=True, help="Start no engine here; DIR/add-engines.sh adds them, from here or other hosts."
@@ -77,7 +82,7 @@ import click
     "--auto-slurm", type=click.IntRange(0), default=0, metavar="N", help="Keep up to N Slurm jobs while tasks wait."
 )
 @click.option("--auto-slots", type=click.IntRange(0), default=0, metavar="N", help="Slots that each of them brings.")
-@click.option("--auto-idle", type=float, default=300.0, show_default=True, help="Seconds until an idle one is let go.")
+@click.option("--auto-idle", type=Seconds(), default=300.0, show_default=True, help="Seconds until an idle one is let go.")
 @click.option("--sbatch-options", default="", metavar="TEXT", help="For each of them, such as '-n8 --time=60'.")
 @click.option("--redis", default="", metavar="URL", help="Keep the key-value service's values in this Redis.")
 @click.option("--lenient", is_flag=True, help="Ignore malformed directives, as disBatch does.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pilothouse.cli.options import decider_options, platform_option, workload_options
+from pilothouse.cli.options import Seconds, decider_options, platform_option, workload_options
 from pilothouse.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 @click.option("--trace-machines", is_flag=True, help="Also write machine_states.csv and pstate_changes.csv (--energy does).")
 @click.option("--control-latency", is_flag=True, help="Charge simulated time for each message to the master host, as Batsim.")
 @click.option("--plot", is_flag=True, help="Also draw utilisation, queue and Gantt chart (PNG and SVG).")
-@click.option("--tau", default=10.0, show_default=True, help="Bound of the bounded slowdown, in seconds.")
+@click.option(
+    "--tau", type=Seconds(above_zero=True), default=10.0, show_default=True,
+    help="Bound of the bounded slowdown, in seconds.",
+)  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def command(
     platform: str,
@@ -77,10 +80,10 @@ def command(
         platform, workloads, events, duration, energy=energy, solver=solver, control_latency=control_latency
     )
     units = setup.begins.units
+    machines = _machine_outputs(prefix, trace_machines, energy, control_latency)
     outputs = Outputs(prefix, exports, tau)
     outputs.describe(decider=by, units=units, workloads=list(workloads), platform=platform)
     bar = progress(outputs.collector, len(setup.jobs))
-    machines = _machine_outputs(prefix, trace_machines, energy, control_latency)
     began = time.process_time()
     complete = False
     try:

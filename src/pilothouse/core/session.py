@@ -231,7 +231,17 @@ class PolicyTurn:
         cluster = self._cluster
         if isinstance(problem, DecisionError):
             return DecisionError(problem.decider, problem.index, problem.rule, problem.detail, where=where)
+        if not where and _not_as_called(problem):
+            where = type(self._policy).__qualname__
         if isinstance(problem, PilothouseError) or not where:
             raise problem
         detail = f"{type(problem).__name__}: {problem} (at {cluster.now:g} s)"
         return DecisionError(cluster.decider, len(cluster.orders), "the policy raised", detail, where=where)
+
+
+def _not_as_called(problem: Exception) -> bool:
+    """Whether a method of the policy is missing or takes other arguments: then no line of its own was reached."""
+    if isinstance(problem, NotImplementedError):
+        return True
+    frames = traceback.extract_tb(problem.__traceback__)
+    return isinstance(problem, TypeError) and bool(frames) and frames[-1].filename == __file__

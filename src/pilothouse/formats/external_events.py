@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from pilothouse.formats.text_input import read_text
+from pilothouse.formats.text_input import JSON_PROBLEMS, read_text
 from pilothouse.model.errors import InputError, quoted
 from pilothouse.model.events import Event, ExternalEvent, UnitsAvailable, UnitsUnavailable
 from pilothouse.model.idset import IdSet
@@ -42,7 +42,7 @@ def read(
         where = f"{path}:{number}"
         try:
             written = _LINE.decode(line)
-        except msgspec.DecodeError as problem:
+        except JSON_PROBLEMS as problem:
             raise InputError(where, f"not an external event: {problem}", found=quoted(line)) from None
         if not written.timestamp >= 0:
             raise InputError(where, "the date of an event", expected="0 or more", found=str(written.timestamp))

@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from pilothouse.formats.text_input import JSON_PROBLEMS
 from pilothouse.model import profile as p
 from pilothouse.model.errors import InputError, quoted
 
@@ -79,7 +80,7 @@ def plain_delay(raw: msgspec.Raw, full: str) -> p.Profile | None:
     """A delay without anything unusual, read six times as fast; None: it is for `parse` to say what it is."""
     try:
         seconds = _PLAIN_DELAY.decode(raw).delay
-    except msgspec.DecodeError:
+    except JSON_PROBLEMS:
         return None
     return p.Profile(full, p.Delay(seconds), source=raw) if 0.0 < seconds < inf else None
 
@@ -93,7 +94,7 @@ def parse(raw: msgspec.Raw, name: str, place: Place) -> p.Profile:
     """One profile; InputError says which field is wrong."""
     try:
         written = _WRITTEN.decode(raw)
-    except msgspec.DecodeError as problem:
+    except JSON_PROBLEMS as problem:
         raise place.error(str(problem)) from None
     read = READERS.get(written.type)
     if read is None:

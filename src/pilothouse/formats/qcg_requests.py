@@ -26,6 +26,7 @@ from pilothouse.formats.qcg_description import (
     describe,
 )
 from pilothouse.formats.qcg_variables import KNOWN, LOOP_ONLY, replaced, replaced_deep, unknown_variables
+from pilothouse.formats.text_input import JSON_PROBLEMS
 from pilothouse.model.errors import quoted
 
 FORBIDDEN_IN_NAMES = frozenset("${}()'\" \t\n")
@@ -158,10 +159,11 @@ class _Envelope(msgspec.Struct):
 def parse_request(text: bytes, variables: Callable[[], RequestVariables], preferred: Dialect) -> Request:
     """One request. `preferred` is the dialect of whoever asked last, for requests that fit both."""
     try:
+        text.decode()  # parts of it are only read later
         envelope = msgspec.json.decode(text, type=_Envelope)
     except msgspec.ValidationError:
         raise RequestError("Invalid request: Invalid request") from None
-    except msgspec.DecodeError as error:
+    except JSON_PROBLEMS as error:
         raise RequestError(f"Invalid request: not JSON ({error})") from None
     kind = envelope.request
     if not kind:
@@ -404,7 +406,7 @@ def split_requests(text: bytes, where: str) -> list[bytes]:
         return [bytes(raw) for raw in msgspec.json.decode(text, type=list[msgspec.Raw])]
     except msgspec.ValidationError:
         raise RequestError(f"{where}: Not an array of requests in json file") from None
-    except msgspec.DecodeError as error:
+    except JSON_PROBLEMS as error:
         raise RequestError(f"{where}: Wrong job description: {error}") from None
 
 
@@ -422,7 +424,7 @@ def preferred_dialect(requests: list[bytes]) -> Dialect:
             continue  # a list of 100,000 plain jobs need not be read twice
         try:
             data = msgspec.json.decode(text)
-        except msgspec.DecodeError:
+        except JSON_PROBLEMS:
             continue
         if not isinstance(data, dict):
             continue

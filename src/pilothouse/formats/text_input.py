@@ -13,6 +13,8 @@ from pilothouse.model.errors import InputError
 GZIP_MAGIC = b"\x1f\x8b"
 MOST_BYTES = 4 * 2**30
 """No input may be larger, unpacked."""
+JSON_PROBLEMS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""All that msgspec raises for text that is not what it should be."""
 
 
 def read_bytes(path: str | Path) -> bytes:
@@ -45,8 +47,17 @@ def read_text(path: str | Path) -> str:
         raise InputError(f"{path}:{line}", "not a text file", found=f"byte 0x{data[problem.start]:02x}") from None
 
 
-def json_error(path: str | Path, data: bytes, problem: msgspec.DecodeError) -> InputError:
-    """What msgspec says of bad JSON, with the line where it knows the byte."""
+def json_error(path: str | Path, data: bytes, problem: Exception) -> InputError:
+    """What msgspec says of bad JSON (one of JSON_PROBLEMS), with the line where it knows the byte."""
+    if isinstance(problem, RecursionError):
+        return InputError(str(path), "not JSON: nested too deep")
+    if isinstance(problem, UnicodeDecodeError):
+        # Its position counts from the string that it is in; the file knows better.
+        try:
+            data.decode("utf-8")
+        except UnicodeDecodeError as known:
+            line = data.count(b"\n", 0, known.start) + 1
+            return InputError(f"{path}:{line}", "not UTF-8", found=f"byte 0x{data[known.start]:02x}")
     text = str(problem)
     _, found, rest = text.partition("(byte ")
     if found:

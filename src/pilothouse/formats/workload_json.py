@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from pilothouse.formats import profile_json
-from pilothouse.formats.text_input import json_error, read_bytes
+from pilothouse.formats.text_input import JSON_PROBLEMS, json_error, read_bytes
 from pilothouse.formats.workload import Workload
 from pilothouse.model.errors import InputError, quoted
 from pilothouse.model.job import Job
@@ -50,6 +50,8 @@ def read(path: str | Path, name: str = "w0", *, sources: bool = False) -> Worklo
     """Reads and validates a whole workload; InputError names file and place."""
     data = read_bytes(path)
     try:
+        if not data.isascii():
+            data.decode()  # profiles are only read later
         if sources:
             file = _FILE_WITH_SOURCES.decode(data)
             written = [_JOB.decode(raw) for raw in file.jobs]
@@ -57,7 +59,7 @@ def read(path: str | Path, name: str = "w0", *, sources: bool = False) -> Worklo
         else:
             file = _FILE.decode(data)  # type: ignore[assignment]
             written, raws = file.jobs, []  # type: ignore[assignment]
-    except msgspec.DecodeError as problem:
+    except JSON_PROBLEMS as problem:
         raise json_error(path, data, problem) from None
     if file.nb_res <= 0:
         raise InputError(f"{path}: $.nb_res", "the number of resources", expected="1 or more", found=str(file.nb_res))

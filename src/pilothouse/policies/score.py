@@ -42,6 +42,7 @@ _NODES = (
     *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.USub, ast.UAdd),
 )
 MOST_CHARACTERS = 500
+_UNDEFINED = (ZeroDivisionError, ValueError, OverflowError)
 
 
 class Expression:
@@ -54,16 +55,24 @@ class Expression:
         arguments = ast.arguments([], [ast.arg(name) for name in "rnswp"], None, [], [], None, [])
         function = ast.fix_missing_locations(ast.Expression(ast.Lambda(arguments, tree.body)))
         names = {"__builtins__": {}, **_FUNCTIONS}
-        self._value: Callable[[float, int, float, float, float], float] = eval(
+        self._value: Callable[[float, float, float, float, float], float] = eval(
             compile(function, "score", "eval"), names
         )
+        try:
+            self._value(1.0, 1.0, 1.0, 1.0, 1.0)
+        except TypeError as problem:
+            raise InputError("score", f"not an expression: {problem}", found=quoted(text)) from None
+        except _UNDEFINED:
+            pass  # here, and perhaps not for another job
 
     def __call__(self, job: Job, now: float) -> float:
         submitted = job.submitted_at
         try:
-            return float(self._value(job.walltime, job.units, max(submitted, 1.0), now - submitted, job.priority))
-        except (ZeroDivisionError, ValueError, OverflowError):
+            value = self._value(job.walltime, float(job.units), max(submitted, 1.0), now - submitted, job.priority)
+        except _UNDEFINED:
             return -math.inf
+        # A broken power of a negative number is complex.
+        return -math.inf if isinstance(value, complex) else float(value)
 
 
 def _parse(text: str) -> ast.Expression:
@@ -82,6 +91,11 @@ def _parse(text: str) -> ast.Expression:
                 raise InputError("score", f"unknown name {node.id!r}", expected=f"one of {', '.join(sorted(known))}")
         elif not isinstance(node, _NODES) or (isinstance(node, ast.Call) and node.keywords):
             raise InputError("score", f"{type(node).__name__} is not arithmetic", found=quoted(text))
-        elif isinstance(node, ast.Constant) and type(node.value) not in (int, float):
-            raise InputError("score", "not a number", found=quoted(node.value))
+        elif isinstance(node, ast.Constant):
+            if type(node.value) is not int and type(node.value) is not float:
+                raise InputError("score", "not a number", found=quoted(node.value))
+            try:
+                node.value = float(node.value)  # powers of whole numbers have no end
+            except OverflowError:
+                raise InputError("score", "a number without end", found=quoted(node.value)) from None
     return tree

@@ -47,7 +47,7 @@ def _decode(decoder: msgspec.json.Decoder[Message[T]], data: bytes, peer: str) -
         if problem.endswith(".type`"):
             problem = "unknown type of event"
         raise PeerError(peer, problem, event=event) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PeerError(peer, f"invalid JSON message: {error}; it begins {quoted(data[:40])}") from None
 
 

@@ -71,7 +71,7 @@ class Settings(msgspec.Struct, frozen=True):
         try:
             known = msgspec.json.decode(data, type=_Written)
             everything = msgspec.json.decode(data, type=dict[str, object])
-        except msgspec.DecodeError as problem:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             raise InputError(where, f"not a configuration: {problem}") from None
         extra = {key: value for key, value in everything.items() if key not in ("redis", "job_submission")}
         return cls(known.redis, known.job_submission, extra=extra)
