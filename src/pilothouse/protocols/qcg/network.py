@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +22,9 @@ PORTS = range(2222, 10_000)
 """Where 0.14.2 looks for a free port."""
 MOST_REQUESTS = 64
 """How many requests are answered before the world is looked after again."""
+NEXT_WITHIN_MS = 1
+"""A client that has its answer often asks again at once: that is cheaper to answer now than after a turn."""
+MOST_IN_A_ROW_S = 0.02
 MOST_REQUEST_BYTES = 1 << 30
 KEY_FILE = "network.key"
 
@@ -86,12 +90,15 @@ class Network:
         return int(self._requests.getsockopt(zmq.FD))
 
     def serve(self, handle: Callable[[bytes], Answer]) -> bool:
-        """Answers what has come. Whether there was anything."""
+        """Answers what has come, and what follows at its heels. Whether there was anything."""
+        until = time.monotonic() + MOST_IN_A_ROW_S
         count = 0
-        for text in self._received():
-            self._requests.send(msgspec.json.encode(handle(text)))
-            count += 1
-        return count > 0
+        while True:
+            for text in self._received():
+                self._requests.send(msgspec.json.encode(handle(text)))
+                count += 1
+            if not count or time.monotonic() > until or not self._requests.poll(NEXT_WITHIN_MS):
+                return count > 0
 
     def _received(self) -> Iterator[bytes]:
         # The descriptor only tells of changes: it must be looked at until nothing is left.
