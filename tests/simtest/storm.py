@@ -411,6 +411,8 @@ class StormWorld:
             self._turn()
 
     def apply(self, reply: Reply) -> None:
+        self._storm.clock.steps += 1
+        assert self._storm.clock.steps < MOST_STEPS, "the decider and the world go round in circles"
         for decision in reply.decisions:
             self.driver.apply(decision, self._storm.clock.now)
         self._flush()

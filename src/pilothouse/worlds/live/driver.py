@@ -48,8 +48,12 @@ class Driver(Engagement):
         """What the decider is told first; from now on changes are events."""
         self._begun = True
         self.events.clear()
+        present = sum(proxy.node.mask for proxy in self.roster.engines.values())
         running = tuple(
-            e.Running(lot.job, lot.units, now) for lot in self.lots.values() if lot.state is not JobState.WAITING
+            # Nodes of a job that spans several may have been lost before: nobody is told of those.
+            e.Running(lot.job, IdSet(lot.units.mask & present), now)
+            for lot in self.lots.values()
+            if lot.state is not JobState.WAITING
         )
         nodes = tuple(proxy.node for proxy in self.roster.engines.values())
         off = [proxy.units.mask for proxy in self.roster.engines.values() if proxy.closed_for]
