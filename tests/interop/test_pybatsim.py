@@ -24,7 +24,9 @@ def simulate(tmp_path: Path, python: Path, scheduler: str, *arguments: str) -> s
     """Runs the drop-in, which starts the scheduler itself."""
     endpoint = f"ipc://{tmp_path}/s"
     pybatsim = python.parent / "pybatsim"
-    client = [str(python), str(pybatsim), *shlex.split(scheduler), "-s", endpoint, "-t", "60000"]
+    # Its second socket, for onlookers, must not meet that of another test.
+    events = f"ipc://{tmp_path}/e"
+    client = [str(python), str(pybatsim), *shlex.split(scheduler), "-s", endpoint, "-e", events, "-t", "60000"]
     command = [
         sys.executable, "-m", "pilothouse", "batsim4", "-e", str(tmp_path / "out"), "-s", endpoint,
         "--decider-timeout", "60", "--decider-command", shlex.join(client), *arguments,
@@ -71,7 +73,9 @@ def test_the_default_dialect_suits_every_generation(client: str, tmp_path: Path,
     """`simulate --by batsim:...` does not know who listens."""
     endpoint = f"ipc://{tmp_path}/s"
     python = client_env(client)
-    scheduler = [str(python), str(python.parent / "pybatsim"), "easyBackfill", "-s", endpoint, "-t", "60000"]
+    events = f"ipc://{tmp_path}/e"
+    pybatsim = str(python.parent / "pybatsim")
+    scheduler = [str(python), pybatsim, "easyBackfill", "-s", endpoint, "-e", events, "-t", "60000"]
     command = [
         sys.executable, "-m", "pilothouse", "simulate", "-p", "4", "-w", str(DELAYS), "--by", f"batsim:{endpoint}",
         "--decider-timeout", "60", "--decider-command", shlex.join(scheduler), "-e", f"{tmp_path}/out_",
