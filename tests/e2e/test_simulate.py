@@ -208,6 +208,9 @@ BAD_WORKLOADS = {
     "swf of words": "a b c d e f g h i j k l m n o p q r\n",
     "empty": "",
     "binary": b"\x00\xff\xfe" * 100,
+    "not UTF-8": b'{"nb_res":4,"jobs":[],"profiles":{"\xff":{}}}',
+    "requests that are not UTF-8": b'[{"request":"submit","jobs":[{"name":"\xff"}]}]',
+    "nested too deep": b"[" * 100_000,
     "damaged gzip": b"\x1f\x8b\x08\x00rubbish",
     "cut gzip": gzip.compress(b"; a comment\n" * 1000)[:40],
 }
@@ -229,6 +232,27 @@ def test_bad_input_is_one_line_and_overwrites_nothing(tmp_path: Path, name: str)
     assert (tmp_path / "out/jobs.csv").read_text() == "precious"
 
 
+UNMADE = """from pilothouse import Policy
+class Unmade(Policy):
+    def __init__(self):
+        raise ValueError("no luck")
+class Empty(Policy):
+    pass
+class Other(Policy):
+    def schedule(self):
+        pass
+"""
+
+
+@pytest.mark.parametrize(("name", "said"), [("Empty", "must define schedule"), ("Other", "takes 1 positional argument")])
+def test_a_policy_without_the_method_is_told_so(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "unmade.py").write_text(UNMADE)
+    policy = f"unmade.py:{name}"
+    done = pilothouse("simulate", "-p", 4, "-w", workload(tmp_path), "--policy", policy, cwd=tmp_path, code=1)
+    (message,) = done.stderr.splitlines()
+    assert policy in message and said in message
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -241,10 +265,13 @@ def test_bad_input_is_one_line_and_overwrites_nothing(tmp_path: Path, name: str)
         ("-p", "4", "-w", "w.json", "--policy", "missing.py:Class"),
         ("-p", "4", "-w", "w.json", "--policy", "no.such.module:Class"),
         ("-p", "4", "-w", "w.json", "--events", "w.json"),
+        ("-p", "4", "-w", "w.json", "--policy", "unmade.py:Unmade"),
+        ("-p", "4x", "-w", "w.json"),
     ],
 )
 def test_wrong_arguments_are_one_line(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     workload(tmp_path)
+    (tmp_path / "unmade.py").write_text(UNMADE)
     done = pilothouse("simulate", *arguments, cwd=tmp_path, code=2)
     assert len(done.stderr.splitlines()) == 1
     assert "Traceback" not in done.stderr

@@ -62,6 +62,10 @@ def command(
         raise InputError("--policy", "names no policy")
     for name in names:
         naming.policy(name)
+    if plot:
+        from pilothouse.views.plots import check_figure
+
+        check_figure(plot)
     setup = load(platform, workloads, events, duration)
     units = setup.begins.units
     results: dict[str, Metrics] = {}

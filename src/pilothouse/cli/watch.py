@@ -28,8 +28,8 @@ def command(folder: Path, once: bool, every: float) -> None:
 
     \b
     Examples:
-      pilothouse watch tasks.txt.run
-      pilothouse watch --once tasks.txt.run
+      pilothouse watch tasks.txt.run1
+      pilothouse watch --once tasks.txt.run1
     """
     try:
         from rich.console import Console

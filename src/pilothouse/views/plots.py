@@ -58,11 +58,17 @@ def draw(prefix: str, units: int, *, title: str = "") -> list[str]:
     return paths
 
 
-def draw_comparison(runs: dict[str, list[Span]], units: int, path: str) -> None:
-    """Utilisation, queue length and waiting times of several runs, one line each."""
-    plt = _pyplot()
+def check_figure(path: str) -> None:
+    """Raises InputError where no figure could be drawn into that file, so that nobody waits for it in vain."""
+    _pyplot()
     if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InputError(path, "cannot draw into this kind of file", expected=".png, .svg or .pdf")
+
+
+def draw_comparison(runs: dict[str, list[Span]], units: int, path: str) -> None:
+    """Utilisation, queue length and waiting times of several runs, one line each."""
+    check_figure(path)
+    plt = _pyplot()
     figure, (top, middle, bottom) = plt.subplots(3, 1, figsize=(11, 9), layout="constrained")
     scale, unit = _scale([span for spans in runs.values() for span in spans])
     for name, spans in runs.items():

@@ -37,6 +37,8 @@ def test_only_functions_of_the_wait_age() -> None:
 def test_what_cannot_be_computed_comes_first() -> None:
     assert Expression("w/(log2(n)*r)")(Job("j", 1, 10.0), 5.0) == -math.inf
     assert Expression("log10(w)")(JOB, 1000.0) == -math.inf
+    assert Expression("9**9**9**n")(JOB, 1000.0) == -math.inf
+    assert Expression("(-r)**0.5")(JOB, 1000.0) == -math.inf
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,9 @@ def test_what_cannot_be_computed_comes_first() -> None:
         "min(r, key=n)",
         "r" * 600,
         "print(r)",
+        "min(r)",
+        "log10()",
+        "9" * 400,
     ],
 )
 def test_nothing_but_arithmetic_gets_through(text: str) -> None:

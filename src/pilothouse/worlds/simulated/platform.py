@@ -140,6 +140,9 @@ class Platform:
         match = _NODES_BY_CORES.fullmatch(text.strip())
         if match is not None and not Path(text).is_file():
             return cls.of_nodes(int(match[1]), int(match[2] or 1))
+        if not Path(text).suffix and not Path(text).exists():
+            expected = "a SimGrid file, a number of hosts (100), or nodes x cores (4x28)"
+            raise InputError("platform", "no such file, and no number of hosts", expected=expected, found=quoted(text))
         return cls.load(text, **options)  # type: ignore[arg-type]
 
     @classmethod
