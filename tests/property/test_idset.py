@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilothouse.model.errors import InputError
-from pilothouse.model.idset import IdSet
+from pilothouse.model.idset import IdSet, first_block
 
 ids = st.sets(st.integers(0, 700))
 
@@ -31,6 +31,13 @@ def test_operations_are_those_of_sets(a: set[int], b: set[int]) -> None:
 @given(ids, st.integers(-1, 750))
 def test_lowest_takes_the_smallest(a: set[int], count: int) -> None:
     assert list(IdSet.of(a).lowest(count)) == sorted(a)[: max(0, count)]
+
+
+@given(ids, st.integers(1, 80))
+def test_the_first_block_of_neighbours(a: set[int], count: int) -> None:
+    starts = [i for i in sorted(a) if all(i + k in a for k in range(count))]
+    expected = set(range(starts[0], starts[0] + count)) if starts else set()
+    assert set(IdSet(first_block(IdSet.of(a).mask, count))) == expected
 
 
 @given(ids)

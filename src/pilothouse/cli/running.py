@@ -20,7 +20,7 @@ LAST_WORD_S = 2.0
 
 def calm_collector() -> None:
     """Simulations make few cycles and many objects that live long: looking for garbage less often saves a sixth."""
-    gc.set_threshold(200_000, 50, 100)
+    gc.set_threshold(1_000_000, 50, 100)
 
 
 @contextmanager

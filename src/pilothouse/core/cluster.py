@@ -18,7 +18,7 @@ from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.answers import Answer, Never, NotNow, Placed
 from pilothouse.model.errors import DecisionError
-from pilothouse.model.idset import IdSet, lowest_bits
+from pilothouse.model.idset import IdSet, first_block, lowest_bits
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
 
@@ -118,7 +118,7 @@ class Cluster:
         least: bool = False,
         avoid: int = 0,
     ) -> Answer:
-        """Starts a waiting job, on the lowest free units that fit it or on `units`.
+        """Starts a waiting job, on the first block of free units that holds it (else the lowest free ones), or on `units`.
 
         `least`: on as few units as it needs, if it could use more; `avoid`: a mask of units to leave alone.
         """
@@ -129,7 +129,8 @@ class Cluster:
         if job_id not in self.waiting:
             self.order(d.StartJob(self.now, job_id, IdSet(), placement))  # refused: it says why
         if job.shape is None and 0 < job.units <= self.free and not avoid:
-            mask = lowest_bits(self.free_mask, job.units if least else job.most_units or job.units)
+            count = job.units if least else job.most_units or job.units
+            mask = first_block(self.free_mask, count) or lowest_bits(self.free_mask, count)
         else:
             found = self._choose(job, least, avoid)
             if type(found) is not int:

@@ -1,4 +1,5 @@
-"""Which units a job would get now: the lowest free ones, or, for a node-shaped request, the first nodes that fit.
+"""Which units a job would get now: the first block of free ones that holds it, else the lowest free ones; for a node-shaped
+request the first nodes that fit.
 
 `choose` answers a mask, or why not: NotNow where waiting helps, Never where it does not.
 """
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pilothouse.model.answers import Never, NotNow
-from pilothouse.model.idset import lowest_bits
+from pilothouse.model.idset import first_block, lowest_bits
 from pilothouse.model.job import Job, Node, Shape
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def choose(cluster: Cluster, job: Job, *, least: bool = False) -> int | NotNow |
         return _choose_shaped(cluster, job, job.shape)
     needed = job.units
     if 0 < needed <= cluster.free:
-        return lowest_bits(cluster.free_mask, job.most_units or needed)
+        count = job.most_units or needed
+        return first_block(cluster.free_mask, count) or lowest_bits(cluster.free_mask, count)
     refusal = never(cluster, job)
     return NotNow(f"it needs {needed} units, and {cluster.free} are free") if refusal is None else refusal
 

@@ -158,6 +158,17 @@ class IdSet:
         return f"IdSet({self.to_text()!r})"
 
 
+def first_block(mask: int, count: int) -> int:
+    """The lowest block of `count` neighbouring set bits; 0 if there is none. log2(count) shifts."""
+    starts, length = mask, 1
+    while length < count:
+        step = min(length, count - length)
+        starts &= starts >> step
+        length += step
+    low = starts & -starts
+    return (low << count) - low
+
+
 def lowest_bits(mask: int, count: int) -> int:
     """The `count` lowest set bits of mask.
 
