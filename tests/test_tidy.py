@@ -33,8 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "protocols": BELOW_WORLDS | {"worlds", "protocols"},
     "journal": BELOW_WORLDS | {"worlds", "protocols", "journal"},
     "views": BELOW_WORLDS | {"worlds", "protocols", "journal", "views"},
-    "campaign": BELOW_WORLDS | {"worlds", "protocols", "journal", "views", "campaign"},
-    "cli": BELOW_WORLDS | {"worlds", "protocols", "journal", "views", "campaign", "cli", "pool"},
+    "cli": BELOW_WORLDS | {"worlds", "protocols", "journal", "views", "cli", "pool"},
     "pool": BELOW_WORLDS | {"worlds", "protocols", "journal"},
 }
 # Rooms that take events and a `now` and return what to do; whatever waits, runs or guesses is outside.
@@ -61,7 +60,7 @@ SHELLS = {
     *(f"worlds/live/{name}.py" for name in ("stream_lines", "wire", "world", "contexts/programs")),
 }
 FOREIGN_WORDS = {"alloc", "allocs", "res", "subtime", "nb_res", "msg_par", "msg_par_hg"}
-FOREIGN_FREE = ("model", "policies", "core", "worlds", "journal", "views", "campaign")
+FOREIGN_FREE = ("model", "policies", "core", "worlds", "journal", "views")
 
 
 @functools.cache

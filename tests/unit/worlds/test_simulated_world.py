@@ -11,6 +11,7 @@ from pilothouse.core.cluster import Cluster
 from pilothouse.core.session import Outcome, Session
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
+from pilothouse.model.errors import RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
@@ -248,3 +249,11 @@ def test_stopping_the_world_drops_everything_else() -> None:
 def test_a_negative_date_of_submission_is_now(date: float) -> None:
     _, _, records = run([job("a", 5, at=date)], start_all)
     assert records["a"].started_at == 0.0
+
+
+def test_a_decider_that_never_lets_time_go_on_is_stopped() -> None:
+    def answer(script: Script, batch: e.Batch) -> list[d.Decision]:
+        return [d.CallAt(batch.now, batch.now)]
+
+    with pytest.raises(RunError, match="asked to be called at 0 s"):
+        run([job("a", 5, at=1.0)], answer)

@@ -17,6 +17,7 @@ import msgspec
 
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
+from pilothouse.model.errors import RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
@@ -29,6 +30,8 @@ from pilothouse.worlds.simulated.machines import Tracer
 from pilothouse.worlds.simulated.physical_orders import PhysicalOrders
 from pilothouse.worlds.simulated.platform import Platform
 
+MOST_CALLS_AT_ONE_DATE = 100_000
+"""A decider that wants to be called now, again and again, never lets time go on."""
 Recorder = Callable[[JobRecord], None]
 
 
@@ -73,6 +76,8 @@ class SimulatedWorld:
         self._runs: dict[str, Run] = {}
         self._metadata: dict[str, str] = {}
         self._calls: dict[str, int] = {}
+        self._called_at = -1.0
+        self._calls_at_date = 0
         self._facts: list[e.Event] = []
         self._orders = PhysicalOrders(self._physics, self._runs, self._facts_append)
         self._ready_at = 0.0
@@ -256,6 +261,11 @@ class SimulatedWorld:
 
     def _call(self, argument: tuple[str, float, int]) -> None:
         call_id, period, left = argument
+        now = self._agenda.now
+        self._calls_at_date = self._calls_at_date + 1 if now == self._called_at else 1
+        self._called_at = now
+        if self._calls_at_date > MOST_CALLS_AT_ONE_DATE:
+            raise RunError(f"the decider asked to be called at {now:g} s {MOST_CALLS_AT_ONE_DATE:,} times over")
         last = left == 1
         self._facts.append(e.CallArrived(self._agenda.now, call_id, last))
         if last:
