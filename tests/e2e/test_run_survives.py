@@ -31,7 +31,7 @@ def lines(path: Path) -> list[str]:
 
 def test_killed_engine_tasks_are_reissued(tmp_path: Path) -> None:
     process = start(tmp_path, tasks(tmp_path, EIGHT), "--dir", "R", "--slots", "2")
-    until(lambda: len(lines(tmp_path / "ended")) >= 2, "two tasks ended")
+    until(lambda: len(rows(tmp_path / "R", "SELECT task_id FROM ends")) >= 2, "two ends were noted")
     os.kill(engine_pid(tmp_path / "R"), signal.SIGKILL)
     code, said = finish(process)
     assert code == 0
@@ -44,7 +44,7 @@ def test_killed_engine_tasks_are_reissued(tmp_path: Path) -> None:
 
 def test_killed_engine_without_reissue_reports_exactly_what_was_cut_off(tmp_path: Path) -> None:
     process = start(tmp_path, tasks(tmp_path, EIGHT), "--dir", "R", "--slots", "2", "--once", "at-most")
-    until(lambda: len(lines(tmp_path / "ended")) >= 2, "two tasks ended")
+    until(lambda: len(rows(tmp_path / "R", "SELECT task_id FROM ends")) >= 2, "two ends were noted")
     os.kill(engine_pid(tmp_path / "R"), signal.SIGKILL)
     code, said = finish(process)
     assert code == 1
@@ -96,7 +96,7 @@ def test_killed_driver_takes_its_engines_back(tmp_path: Path) -> None:
 
 def test_killed_driver_and_engine(tmp_path: Path) -> None:
     process = start(tmp_path, tasks(tmp_path, EIGHT), "--dir", "R", "--slots", "2")
-    until(lambda: len(lines(tmp_path / "ended")) >= 2, "two tasks ended")
+    until(lambda: len(rows(tmp_path / "R", "SELECT task_id FROM ends")) >= 2, "two ends were noted")
     process.kill()
     finish(process)
     os.kill(engine_pid(tmp_path / "R"), signal.SIGKILL)

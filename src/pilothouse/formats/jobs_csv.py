@@ -61,10 +61,10 @@ class JobsCsv:
             execution, turnaround = end - start, end - submitted
             if record.execution_s is not None:
                 execution = record.execution_s
-            row = "%s,%s,%s,%f,%d,%f,%d,%s,%f,%f,%f,%f,%f,%f,%s,%f,%s" % (  # noqa: UP031
+            row = "%s,%s,%s,%f,%d,%f,%d,%s,%f,%f,%f,%f,%f,%f,%s,%s,%s" % (  # noqa: UP031
                 local, workload, profile, submitted, job.units, walltime, state is JobState.SUCCEEDED, BATSIM[state],
                 start, execution, end, start - submitted, turnaround, turnaround / execution if execution else inf,
-                record.units.to_text(), -1.0 if energy is None else energy, metadata,
+                record.units.to_text(), "-1.000000" if energy is None else f"{energy:f}", metadata,
             )  # fmt: skip
         rows = self._rows
         rows.append(row)
