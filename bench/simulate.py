@@ -15,6 +15,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 HOSTS = 512
@@ -57,6 +58,17 @@ def cost(workload: Path, policy: str, out: Path) -> tuple[float, float]:
     if process.returncode:
         sys.exit(f"simulate failed with {process.returncode}")
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def yardstick() -> float:
+    """Milliseconds of CPU that a million turns of an empty Python loop take here, best of ten: machines differ, and share."""
+    best = float("inf")
+    for _ in range(10):
+        began = time.process_time()
+        for _ in range(1_000_000):
+            pass
+        best = min(best, time.process_time() - began)
+    return best * 1000
 
 
 def main() -> None:
