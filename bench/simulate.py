@@ -78,6 +78,9 @@ def main() -> None:
     parser.add_argument("--best-of", type=int, default=3)
     arguments = parser.parse_args()
     print(
+        f"yardstick: a million turns of an empty loop take {yardstick():.0f} ms of CPU here (a quiet machine: about 16)"
+    )
+    print(
         f"{'policy':8} {'jobs':>9} {'CPU s':>8} {'jobs/CPU s':>11} {'µs/job':>7} {'MB':>7} {'KB/job':>7} {'growth':>7}"
     )
     with tempfile.TemporaryDirectory() as folder:
