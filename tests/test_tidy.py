@@ -47,6 +47,7 @@ IO_MODULES = {
 MIXED = ("protocols", "worlds/live", "journal")
 SHELLS = {
     "protocols/process.py",
+    "protocols/request_socket.py",
     *(f"protocols/batprotocol/{name}.py" for name in ("channel", "library_host", "world")),
     *(f"protocols/batsim/{name}.py" for name in ("channel", "store", "world")),
     *(

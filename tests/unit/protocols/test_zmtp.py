@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from pilothouse.model.errors import InputError, PeerError
 from pilothouse.protocols.batsim.channel import SchedulerChannel
-from pilothouse.protocols.zmtp import GREETING, Reader, RequestSocket, WireError, request_of
+from pilothouse.protocols.request_socket import RequestSocket
+from pilothouse.protocols.zmtp import GREETING, Reader, WireError, request_of
 
 MOST = 1 << 20
 READY_REP = b"\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03REP"
@@ -153,6 +154,7 @@ def test_a_server_of_another_kind_is_named(tmp_path: Path) -> None:
         def answer() -> None:
             connection, _ = listening.accept()
             with connection:
+                connection.recv(64)
                 connection.sendall(b"220 mail.example.org ESMTP\r\n")
 
         thread = threading.Thread(target=answer, daemon=True)

@@ -11,7 +11,8 @@ import time
 from pilothouse.model.errors import PeerError
 from pilothouse.protocols.batsim.codec import MOST_BYTES
 from pilothouse.protocols.process import PeerProcess
-from pilothouse.protocols.zmtp import SLICE_S, PeerLeft, RequestSocket, WireError, request_of
+from pilothouse.protocols.request_socket import SLICE_S, PeerLeft, RequestSocket
+from pilothouse.protocols.zmtp import WireError, request_of
 
 MOST_HANG_UPS = 20
 """So often may a peer hang up before it is ready: one that just ends may still listen, and another take its place."""

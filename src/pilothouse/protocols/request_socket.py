@@ -1,0 +1,187 @@
+"""ZeroMQ's REQ on a plain socket, over tcp or ipc: one request, one answer.
+
+In: requests. Out: the frames of the answers (zmtp.py reads them). libzmq would do, at a price: it hands every message to
+a thread of its own, which costs a turn of a simulation more than all the rest of it; and it hides what we want to name: a
+peer that is gone, that is of the wrong kind, that answers twice, or whose answer is too long to be read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from errno import EAGAIN, ECONNABORTED, ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH, ENOENT, EPIPE, ETIMEDOUT
+from typing import Any
+
+from pilothouse.model.errors import InputError
+from pilothouse.protocols.zmtp import CHUNK, GREETING, READY, Reader, WireError
+
+SLICE_S = 0.1
+"""No call takes longer than this to come back."""
+
+CONNECT_S = 5.0
+"""Except a connection to another host: so long may its handshake take."""
+
+_NOBODY_THERE = frozenset(
+    (EAGAIN, ECONNABORTED, ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH, ENOENT, EPIPE, ETIMEDOUT)
+)
+_PEEK = socket.MSG_PEEK | socket.MSG_DONTWAIT
+
+
+class PeerLeft(Exception):
+    """The connection is closed."""
+
+
+class RequestSocket:
+    """Connects when it is asked to, again if nobody was there; then one request, one answer."""
+
+    def __init__(self, endpoint: str, most_bytes: int) -> None:
+        self._endpoint = endpoint
+        self._family, self._address = _address(endpoint)
+        self._most_bytes = most_bytes
+        self._socket: socket.socket | None = None
+        self._reader = Reader(most_bytes)
+        self._owes_ready = True
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the peer is a socket that answers requests, and has said so."""
+        return bool(self._reader.peer_kind)
+
+    def connect(self) -> bool:
+        """One attempt, or one more slice of one. Raises InputError, WireError; PeerLeft: it hung up before it was ready."""
+        if self._socket is None:
+            self._socket = self._open()
+        if self._socket is None:
+            return False
+        heard = self._hear()
+        self._next()
+        # libzmq hangs up on a READY that it does not like before it tells its own kind, so we let it speak first; but
+        # both might wait for the other.
+        if self._owes_ready and (self.is_connected or not heard):
+            self._owes_ready = False
+            self._socket.sendall(READY)
+        return self.is_connected
+
+    def _open(self) -> socket.socket | None:
+        opened = socket.socket(self._family, socket.SOCK_STREAM)
+        try:
+            opened.settimeout(CONNECT_S)
+            opened.connect(self._address)
+            opened.settimeout(None)
+            slice_ = struct.pack("ll", int(SLICE_S), int(SLICE_S % 1 * 1e6))
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, slice_)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, slice_)
+            if self._family != socket.AF_UNIX:
+                opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            opened.sendall(GREETING)
+        except OSError as problem:
+            opened.close()
+            if isinstance(problem, TimeoutError) or problem.errno in _NOBODY_THERE:
+                return None
+            raise InputError("socket endpoint", f"{self._endpoint!r}: {problem.strerror or problem}") from None
+        self._reader = Reader(self._most_bytes)
+        self._owes_ready = True
+        return opened
+
+    def fileno(self) -> int:
+        assert self._socket is not None
+        return self._socket.fileno()
+
+    def unasked(self) -> bool:
+        """Whether something came that answers no request."""
+        assert self._socket is not None
+        if not self._reader.is_clean:
+            return True
+        try:
+            return bool(self._socket.recv(1, _PEEK))
+        except (BlockingIOError, ConnectionError):
+            return False
+
+    def send(self, request: bytes) -> bytes:
+        """Sends what goes through; returns what is left of it (nothing, nearly always). Raises PeerLeft."""
+        assert self._socket is not None
+        try:
+            sent = self._socket.send(request)
+        except BlockingIOError:
+            return request
+        except ConnectionError:
+            raise PeerLeft from None
+        return b"" if sent == len(request) else request[sent:]
+
+    def receive(self) -> list[bytes] | None:
+        """The frames of an answer behind the delimiter; None: nothing yet. Raises PeerLeft, WireError."""
+        reader = self._reader
+        if reader.is_clean:
+            assert self._socket is not None
+            try:
+                data = self._socket.recv(CHUNK)
+            except BlockingIOError:
+                return None
+            except ConnectionError:
+                raise PeerLeft from None
+            size = len(data)
+            # The usual answers: one short read, one frame. No buffer, no copy of it.
+            if data[:3] == b"\x01\x00\x00" and size > 3 and size == data[3] + 4:
+                return [data[4:]]
+            if data[:3] == b"\x01\x00\x02" and size > 10 and size == int.from_bytes(data[3:11], "big") + 11:
+                return [data[11:]]
+            if not data:
+                raise PeerLeft
+            reader.feed(data)
+        else:
+            self._hear()
+        parts = self._next()
+        if parts is None:
+            return None
+        if parts[0] or len(parts) == 1:
+            raise WireError("sent something that is no answer")
+        return parts[1:]
+
+    def _hear(self) -> bool:
+        """Feeds what there is, waiting a slice for it at most; False: nothing came."""
+        assert self._socket is not None
+        try:
+            data = self._socket.recv(self._reader.missing())
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            data = b""
+        if not data:
+            self.close()
+            raise PeerLeft
+        self._reader.feed(data)
+        return True
+
+    def _next(self) -> list[bytes] | None:
+        """The next message, if it is there; whoever asked meanwhile whether we are alive gets an answer."""
+        parts = self._reader.message()
+        if self._reader.wants_pong and self._socket is not None:
+            pong, self._reader.wants_pong = self._reader.wants_pong, b""
+            with contextlib.suppress(OSError):
+                self._socket.sendall(pong)
+        return parts
+
+    def close(self) -> None:
+        """May be called twice; a later connect() begins anew."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def _address(endpoint: str) -> tuple[int, Any]:
+    """Family and address of `tcp://HOST:PORT` or `ipc://PATH`. Raises InputError."""
+    scheme, _, rest = endpoint.partition("://")
+    if scheme == "ipc" and rest:
+        return socket.AF_UNIX, b"\0" + rest[1:].encode() if rest.startswith("@") else rest
+    host, _, port = rest.rpartition(":")
+    if scheme != "tcp" or host in ("", "*") or not port.isdigit() or not 0 < int(port) < 65536:
+        expected = "tcp://HOST:PORT or ipc://PATH"
+        raise InputError("socket endpoint", repr(endpoint), expected=expected, hint="e.g. tcp://localhost:28000")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except OSError as problem:
+        raise InputError("socket endpoint", f"{endpoint!r}: {problem.strerror}") from None
+    # Those who bind a ZeroMQ socket get IPv4 unless they ask for more.
+    family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+    return family, address
