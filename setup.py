@@ -2,14 +2,23 @@
 
 from setuptools import Extension, setup
 
+COMPILED = (
+    "pilothouse.model._masks",
+    "pilothouse.policies._scan",
+    "pilothouse.formats._rows",
+    "pilothouse.worlds.simulated._sharing",
+    "pilothouse.worlds.live._spawn",
+)
+
 setup(
     ext_modules=[
         Extension(
-            "pilothouse.worlds.simulated._sharing",
-            ["src/pilothouse/worlds/simulated/_sharing.c"],
+            name,
+            [f"src/{name.replace('.', '/')}.c"],
             extra_compile_args=["-O2", "-ffp-contract=off"],
+            libraries=["m"],
             optional=True,
-        ),
-        Extension("pilothouse.worlds.live._spawn", ["src/pilothouse/worlds/live/_spawn.c"], optional=True),
+        )
+        for name in COMPILED
     ]
 )

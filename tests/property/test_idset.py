@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilothouse.model.errors import InputError
-from pilothouse.model.idset import IdSet, first_block
+from pilothouse.model.idset import IdSet
+from pilothouse.model.masks import first_block
 
 ids = st.sets(st.integers(0, 700))
 

@@ -18,9 +18,10 @@ from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.answers import Answer, Never, NotNow, Placed
 from pilothouse.model.errors import DecisionError
-from pilothouse.model.idset import IdSet, first_block, lowest_bits
+from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
+from pilothouse.model.masks import first_block, lowest_bits
 
 
 class Queue:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pilothouse.model.answers import Never, NotNow
-from pilothouse.model.idset import first_block, lowest_bits
 from pilothouse.model.job import Job, Node, Shape
+from pilothouse.model.masks import first_block, lowest_bits
 
 if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from pilothouse.model.answers import Never
 from pilothouse.model.events import Event
-from pilothouse.model.idset import IdSet, lowest_bits
+from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
+from pilothouse.model.masks import lowest_bits
 from pilothouse.policies.base import Policy
 
 if TYPE_CHECKING:

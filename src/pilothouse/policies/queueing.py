@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from pilothouse.model.events import Event, PrioritiesChanged
 from pilothouse.model.job import Job
 from pilothouse.policies.base import Policy
+from pilothouse.policies.scan import End, Entry, candidate, shadow
 
 if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 Score = Callable[[Job, float], float]
 """(job, now) -> the smaller, the sooner."""
 Estimate = Callable[[Job], float]
-Entry = tuple[float, int, Job, float]
-"""A queue entry: score, number of arrival, job, estimate."""
 
 
 def requested(job: Job) -> float:
@@ -77,8 +76,8 @@ class Queueing(Policy):
         """So many entries at the front have started and are taken out together later: in a queue of a million, taking out
         each by itself would cost a millisecond. Only where nothing overtakes; else always 0."""
         self._by_estimate: list[Entry] = []
-        self._ends: list[tuple[float, int, int]] = []
-        self._end_of: dict[str, tuple[float, int, int]] = {}
+        self._ends: list[End] = []
+        self._end_of: dict[str, End] = {}
         self._shadow = -inf
         self._extra = 0
         self._reserved = 0
@@ -102,18 +101,18 @@ class Queueing(Policy):
         estimate = self._estimate(job)
         if self._score is None:
             # whoever submits may say what is urgent (a Flux priority); most do not, and the order is that of arrival
-            entry = (-job.priority, number, job, estimate)
+            entry = (-job.priority, number, job, estimate, job.units)
             if self._queue and entry < self._queue[-1]:
                 insort(self._queue, entry, self._gone)
             else:
                 self._queue.append(entry)
         else:
-            entry = (self._score(job, cluster.now), number, job, estimate)
+            entry = (self._score(job, cluster.now), number, job, estimate, job.units)
             insort(self._queue, entry, self._gone)
         if self._queue[self._gone] is entry:
             self._whole_pass = True
         if self._shortest_first:
-            insort(self._by_estimate, (estimate, number, job, estimate))
+            insort(self._by_estimate, (estimate, number, job, estimate, job.units))
         self._fresh.append(entry)
 
     def on_batch(self, ended: list[Job], cluster: Cluster) -> None:
@@ -145,7 +144,7 @@ class Queueing(Policy):
         self._whole_pass = True
         if type(event) is PrioritiesChanged and self._score is None:
             self._clear_gone()
-            self._queue = sorted((-job.priority, number, job, end) for _, number, job, end in self._queue)
+            self._queue = sorted((-entry[2].priority, *entry[1:]) for entry in self._queue)
             self._fresh.clear()
 
     # ---- a pass
@@ -165,7 +164,7 @@ class Queueing(Policy):
         if self._ages and self._score is not None:
             self._clear_gone()
             score, now = self._score, cluster.now
-            self._queue = sorted((score(job, now), number, job, end) for _, number, job, end in self._queue)
+            self._queue = sorted((score(entry[2], now), *entry[1:]) for entry in self._queue)
         self._start_heads(cluster)
         if len(self._queue) == self._gone:
             return
@@ -183,7 +182,7 @@ class Queueing(Policy):
         queue, started = self._queue, 0
         for index in range(self._gone, len(queue)):
             entry = queue[index]
-            if entry[2].units > cluster.free - self._unseen or not self._starts(entry, cluster):
+            if entry[4] > cluster.free - self._unseen or not self._starts(entry, cluster):
                 break
             started += 1
             if self._shortest_first:
@@ -204,18 +203,10 @@ class Queueing(Policy):
             self._reserve_shaped(head, cluster)
             return
         free = cluster.free - self._unseen
-        missing = head.units - free
-        shadow = inf
-        for end, _, units in self._ends:
-            if missing <= 0 and end > shadow:
-                break
-            missing -= units
-            shadow = end
-        if missing > 0:
+        self._shadow, self._extra = shadow(self._ends, head.units - free)
+        if self._extra < 0:
             # It waits for units that no running job holds: nobody can delay it.
             self._shadow, self._extra = inf, free
-        else:
-            self._shadow, self._extra = shadow, -missing
         cluster.expect(head, self._shadow)
 
     def _reserve_shaped(self, head: Job, cluster: Cluster) -> None:
@@ -234,26 +225,25 @@ class Queueing(Policy):
         cluster.expect(head, self._shadow)
 
     def _backfill_from(self, entries: list[Entry], cluster: Cluster) -> None:
-        now, shadow, extra, reserved = cluster.now, self._shadow, self._extra, self._reserved
-        head = self._queue[0]
-        started: list[Entry] = []
+        now, shadow, extra = cluster.now, self._shadow, self._extra
         free = cluster.free - self._unseen
-        for entry in entries:
-            _, _, job, estimate = entry
-            units = job.units
-            if units > free:
+        started: list[Entry] = []
+        head, index = self._queue[0][1], -1
+        while free:
+            # Where units themselves are reserved, whatever fits may find others.
+            index = candidate(entries, index + 1, free, free if self._reserved else extra, now, shadow)
+            if index < 0:
+                break
+            entry = entries[index]
+            if entry[1] == head:
                 continue
-            ends_in_time = now + estimate <= shadow and estimate < inf
-            if not (ends_in_time or units <= extra or reserved) or entry[1] == head[1]:
-                continue
+            ends_in_time = now + entry[3] <= shadow and entry[3] < inf
             given = self._starts(entry, cluster) if ends_in_time else self._starts_aside(entry, cluster, extra)
             if given:
                 started.append(entry)
-                if not ends_in_time and not reserved:
+                if not ends_in_time and not self._reserved:
                     extra -= given
                 free = cluster.free - self._unseen
-                if not free:
-                    break
         self._extra = extra
         for entry in started:
             self._forget(entry)
@@ -292,5 +282,5 @@ class Queueing(Policy):
         self._queue = [other for other in self._queue if other[1] != number]
 
     def _drop_estimate(self, entry: Entry) -> None:
-        _, number, job, estimate = entry
-        del self._by_estimate[bisect_left(self._by_estimate, (estimate, number, job, estimate))]
+        _, number, job, estimate, units = entry
+        del self._by_estimate[bisect_left(self._by_estimate, (estimate, number, job, estimate, units))]

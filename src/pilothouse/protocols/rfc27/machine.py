@@ -13,8 +13,9 @@ import msgspec
 
 from pilothouse.formats import hostlist, resource_set
 from pilothouse.formats.resource_set import RankResources, ResourceSet
-from pilothouse.model.idset import IdSet, lowest_bits
+from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
+from pilothouse.model.masks import lowest_bits
 
 _encode = msgspec.json.encode
 

@@ -1,0 +1,16 @@
+def row(
+    local: str,
+    workload: str,
+    profile: str,
+    submitted: float,
+    units: int,
+    walltime: float,
+    success: bool,
+    state: str,
+    started: float,
+    execution: float,
+    ended: float,
+    allocated: str,
+    energy: float,
+    metadata: str,
+) -> str: ...

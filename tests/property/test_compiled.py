@@ -1,0 +1,110 @@
+"""The compiled twins give what the Python ones give: bitmasks, the walks of backfilling, rows of jobs.csv."""
+
+from math import inf, nan, nextafter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pilothouse.formats.jobs_csv import plain_row
+from pilothouse.model import masks
+from pilothouse.model.job import Job
+from pilothouse.policies import scan
+
+compiled_masks = pytest.importorskip("pilothouse.model._masks", reason="not compiled here")
+compiled_scan = pytest.importorskip("pilothouse.policies._scan", reason="not compiled here")
+compiled_rows = pytest.importorskip("pilothouse.formats._rows", reason="not compiled here")
+
+MASKS = st.one_of(
+    st.integers(0, 2**70),
+    st.integers(0, 2**600),
+    st.lists(st.tuples(st.integers(0, 300), st.integers(1, 70)), max_size=12).map(
+        lambda runs: sum({1 << (i * 80 + first % 10 + k) for i, (first, size) in enumerate(runs) for k in range(size)})
+    ),
+)
+COUNTS = st.integers(-2, 90)
+
+
+@given(MASKS, COUNTS)
+def test_the_first_block(mask: int, count: int) -> None:
+    expected = masks.plain_first_block(mask, count) if count > 0 else 0
+    assert compiled_masks.first_block(mask, count) == expected
+
+
+@given(MASKS, COUNTS)
+def test_the_lowest_bits(mask: int, count: int) -> None:
+    assert compiled_masks.lowest_bits(mask, count) == masks.plain_lowest_bits(mask, count)
+
+
+@given(MASKS, st.sampled_from([" ", ",", "", " and ", "é"]))
+def test_the_text_of_a_mask(mask: int, separator: str) -> None:
+    assert compiled_masks.mask_text(mask, separator) == masks.plain_mask_text(mask, separator)
+
+
+def test_a_text_longer_than_any_buffer() -> None:
+    mask = sum(1 << i for i in range(0, 60_000, 2))
+    assert compiled_masks.mask_text(mask, " ") == " ".join(str(i) for i in range(0, 60_000, 2))
+    assert compiled_masks.mask_text(mask, "=" * 500) == ("=" * 500).join(str(i) for i in range(0, 60_000, 2))
+
+
+@pytest.mark.parametrize("nonsense", [(-1, 2), ("1", 2), (3,), (1, "x")])
+def test_masks_refuse_nonsense(nonsense: tuple[object, ...]) -> None:
+    for function in (compiled_masks.first_block, compiled_masks.lowest_bits):
+        with pytest.raises((ValueError, TypeError)):
+            function(*nonsense)
+
+
+DATES = st.one_of(st.sampled_from([0.0, 1.0, 2.0, inf]), st.floats(0, 1e9))
+ENTRIES = st.lists(st.tuples(st.just(0.0), st.integers(0, 9), st.just(Job("1", 1)), DATES, st.integers(0, 9)), max_size=12)
+
+
+@given(st.lists(st.tuples(DATES, st.integers(0, 99), st.integers(0, 9))).map(sorted), st.integers(-5, 40))
+def test_the_shadow(ends: list[scan.End], missing: int) -> None:
+    assert compiled_scan.shadow(ends, missing) == scan.plain_shadow(ends, missing)
+
+
+@given(ENTRIES, st.integers(0, 13), st.integers(0, 9), st.integers(0, 9), DATES, DATES)
+def test_the_next_candidate(
+    entries: list[scan.Entry], index: int, free: int, extra: int, now: float, shadow: float
+) -> None:
+    expected = scan.plain_candidate(entries, index, free, extra, now, shadow)
+    assert compiled_scan.candidate(entries, index, free, extra, now, shadow) == expected
+
+
+def test_walks_refuse_nonsense() -> None:
+    for nonsense in ([1], [(1.0, 2)], [("x", 1, 1)], (1, 2)):
+        with pytest.raises(TypeError):
+            compiled_scan.shadow(nonsense, 1)
+    with pytest.raises(TypeError):
+        compiled_scan.candidate([(1.0, 2)], 0, 1, 1, 0.0, 0.0)
+
+
+NUMBERS = st.one_of(
+    st.floats(-1e12, 1e12),
+    st.integers(-(10**9), 10**9).map(lambda n: n / 1000),
+    st.integers(-(10**12), 10**12).map(lambda n: n / 2_000_000),
+    st.sampled_from([0.0, -0.0, 5e-7, 1.5e-6, -1e-9, 9007199254.740992, 1e22, 1.7e308, -1.7e308, 5e-324, inf, -inf, nan]),
+)
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
+
+
+@given(TEXTS, NUMBERS, st.integers(-(2**62), 2**62), NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.booleans())
+def test_a_row(
+    text: str, submitted: float, units: int, walltime: float, start: float, run: float, end: float, energy: float, ok: bool
+) -> None:
+    row = (text, "w", text, submitted, units, walltime, ok, "S", start, run, end, "0-3 " + text, energy, text)
+    assert compiled_rows.row(*row) == plain_row(*row)
+
+
+@given(st.floats(0, 1e10), st.integers(-3, 3))
+def test_numbers_next_to_a_tie(value: float, steps: int) -> None:
+    tie = (int(value * 1e6) + 0.5) / 1e6
+    for _ in range(abs(steps)):
+        tie = nextafter(tie, inf if steps > 0 else -inf)
+    row = ("1", "w", "p", tie, 1, tie, True, "S", tie, 1.0, tie, "0", tie, "")
+    assert compiled_rows.row(*row) == plain_row(*row)
+
+
+def test_a_long_row() -> None:
+    row = ("x" * 5000, "w", "p", 1.0, 1, 1.0, True, "S", 1.0, 1.0, 2.0, "0 " * 4000, 1.0, "é" * 3000)
+    assert compiled_rows.row(*row) == plain_row(*row)
