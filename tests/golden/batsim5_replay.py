@@ -47,6 +47,8 @@ class Recording:
         self.folder = folder
         self.name = folder.name
         self._inputs = inputs
+        self.replacing: dict[str, str] = {}
+        """Files to use instead of recorded ones."""
 
     def text(self, name: str) -> str | None:
         plain, packed = self.folder / name, self.folder / f"{name}.gz"
@@ -88,6 +90,8 @@ class Recording:
             elif word == "-e":
                 fixed += ["-e", prefix]
                 next(todo)
+            elif word in self.replacing:
+                fixed.append(self.replacing[word])
             elif word.startswith("in/"):
                 own = self.folder / word
                 found = own if own.exists() else next(self._inputs.rglob(word[3:]))

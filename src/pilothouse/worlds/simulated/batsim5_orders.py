@@ -15,6 +15,7 @@ import msgspec
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import BATSIM, JobState
 from pilothouse.model.profile import (
     Delay,
@@ -62,13 +63,8 @@ def on_start(server: Batsim5Server, order: d.StartJob) -> Sequence[Actor]:
     _judge_units(server, job.id, units)
     for part in order.overrides.values():
         _judge_units(server, job.id, part.units)
-    mapping = None if order.placement is None else order.placement.mapping
-    if mapping is not None:
-        if any(index >= len(units) for index in mapping):
-            raise server.refuse("mapping", f"Cannot execute job '{job.id}': an executor is mapped outside of {units}")
-        if _is_rigid(job.profile) and len(mapping) != job.units:
-            detail = f"its profile is rigid: {job.units} executors are needed, but {len(mapping)} are mapped"
-            raise server.refuse("mapping", f"Cannot execute job '{job.id}': {detail}")
+    if order.overrides or (order.placement is not None and order.placement.mapping is not None):
+        _judge_mappings(server, job, job.profile, order)
     if server.strict is not None:
         _judge_constraints(server, server.strict, known, order)
     _refuse_impossible(server, job.profile, order)
@@ -92,11 +88,43 @@ def _judge_units(server: Batsim5Server, job_id: str, units: IdSet) -> None:
         raise server.refuse("machine state", f"Job '{job_id}': {detail}, its state is '{state}')")
 
 
-def _is_rigid(profile: Profile | None) -> bool:
-    spec = None if profile is None else profile.spec
-    return isinstance(spec, ParallelTask | StagingTask) or (
-        isinstance(spec, TraceReplay) and spec.kind is TraceKind.SMPI
-    )
+def _judge_mappings(server: Batsim5Server, job: Job, profile: Profile | None, order: d.StartJob) -> None:
+    """Executors must be mapped to units of the allocation; rigid profiles need as many as the job asks for."""
+    if profile is None:
+        return
+    part = order.overrides.get(profile.name)
+    units, placement = (order.units, order.placement) if part is None else (part.units, part.placement)
+    mapping = None if placement is None else placement.mapping
+    if mapping is not None:
+        count = len(units)
+        for place, index in enumerate(mapping):
+            if index >= count:
+                detail = (
+                    f"bad custom mapping at index={place}: value={index} is not below allocated_hosts.size()={count}"
+                )
+                raise server.refuse("mapping", f"Cannot execute job '{job.id}': {detail}")
+        kind = _rigid_kind(profile)
+        if kind and len(mapping) != job.units:
+            detail = (
+                f"inconsistent placement for job='{job.id}': profile '{profile.name}' is rigid (profile_type='{kind}') "
+                f"but user-given custom mapping has size={len(mapping)}, "
+                f"which is not equal to nb_res={job.units} requested by the job"
+            )
+            raise server.refuse("mapping", detail)
+    for name in parts_of(profile.spec):
+        _judge_mappings(server, job, server.profiles.get(name), order)
+
+
+def _rigid_kind(profile: Profile) -> str:
+    """Batsim's name for a kind of profile that needs as many executors as its job asks for; "" for the others."""
+    spec = profile.spec
+    if isinstance(spec, ParallelTask):
+        return "PTASK"
+    if isinstance(spec, StagingTask):
+        return "PTASK_DATA_STAGING_BETWEEN_STORAGES"
+    if isinstance(spec, TraceReplay) and spec.kind is TraceKind.SMPI:
+        return "REPLAY_SMPI"
+    return ""
 
 
 def _judge_constraints(server: Batsim5Server, rules: d.Wants, known: Known, order: d.StartJob) -> None:

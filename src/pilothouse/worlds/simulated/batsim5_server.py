@@ -131,6 +131,7 @@ class Batsim5Server(Server):
             agenda=SteppedAgenda() if exact_ties else RoundedAgenda(),
         )
         self.machines: Batsim5Machines = Batsim5Machines(begins.nodes, begins.storage)
+        self.physics.demands.ranks_report = False
         self.strict = strict
         self.decide: Callable[[e.Batch], d.Reply] | None = None
         """Asks the decider without leaving the simulation; None: batches are handed out by the world around."""

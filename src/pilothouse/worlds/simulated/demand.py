@@ -39,6 +39,8 @@ class Demands:
         self._tcp_gamma = platform.tcp_gamma
         self._places: dict[int, _Place] = {}
         self._middles: dict[tuple[StarZone, StarZone], tuple[Link, ...] | None] = {}
+        self.ranks_report = True
+        """Ranks of a replay tell the job's first host that they are over, with a message; else it is known at once."""
 
     def constraint(self, link: Link) -> Constraint:
         """A link as a constraint."""

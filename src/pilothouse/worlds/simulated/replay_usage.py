@@ -2,8 +2,8 @@
 
 In: a file that lists one trace per rank; a line of a trace is `RANK m_usage USAGE FLOPS`: max(1, round(USAGE x cores))
 executors of FLOPS each on the rank's host. Out: over when the last rank has said so. Ranks report to the first host
-with a message of four bytes each, taken one after the other, as the peer's replay does; that is why a replay ends a
-little after its last phase.
+with a message of four bytes each, taken one after the other, as Batsim 4's replay does; that is why a replay ends a
+little after its last phase. In Batsim 5 reports cost nothing (`Demands.ranks_report`).
 """
 
 from __future__ import annotations
@@ -64,6 +64,9 @@ class Replay(Activity):
 
     def rank_is_over(self, rank: int) -> None:
         """The rank reports to the first host; reports are taken one at a time."""
+        if not self.physics.demands.ranks_report:
+            self._heard()
+            return
         self._queue.append(self.hosts[rank])
         if not self._reporting:
             self._next_report()
@@ -79,6 +82,10 @@ class Replay(Activity):
     def _reported(self, flow: Flow) -> None:
         self.ended(flow)
         self._reporting = False
+        self._heard()
+
+    def _heard(self) -> None:
+        """One more rank is known to be over."""
         self._silent -= 1
         if self._silent:
             self._next_report()
