@@ -30,6 +30,14 @@ class RoundedAgenda(Agenda):
         heappush(self._heap, (self.now + latency_s + 1.0 / bandwidth, number, callback, argument))
         return number
 
+    def passes(self, latency_s: float, bandwidth: float) -> bool:
+        """Carries out a transfer that nothing else comes near; False: it must be entered."""
+        end = self.now + latency_s + 1.0 / bandwidth
+        if self._heap and self._heap[0][0] < end + PRECISION_S:
+            return False
+        self.now = end
+        return True
+
     def step(self) -> list[Entry]:
         """What is due next, in the order in which it was entered; nothing when nothing is left."""
         heap, cancelled = self._heap, self._cancelled

@@ -122,13 +122,15 @@ class Rounds:
         self._over = True
 
     def run(self) -> Generator[Batch, Reply, None]:
-        agenda = self.agenda
-        turns = 0
+        agenda, wait = self.agenda, self._wait
+        turns, since = 0, agenda.now
         while not self._over:
             while self._ready and not self._over:
                 turns += 1
                 if turns > MOST_TURNS_IN_A_ROUND:
-                    raise AssertionError(f"{MOST_TURNS_IN_A_ROUND} turns at {agenda.now}: the world goes in circles")
+                    if agenda.now == since:
+                        raise AssertionError(f"{MOST_TURNS_IN_A_ROUND} turns at {since}: the world goes in circles")
+                    turns, since = 0, agenda.now
                 if len(self._ready) == 1:  # the usual case, without lists
                     actor, value = self._ready.pop()
                     try:
@@ -137,7 +139,7 @@ class Rounds:
                             command = actor.send((yield command[1]))
                     except StopIteration:
                         continue
-                    self._wait(actor, command)
+                    wait(actor, command, True)
                     continue
                 running, self._ready = self._ready, []
                 waits: list[tuple[Actor, Command]] = []
@@ -149,14 +151,17 @@ class Rounds:
                     except StopIteration:
                         continue
                     waits.append((actor, command))
-                for actor, command in waits:
-                    self._wait(actor, command)
+                if waits:
+                    last = waits.pop()
+                    for actor, command in waits:
+                        wait(actor, command, False)
+                    wait(*last, True)
             if self._over:
                 return
             ended = agenda.step()
             if not ended:
                 return
-            turns = 0
+            turns, since = 0, agenda.now
             if len(ended) == 1:
                 ended[0][2](ended[0][3])
                 continue
@@ -164,29 +169,41 @@ class Rounds:
                 if not agenda.was_cancelled(number):  # by one of the others
                     callback(argument)
 
-    def _wait(self, actor: Actor, command: Command) -> None:
+    def _wait(self, actor: Actor, command: Command, is_last: bool) -> None:
+        """Begins a wait. Once all have begun theirs, a transfer that nothing comes near is over at once."""
         kind, subject, message, price = command
+        ready = self._ready
         if kind is _SEND or kind is _POST:
             sender = actor if kind is _SEND else None
             if sender is None:
-                self._ready.append((actor, None))
+                ready.append((actor, None))
             receiver = subject.receiver
             if receiver is None:
                 subject.waiting.append((sender, message, price))
+                return
+            subject.receiver = None
+            if is_last and not ready and self.agenda.passes(price[0], price[1]):
+                ready.append((receiver, message))
+                if sender is not None:
+                    ready.append((sender, None))
             else:
-                subject.receiver = None
                 self.agenda.transfer(price[0], price[1], self._delivered, (receiver, message, sender, None))
         elif kind is _RECEIVE:
-            if subject.waiting:
-                sender, message, price = subject.waiting.popleft()
-                self.agenda.transfer(price[0], price[1], self._delivered, (sender, None, actor, message))
-            else:
+            if not subject.waiting:
                 subject.receiver = actor
+                return
+            sender, message, price = subject.waiting.popleft()
+            if is_last and not ready and self.agenda.passes(price[0], price[1]):
+                if sender is not None:
+                    ready.append((sender, None))
+                ready.append((actor, message))
+            else:
+                self.agenda.transfer(price[0], price[1], self._delivered, (sender, None, actor, message))
         elif kind is _SLEEP:
             self.agenda.after(price, self.start, actor)
         else:
             if kind is _SPAWN:
-                self._ready.append((subject, None))
+                ready.append((subject, None))
             elif subject is not None:
                 subject()
             self._ready.append((actor, None))

@@ -100,6 +100,25 @@ class SteppedAgenda(Agenda):
         heappush(self._actions, (self.now + seconds, number, action))
         return number
 
+    def passes(self, latency_s: float, bandwidth: float) -> bool:
+        """Carries out a transfer that nothing else comes near, in its two steps; False: it must be entered."""
+        now = self.now + latency_s
+        last_step = 1.0 / bandwidth
+        end = now + last_step
+        actions, steps = self._actions, self._steps
+        if (
+            (actions and actions[0][0] <= end + 1.5 * PRECISION_S + end * 1e-13)
+            or latency_s < PRECISION_S
+            or last_step == 0.0
+            or len(steps) >= MOST_STEPS_KEPT
+            or self._due
+        ):
+            return False
+        self.now = end
+        steps.append(latency_s)
+        steps.append(last_step)
+        return True
+
     def next_date(self) -> float:
         if self._due:
             return self.now

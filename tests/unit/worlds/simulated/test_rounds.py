@@ -6,9 +6,12 @@ from math import inf
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pilothouse.model.decisions import Reply
 from pilothouse.model.events import Batch
+from pilothouse.worlds.simulated.rounded_agenda import RoundedAgenda
 from pilothouse.worlds.simulated.rounds import (
     FREE,
     Actor,
@@ -103,8 +106,8 @@ def test_long_runs_forget_their_steps_and_keep_their_dates() -> None:
 class Stage:
     """Actors write down what they see."""
 
-    def __init__(self) -> None:
-        self.agenda = SteppedAgenda()
+    def __init__(self, agenda: SteppedAgenda | RoundedAgenda | None = None) -> None:
+        self.agenda = SteppedAgenda() if agenda is None else agenda
         self.rounds = Rounds(self.agenda)
         self.seen: list[Any] = []
 
@@ -182,3 +185,47 @@ def test_an_exchange_gives_a_batch_and_takes_a_reply() -> None:
     with pytest.raises(StopIteration):
         conversation.send(Reply(7.0, []))
     assert stage.seen == [7.0]
+
+
+class Patient(SteppedAgenda):
+    """Enters every transfer, however far away everything else is."""
+
+    def passes(self, latency_s: float, bandwidth: float) -> bool:
+        return False
+
+
+class PatientRounded(RoundedAgenda):
+    def passes(self, latency_s: float, bandwidth: float) -> bool:
+        return False
+
+
+NEAR = (0.25, 0.25 + 4e-10, 0.25 - 4e-10, 0.5, 1.0, 1.0 + 1e-9, 3.0)
+WORK = st.tuples(st.sampled_from(NEAR), st.sampled_from((0.0, 2e-10, 0.125, 0.25)), st.sampled_from((4.0, 8.0, inf)))
+
+
+@pytest.mark.parametrize("agendas", [(SteppedAgenda, Patient), (RoundedAgenda, PatientRounded)])
+@given(st.lists(st.lists(WORK, min_size=1, max_size=4), min_size=1, max_size=4))
+def test_a_transfer_that_is_over_at_once_changes_nothing(
+    agendas: tuple[type[SteppedAgenda], type[SteppedAgenda]], plans: list[list[tuple[float, float, float]]]
+) -> None:
+    def played(agenda: SteppedAgenda) -> list[Any]:
+        stage, box = Stage(agenda), Mailbox()
+
+        def sender(name: int, plan: list[tuple[float, float, float]]) -> Actor:
+            for pause, latency, bandwidth in plan:
+                yield sleep(pause)
+                yield send(box, name, Cost(latency, bandwidth))
+                stage.seen.append((agenda.now, f"{name} heard"))
+
+        def server() -> Actor:
+            while True:
+                message = yield receive(box)
+                stage.seen.append((agenda.now, message, len(box.waiting)))
+
+        for name, plan in enumerate(plans):
+            stage.rounds.start(sender(name, plan))
+        stage.rounds.start(server())
+        return stage.run()
+
+    usual, patient = agendas
+    assert played(usual()) == played(patient())
