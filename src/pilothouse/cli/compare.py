@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import click
 
 from pilothouse.cli.options import Seconds, complete_policy, platform_option, workload_options
+from pilothouse.model.record import JobRecord
 
 
 @click.command()
@@ -73,13 +75,13 @@ def command(
     waiting: dict[str, int] = {}
     for name in names:
         outputs = Outputs(f"{prefix}{name.replace('/', '_')}/", (), tau) if prefix else None
-        collector = outputs.collector if outputs is not None else Collector(tau)
-        record = outputs.record if outputs is not None else collector.add
+        collector = Collector(tau)
+        record: Callable[[JobRecord], None] = outputs.record if outputs is not None else collector.add
         if plot:
             from pilothouse.views.plots import tee
 
             record = tee(record, series.setdefault(name, []))
-        bar = progress(collector, len(setup.jobs), name)
+        bar = progress(collector if outputs is None else outputs, len(setup.jobs), name)
         outcome = Session(setup.world(record), naming.policy(name), name=name).run(bar)
         if bar is not None:
             bar.close()

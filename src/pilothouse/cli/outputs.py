@@ -5,7 +5,6 @@ Nothing is overwritten before all input has been read; what was written is kept 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
@@ -19,7 +18,7 @@ from pilothouse.model.errors import InputError
 from pilothouse.model.record import JobRecord
 from pilothouse.views.metrics import Collector, Metrics
 
-EXPORTS = ("swf", "jsonl")
+_AT_ONCE = 4096
 
 
 def opened(path: str) -> TextIO:
@@ -39,28 +38,28 @@ class Outputs:
         self._csv = JobsCsv(opened(prefix + "jobs.csv"))
         self._jsonl = JobsJsonl(opened(prefix + "jobs.jsonl")) if "jsonl" in exports else None
         self._kept: list[JobRecord] | None = [] if "swf" in exports else None
-        self.collector = Collector(tau)
-        self.record = self._recorder()
+        self._collector = Collector(tau)
+        self._records: list[JobRecord] = []
 
-    def _recorder(self) -> Callable[[JobRecord], None]:
-        write, add = self._csv.write, self.collector.add
-        jsonl, kept = self._jsonl, self._kept
+    def record(self, record: JobRecord) -> None:
+        records = self._records
+        records.append(record)
+        if len(records) >= _AT_ONCE:
+            self._take(records)
 
-        def record_two(record: JobRecord) -> None:
-            write(record)
-            add(record)
+    def __len__(self) -> int:
+        """How many jobs are over."""
+        return len(self._collector) + len(self._records)
 
-        if jsonl is None and kept is None:
-            return record_two
-
-        def record(record: JobRecord) -> None:
-            record_two(record)
-            if jsonl is not None:
-                jsonl.write(record)
-            if kept is not None:
-                kept.append(record)
-
-        return record
+    def _take(self, records: list[JobRecord]) -> None:
+        self._csv.write_all(records)
+        self._collector.add_all(records)
+        if self._jsonl is not None:
+            for record in records:
+                self._jsonl.write(record)
+        if self._kept is not None:
+            self._kept += records
+        records.clear()
 
     def describe(self, **facts: object) -> None:
         """run.json: what was run, for those who read the files later."""
@@ -71,13 +70,15 @@ class Outputs:
         self, units: int, *, complete: bool, ranks: bool = True, extra: dict[str, float | int | str] | None = None
     ) -> Metrics:
         """Flushes everything. schedule.json is only written for a run that came to its end."""
+        if self._records:
+            self._take(self._records)
         self._csv.close()
         if self._jsonl is not None:
             self._jsonl.close()
         if self._kept is not None:
             with opened(self._prefix + "jobs.swf") as stream:
                 stream.write(swf.write(self._kept, units))
-        metrics = self.collector.metrics(units, ranks=ranks)
+        metrics = self._collector.metrics(units, ranks=ranks)
         if complete:
             with opened(self._prefix + "schedule.json") as stream:
                 stream.write(schedule_json.encode({**_summary(metrics, units), **(extra or {})}))

@@ -83,7 +83,7 @@ def command(
     machines = _machine_outputs(prefix, trace_machines, energy, control_latency)
     outputs = Outputs(prefix, exports, tau)
     outputs.describe(decider=by, units=units, workloads=list(workloads), platform=platform)
-    bar = progress(outputs.collector, len(setup.jobs))
+    bar = progress(outputs, len(setup.jobs))
     began = time.process_time()
     complete = False
     try:

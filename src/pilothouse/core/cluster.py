@@ -17,7 +17,9 @@ from pilothouse.core.check import RULES, Refusal
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.answers import Answer, Never, NotNow, Placed
+from pilothouse.model.decisions import StartJob
 from pilothouse.model.errors import DecisionError
+from pilothouse.model.events import Running
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
@@ -124,24 +126,32 @@ class Cluster:
         `least`: on as few units as it needs, if it could use more; `avoid`: a mask of units to leave alone.
         """
         if units is not None:
-            self.order(d.StartJob(self.now, job.id, units, placement))
+            self.order(StartJob(self.now, job.id, units, placement))
             return Placed(units)
         job_id = job.id
         if job_id not in self.waiting:
-            self.order(d.StartJob(self.now, job_id, IdSet(), placement))  # refused: it says why
+            self.order(StartJob(self.now, job_id, IdSet(), placement))  # refused: it says why
+        # What we choose ourselves keeps the rules by construction.
         if job.shape is None and 0 < job.units <= self.free and not avoid:
             count = job.units if least else job.most_units or job.units
-            mask = first_block(self.free_mask, count) or lowest_bits(self.free_mask, count)
+            free_mask = self.free_mask
+            mask = first_block(free_mask, count) or lowest_bits(free_mask, count)
+            self.free_mask = free_mask ^ mask
+            self.free -= mask.bit_count()
+            self.busy_mask |= mask
         else:
             found = self._choose(job, least, avoid)
             if type(found) is not int:
                 return found  # type: ignore[return-value]
             mask = found
-        # What we chose ourselves keeps the rules by construction.
+            self._take(job, mask)
         units = IdSet(mask)
+        now = self.now
         del self.waiting[job_id]
-        self._book_run(job, units, self.now)
-        self.orders.append(d.StartJob(self.now, job_id, units, placement))
+        self.running[job_id] = Running(job, units, now)
+        if self.reservations:
+            self.reservations.pop(job_id, None)
+        self.orders.append(StartJob(now, job_id, units, placement))
         return Placed(units)
 
     def _choose(self, job: Job, least: bool, avoid: int) -> int | NotNow | Never:
@@ -202,21 +212,13 @@ class Cluster:
     def _error(self, refusal: Refusal) -> DecisionError:
         return DecisionError(self.decider, len(self.orders), refusal.rule, f"{refusal.detail} (at {self.now:g} s)")
 
-    def _book_start(self, order: d.StartJob) -> None:
+    def _book_start(self, order: StartJob) -> None:
         self._book_run(self.waiting.pop(order.job_id), order.units, order.at)
 
     def _book_run(self, job: Job, units: IdSet, started_at: float) -> None:
-        self.running[job.id] = e.Running(job, units, started_at)
-        mask = units.mask
-        if mask & self.free_mask == mask and job.shape is None:
-            # The common case of `_take`, written out.
-            self.busy_mask |= mask
-            self.free_mask ^= mask
-            self.free -= mask.bit_count()
-        else:
-            self._take(job, mask)
-        if self.reservations:
-            self.reservations.pop(job.id, None)
+        self.running[job.id] = Running(job, units, started_at)
+        self._take(job, units.mask)
+        self.reservations.pop(job.id, None)
 
     def _book_reject(self, order: d.RejectJob) -> None:
         del self.waiting[order.job_id]
@@ -251,7 +253,7 @@ class Cluster:
         if order.state is JobState.RUNNING:
             job = self.waiting.pop(order.job_id, None)
             if job is not None:
-                self.running[job.id] = e.Running(job, IdSet(), order.at)
+                self.running[job.id] = Running(job, IdSet(), order.at)
             return
         self.waiting.pop(order.job_id, None)
         run = self.running.pop(order.job_id, None)
@@ -277,7 +279,8 @@ class Cluster:
         if self.sharing:
             for run in self.running.values():
                 mask &= ~run.units.mask
-        self.busy_mask &= ~mask
+        # A job's units are all busy, so this takes them out; cheaper than a complement.
+        self.busy_mask ^= mask & self.busy_mask
         if self.off_mask or self.left_mask:
             self._set_off(self.off_mask)
         else:
@@ -412,7 +415,7 @@ def _computes(node: Node, power_state: int) -> bool:
 
 
 _BOOKS: dict[type, Callable[[Cluster, Any], None]] = {
-    d.StartJob: Cluster._book_start,
+    StartJob: Cluster._book_start,
     d.RejectJob: Cluster._book_reject,
     d.ConfirmWithdrawal: Cluster._book_withdrawal,
     d.CallEvery: Cluster._book_calls,

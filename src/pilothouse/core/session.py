@@ -67,11 +67,11 @@ class Session:
         wants = self.decider.wants if isinstance(self.decider, Policy) else self.decider.hello()
         begins = self.world.begin(wants)
         turn = self._join(begins, wants)
-        world, turns = self.world, 0
+        advance, apply, turns = self.world.advance, self.world.apply, 0
         batch = last = None
-        while (batch := world.advance()) is not None:
+        while (batch := advance()) is not None:
             turns += 1
-            world.apply(turn(batch))
+            apply(turn(batch))
             if each_turn is not None:
                 each_turn(batch)
             last = batch
@@ -134,8 +134,9 @@ class PolicyTurn:
         if len(events) != 1 or self._decides_itself:
             return self._turn(batch)
         # Long runs are made of batches of one fact, and of two kinds of facts.
-        policy, cluster, event = self._policy, self._cluster, events[0]
+        policy, cluster = self._policy, self._cluster
         cluster.now = now = batch.now
+        event = events[0]
         try:
             if type(event) is JobEnded:
                 job = cluster.note_ended(event)

@@ -26,6 +26,7 @@ COLUMNS = (
     "metadata"
 )
 _FLUSH_EVERY = 4096
+_SUCCEEDED = JobState.SUCCEEDED
 
 
 def plain_row(
@@ -62,48 +63,57 @@ else:
 
 
 class JobsCsv:
-    """Writes rows as jobs end; what was written is kept whatever happens later. Batsim 4 has metadata in quotes."""
+    """Takes records as jobs end and writes their rows, some thousand at a time; `close` writes the rest, whatever happened.
+
+    Batsim 4 has metadata in quotes, and profiles without their workload.
+    """
 
     def __init__(self, stream: TextIO, *, profile_prefix: bool = True, quoted_metadata: bool = False) -> None:
         self._stream = stream
         self._profile_prefix = profile_prefix
         self._quoted = quoted_metadata
-        self._rows: list[str] = []
+        self._records: list[JobRecord] = []
         stream.write(COLUMNS + "\n")
 
     def write(self, record: JobRecord) -> None:
-        job, start, end = record.job, record.started_at, record.ended_at
-        workload, _, local = job.id.partition("!")
-        if not local:
-            workload, local = "", workload
-        profile = job.profile.name if job.profile is not None else ""
-        if not self._profile_prefix:
-            profile = profile.partition("!")[2] or profile
-        metadata = record.metadata
-        if metadata or self._quoted:
-            metadata = self._metadata(metadata)
-        submitted, walltime, state = job.submitted_at, job.walltime, record.state
-        if walltime == inf:
-            walltime = -1.0
-        if start is None:
-            line = f"{local},{workload},{profile},{submitted:f},{job.units},{walltime:f},0,{BATSIM[state]},,,,,,,,,{metadata}"
-        else:
-            execution, energy = record.execution_s, record.energy_j
-            line = row(
-                local, workload, profile, submitted, job.units, walltime, state is JobState.SUCCEEDED, BATSIM[state],
-                start, end - start if execution is None else execution, end, mask_text(record.units.mask, " "),
-                -1.0 if energy is None else energy, metadata,
-            )  # fmt: skip
-        rows = self._rows
-        rows.append(line)
-        if len(rows) >= _FLUSH_EVERY:
+        records = self._records
+        records.append(record)
+        if len(records) >= _FLUSH_EVERY:
             self.flush()
 
+    def write_all(self, records: list[JobRecord]) -> None:
+        lines = []
+        for record in records:
+            job, start, end = record.job, record.started_at, record.ended_at
+            workload, _, local = job.id.partition("!")
+            if not local:
+                workload, local = "", workload
+            profile = job.profile.name if job.profile is not None else ""
+            if not self._profile_prefix:
+                profile = profile.partition("!")[2] or profile
+            metadata = record.metadata
+            if metadata or self._quoted:
+                metadata = self._metadata(metadata)
+            submitted, walltime, state = job.submitted_at, job.walltime, record.state
+            if walltime == inf:
+                walltime = -1.0
+            if start is None:
+                line = f"{local},{workload},{profile},{submitted:f},{job.units},{walltime:f},0,{BATSIM[state]},,,,,,,,,{metadata}"
+            else:
+                execution, energy = record.execution_s, record.energy_j
+                line = row(
+                    local, workload, profile, submitted, job.units, walltime, state is _SUCCEEDED, BATSIM[state],
+                    start, end - start if execution is None else execution, end, mask_text(record.units.mask, " "),
+                    -1.0 if energy is None else energy, metadata,
+                )  # fmt: skip
+            lines.append(line)
+        lines.append("")
+        self._stream.write("\n".join(lines))
+
     def flush(self) -> None:
-        if self._rows:
-            self._rows.append("")
-            self._stream.write("\n".join(self._rows))
-            self._rows = []
+        if self._records:
+            self.write_all(self._records)
+            self._records = []
         self._stream.flush()
 
     def close(self) -> None:

@@ -27,13 +27,19 @@ _DEFINITIONS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
 )
 
 
+_COLOURS = [
+    f"{red:f} {green:f} {blue:f}"
+    for red, green, blue in (colorsys.hsv_to_rgb(i / COLOURS, 1.0, 1.0) for i in range(COLOURS))
+]
+
+
 class PajeTrace:
     """Writes as it is told; `close` ends the containers, without which viewers complain."""
 
     def __init__(self, stream: TextIO, machines: Sequence[str]) -> None:
         self._stream = stream
         self._count = len(machines)
-        self._colours: dict[str, str] = {}
+        self._named: set[str] = set()
         for name, number, fields in _DEFINITIONS:
             lines = "".join(f"% {field}\n" for field in fields)
             stream.write(f"%EventDef Paje{name} {number}\n{lines}%EndEventDef\n\n")
@@ -71,12 +77,13 @@ class PajeTrace:
 
     def compute(self, now: float, job_id: str, machines: Iterable[int]) -> None:
         """Machines compute a job."""
-        if job_id not in self._colours:
-            red, green, blue = colorsys.hsv_to_rgb(len(self._colours) % COLOURS / COLOURS, 1.0, 1.0)
-            colour = self._colours[job_id] = f'"{red:f} {green:f} {blue:f}"'
-            self._stream.write(f'{VALUE} j{job_id} machine_state "{job_id}" {colour}\n')
         head, tail = f"{SET_STATE} {now:f} machine_state m", f" j{job_id}\n"
-        self._stream.write("".join([f"{head}{i}{tail}" for i in machines]))
+        lines = "".join([f"{head}{i}{tail}" for i in machines])
+        if job_id not in self._named:
+            colour = _COLOURS[len(self._named) % COLOURS]
+            self._named.add(job_id)
+            lines = f'{VALUE} j{job_id} machine_state "{job_id}" "{colour}"\n{lines}'
+        self._stream.write(lines)
 
     def kill(self, now: float, job_id: str, machines: Iterable[int]) -> None:
         """A job is killed, here and on its machines."""

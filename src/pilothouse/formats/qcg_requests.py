@@ -294,18 +294,20 @@ def _plan(job: dict[str, object], own: Dialect, preferred: Dialect, common: dict
     name = job["name"]
     if not isinstance(name, str):
         raise RequestError(f"Wrong submit request: job {quoted(name)}: name: must be a text")
+    doubled = dialect is not Dialect.SPECIFICATION
     if dialect is not Dialect.LATER:
         # What the shell or the peer would replace is nobody's business here in 0.14.2's dialect.
         known = KNOWN if "iterate" in job else KNOWN - LOOP_ONLY
-        for field, variable in unknown_variables(job, known):
+        for field, variable in unknown_variables(job, known, doubled=doubled):
             raise RequestError(f"Wrong submit request: job {name}: {field}: unknown variable ${{{variable}}}")
     if dialect is Dialect.SPECIFICATION and "iterate" in job:
         yield from _Loop(job, common).jobs()
         return
-    final = replaced(name, common)
+    final = replaced(name, common, doubled=doubled)
     _check_name(final)
     if _holds_variables(job):
-        job = {key: replaced_deep(value, {**common, "jname": final}) for key, value in job.items()}
+        values = {**common, "jname": final}
+        job = {key: replaced_deep(value, values, doubled=doubled) for key, value in job.items()}
     job["name"] = final
     kept = Dialect.EITHER if own is Dialect.EITHER and dialect is Dialect.LATER else dialect
     yield Planned(final, kept, _described(job, dialect))

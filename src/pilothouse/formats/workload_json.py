@@ -6,7 +6,7 @@ was written, for protocols that forward it.
 
 from __future__ import annotations
 
-from math import inf, isfinite
+from math import inf
 from operator import attrgetter
 from pathlib import Path
 
@@ -20,13 +20,16 @@ from pilothouse.model.job import Job
 from pilothouse.model.profile import Delay, HomogeneousTask, ParallelTask, Profile, Sequence, Spread, parts_of
 
 
-class WrittenJob(msgspec.Struct):
+_NOTHING = msgspec.Raw(b"null")
+
+
+class WrittenJob(msgspec.Struct, gc=False):
     id: str | int
     subtime: float
     res: int
     profile: str
     walltime: float | None = None
-    extra_data: msgspec.Raw = msgspec.Raw(b"null")
+    extra_data: msgspec.Raw = _NOTHING
 
 
 class _File(msgspec.Struct):
@@ -84,30 +87,35 @@ class _Reader:
     def jobs(self, written: list[WrittenJob], raws: list[msgspec.Raw | None]) -> list[Job]:
         seen: set[str] = set()
         jobs = []
-        prefix = self._name + "!"
+        name, profiles = self._name, self._profiles
+        prefix = name + "!"
         for index, w in enumerate(written):
-            local = w.id if type(w.id) is str else str(w.id)
+            local, submitted, units = w.id, w.subtime, w.res
+            if type(local) is not str:
+                local = str(local)
             full = prefix + local
-            if self._name in local:
+            if name in local:
                 full = self._already_full(local, index)
             if full in seen:
                 raise self._error(index, "id", "a job of that id exists already", found=quoted(w.id))
             seen.add(full)
-            profile = self._profiles.get(w.profile) or self._profile(w.profile, index)
-            walltime = self._walltime(w.walltime, index)
-            if w.res < 0:
-                raise self._error(index, "res", "the number of resources", expected="0 or more", found=str(w.res))
-            if not isfinite(w.subtime):
-                raise self._error(index, "subtime", "the date of submission", expected="a number", found=str(w.subtime))
+            profile = profiles.get(w.profile) or self._profile(w.profile, index)
+            walltime = w.walltime
+            if walltime is None or walltime <= 0.0 or walltime != walltime:
+                walltime = self._walltime(walltime, index)
+            if units < 0:
+                raise self._error(index, "res", "the number of resources", expected="0 or more", found=str(units))
+            if not -inf < submitted < inf:
+                raise self._error(index, "subtime", "the date of submission", expected="a number", found=str(submitted))
+            job = Job(full, units, walltime, submitted, profile)
             spec = profile.spec
-            if type(spec) is ParallelTask:
-                self._check_size(spec, w.res, index)
-            job = Job(full, w.res, walltime, w.subtime, profile)
             if type(spec) is Delay:
                 job.runtime = spec.seconds
+            elif type(spec) is ParallelTask:
+                self._check_size(spec, units, index)
             elif self._is_elastic(profile):
                 job.elastic = True
-            if bytes(w.extra_data) != b"null":
+            if w.extra_data is not _NOTHING and bytes(w.extra_data) != b"null":
                 place = profile_json.Place(f"{self._path}: $.jobs[{index}]", self._name, self._base)
                 job.extra_data = profile_json.extra_text(w.extra_data, place)
             if raws:
@@ -155,8 +163,13 @@ class _Reader:
 
     def _profile(self, name: str, index: int) -> Profile:
         """Reads a profile and everything that it runs; refuses names that are missing and sequences that run themselves."""
-        where = f"$.jobs[{index}].profile"
-        self._read(name, where, ())
+        raw = self._written.get(name)
+        if raw is not None and "!" not in name:
+            profile = profile_json.plain_delay(raw, f"{self._name}!{name}")
+            if profile is not None:
+                self._profiles[name] = profile
+                return profile
+        self._read(name, f"$.jobs[{index}].profile", ())
         return self._profiles[name]
 
     def _read(self, name: str, where: str, within: tuple[str, ...]) -> None:
@@ -170,10 +183,6 @@ class _Reader:
         raw = self._written.get(name, self._written.get(local))
         if raw is None:
             raise InputError(f"{self._path}: {where}", "unknown profile", found=quoted(name))
-        profile = profile_json.plain_delay(raw, f"{self._name}!{local}")
-        if profile is not None:
-            self._profiles[name] = profile
-            return
         place = profile_json.Place(f"{self._path}: $.profiles[{local!r}]", self._name, self._base)
         profile = profile_json.parse(raw, local, place)
         for part in parts_of(profile.spec):

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from pilothouse.model.errors import InputError, quoted
 from pilothouse.model.masks import lowest_bits, mask_text
 
@@ -20,13 +22,10 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _STRICT_NUMBER = re.compile(r"0|[1-9]\d*")
 
 
-class IdSet:
+class IdSet(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A set of non-negative integers. All operations return new sets."""
 
-    __slots__ = ("mask",)
-
-    def __init__(self, mask: int = 0) -> None:
-        self.mask = mask
+    mask: int = 0
 
     @classmethod
     def of(cls, ids: Iterable[int]) -> IdSet:

@@ -47,7 +47,7 @@ class Command(msgspec.Struct, frozen=True):
     stderr: str = ""
 
 
-class Job(msgspec.Struct, eq=False):
+class Job(msgspec.Struct, eq=False, gc=False):
     """One job. `units` is the least number of units (hosts, cores) it needs; rigid if `most_units` is 0."""
 
     id: str

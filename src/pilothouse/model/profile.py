@@ -21,7 +21,7 @@ class Spread(enum.Enum):
     """`flop`/n on each host; `bytes`/n for each ordered pair (Batsim 2 to 4's total profiles)."""
 
 
-class Delay(msgspec.Struct, frozen=True):
+class Delay(msgspec.Struct, frozen=True, gc=False):
     """Holds its hosts for so long, and uses nothing."""
 
     seconds: float
@@ -122,7 +122,7 @@ Spec = (
 )
 
 
-class Profile(msgspec.Struct, eq=False):
+class Profile(msgspec.Struct, eq=False, gc=False):
     """A named kind of work. `source` is the description as it was written, for those who forward it."""
 
     name: str

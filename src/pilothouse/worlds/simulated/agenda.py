@@ -37,7 +37,9 @@ class Agenda:
 
     def after(self, seconds: float, callback: Callable[[Any], None], argument: Any = None) -> int:
         """Enters a callback that many seconds from now."""
-        return self.at(self.now + seconds, callback, argument)
+        number = self._number = self._number + 1
+        heappush(self._heap, (self.now + seconds, number, callback, argument))
+        return number
 
     def place(self) -> int:
         """A place in the order of entry, for something that will be entered again and again."""
@@ -85,20 +87,21 @@ class Agenda:
     def run_next(self, not_before: float) -> float:
         """Runs everything of the next date (and up to `not_before` if that is later); returns it, or inf if nothing is left."""
         heap = self._heap
-        if self._cancelled:
-            self.next_date()
-        if not heap:
-            return inf
-        date = heap[0][0]
-        if date < not_before:
-            date = not_before
-        while heap and heap[0][0] <= date:
-            self.now, number, callback, argument = heappop(heap)
+        while heap:
+            date, number, callback, argument = heappop(heap)
             if self._cancelled and self.was_cancelled(number):
                 continue
+            self.now = date
             callback(argument)
-        self.now = date
-        return date
+            if date < not_before:
+                date = not_before
+            while heap and heap[0][0] <= date:
+                self.now, number, callback, argument = heappop(heap)
+                if not self._cancelled or not self.was_cancelled(number):
+                    callback(argument)
+            self.now = date
+            return date
+        return inf
 
     def run_until(self, date: float) -> None:
         """Runs everything that is due up to and including `date`, also what it enters meanwhile."""

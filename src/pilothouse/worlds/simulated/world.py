@@ -18,6 +18,7 @@ import msgspec
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import RunError
+from pilothouse.model.events import Batch, JobEnded, JobSubmitted
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
@@ -69,7 +70,8 @@ class SimulatedWorld:
             self._physics.need_machines().add(tracer)
         # The sort is stable: jobs of one date stay in the order in which they came in.
         self._jobs = sorted(jobs, key=attrgetter("submitted_at"))
-        self._next_job = 0
+        self._still_to_come = iter(self._jobs)
+        self._next_job = next(self._still_to_come, None)
         self._holding = Holding(self._jobs)
         self._external = sorted(external_events, key=attrgetter("at"))
         self._waiting: dict[str, Job] = {}
@@ -104,33 +106,32 @@ class SimulatedWorld:
             self._agenda.at(event.at, self._facts_append, event)
         if self._external:
             self._agenda.at(self._external[-1].at, self._no_more_external_events)
-        if self._jobs:
+        if self._next_job is not None:
             # Submissions come before all else of their date.
-            self._agenda.first_at(max(self._jobs[0].submitted_at, 0.0), self._submit_all_of_date)
+            self._agenda.first_at(max(self._next_job.submitted_at, 0.0), self._submit_all_of_date)
         return self._begins
 
-    def advance(self) -> e.Batch | None:
+    def advance(self) -> Batch | None:
         if self._aside:
             return self._advance_aside()
         facts = self._facts
-        while True:
-            if facts:
-                target = max(self._agenda.now, self._ready_at)
-                self._agenda.run_until(target)
-            else:
+        if facts:
+            target = max(self._agenda.now, self._ready_at)
+            self._agenda.run_until(target)
+        else:
+            while not facts:
                 target = self._agenda.run_next(self._ready_at)
                 if target == inf:
                     return self._end()
-            if facts:
-                self._facts = []
-                return e.Batch(target, facts)
+        self._facts = []
+        return Batch(target, facts)
 
-    def _advance_aside(self) -> e.Batch | None:
+    def _advance_aside(self) -> Batch | None:
         """The first turn, the turn after the decider stopped everything, and the turn after the last."""
         if not self._begun:
             self._begun = True
             self._aside = False
-            return e.Batch(0.0, [e.Began(0.0, self._begins)])
+            return Batch(0.0, [e.Began(0.0, self._begins)])
         return None if self._over else self._end()
 
     def apply(self, reply: d.Reply) -> None:
@@ -155,33 +156,29 @@ class SimulatedWorld:
     # ---- time
 
     def _submit_all_of_date(self, _: None) -> None:
-        jobs, index, date = self._jobs, self._next_job, self._agenda.now
-        waiting, facts = self._waiting, self._facts
-        count = len(jobs)
-        while index < count:
-            job = jobs[index]
+        job, date = self._next_job, self._agenda.now
+        while job is not None:
             if job.submitted_at > date:
-                self._next_job = index
+                self._next_job = job
                 self._agenda.first_at(job.submitted_at, self._submit_all_of_date)
                 return
-            index += 1
             if not job.after or self._holding.admit(job):
-                waiting[job.id] = job
-                facts.append(e.JobSubmitted(date, job))
+                self._waiting[job.id] = job
+                self._facts.append(JobSubmitted(date, job))
             elif self._holding.is_hopeless(job):
                 self._omit(job)
-        self._next_job = index
-        facts.append(e.NoMoreJobs(date))
+            job = next(self._still_to_come, None)
+        self._facts.append(e.NoMoreJobs(date))
 
-    def _end(self) -> e.Batch:
+    def _end(self) -> Batch:
         """Nothing can happen any more: that is the end, or a deadlock if jobs wait."""
         self._over = self._aside = True
         now = max(self._agenda.now, self._ready_at)
         if self._stopped:
-            return e.Batch(now, [e.Ended(now)])
+            return Batch(now, [e.Ended(now)])
         reason = "the decider never finished its registrations" if self._registering else ""
         waiting = (*self._waiting, *self._holding.held)
-        return e.Batch(now, [e.Ended(now, waiting, reason)])
+        return Batch(now, [e.Ended(now, waiting, reason)])
 
     # ---- what happens
 
@@ -199,7 +196,7 @@ class SimulatedWorld:
             energy = self._physics.machines.leave(run.units, job.id)
         metadata = self._metadata.pop(job.id, "") if self._metadata else ""
         self._record(JobRecord(job, state, run.started_at, now, run.units, return_code, energy, metadata))
-        self._facts.append(e.JobEnded(now, job.id, state, return_code, run.units))
+        self._facts.append(JobEnded(now, job.id, state, return_code, run.units))
         if self._holding.active:
             self._release(job, state)
 
@@ -208,7 +205,7 @@ class SimulatedWorld:
         now = self._agenda.now
         for freed in self._holding.ended(job.id, state):
             self._waiting[freed.id] = freed
-            self._facts.append(e.JobSubmitted(now, freed))
+            self._facts.append(JobSubmitted(now, freed))
         for hopeless in self._holding.take_hopeless():
             self._omit(hopeless)
 
@@ -282,7 +279,7 @@ class SimulatedWorld:
         job = order.job
         self._waiting[job.id] = job
         if self._begins.acknowledge_registration:
-            self._facts.append(e.JobSubmitted(self._agenda.now, job))
+            self._facts.append(JobSubmitted(self._agenda.now, job))
 
     def _register_profile(self, order: d.RegisterProfile) -> None:
         self._profiles[order.profile.name] = order.profile
