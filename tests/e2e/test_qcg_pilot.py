@@ -237,6 +237,13 @@ def test_another_policy_may_decide(pilot: Pilot, tmp_path: Path) -> None:
     assert order("qcg").index("wide") > 4
 
 
+def test_the_log_begins_with_who_is_at_work(pilot: Pilot, tmp_path: Path) -> None:
+    path = requests(tmp_path / "r.json", {"name": "a", "execution": {"exec": "true"}})
+    assert pilot("--file-path", path, "--nodes", "1", "--id", "mine", "--tags", "x,y").returncode == 0
+    first = (tmp_path / ".qcgpjm-service-mine" / "service.log").read_text().splitlines()[0]
+    assert "service mine version " in first and first.endswith("(with tags mine,x,y)")
+
+
 def test_environment_is_private(pilot: Pilot, tmp_path: Path) -> None:
     path = requests(tmp_path / "r.json", {"name": "a", "execution": {"exec": "true"}})
     assert pilot("--file-path", path, "--nodes", "1").returncode == 0

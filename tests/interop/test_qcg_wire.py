@@ -10,12 +10,15 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import zmq
+
+from pilothouse.protocols.qcg.service import GATHER_S
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "qcg"
 DATE = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?")
@@ -175,6 +178,22 @@ def test_what_is_not_json_is_refused_and_the_manager_goes_on(wire: Wire) -> None
     assert answer["code"] == 1 and "not JSON" in answer["message"]
     assert wire.ask({"request": "resourcesInfo"})["code"] == 0
     assert wire.process.poll() is None
+
+
+def test_who_hears_of_an_end_sees_those_that_came_with_it(wire: Wire) -> None:
+    """Clients wait for one of many jobs that began together, and count the others at once."""
+    wire.ask({"request": "status"})
+    jobs = [
+        {"name": name, "execution": {"exec": "sleep", "args": [seconds]}}
+        for name, seconds in (("a", "0.2"), ("b", "60"))
+    ]
+    wire.ask({"request": "submit", "jobs": jobs})
+    told = [event for topic, event in wire.until("JFI") if topic == "JFI"]
+    heard_at = datetime.now()
+    assert [event["job"] for event in told] == ["a"]
+    info = wire.ask({"request": "jobInfo", "jobNames": ["a"]})["data"]["jobs"]["a"]["data"]
+    ended_at = datetime.fromisoformat(info["history"].splitlines()[-1].removesuffix(": SUCCEED"))
+    assert (heard_at - ended_at).total_seconds() >= GATHER_S, "told before others could have ended, too"
 
 
 def test_the_specifications_dialect_over_the_network(wire: Wire) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from pilothouse import __version__
 from pilothouse.cli import naming
 from pilothouse.core.session import Session
 from pilothouse.formats.qcg_description import Dialect
@@ -138,7 +139,7 @@ def _run(choices: Choices) -> None:
     path.mkdir(parents=True, exist_ok=True)
     _log_into(path / "service.log", choices.level)
     tags = ",".join([instance, *(choices.tags.split(",") if choices.tags else [])])
-    log.info("service %s started @ %s (with tags %s)", instance, socket.gethostname(), tags)
+    log.info("service %s version %s started @ %s (with tags %s)", instance, __version__, socket.gethostname(), tags)
     with _lock(path):
         _manage(choices, path, wd=wd, instance=instance, allocation=allocation, requests=requests)
 

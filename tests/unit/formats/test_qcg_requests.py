@@ -117,10 +117,20 @@ def test_loop_variables_outside_a_loop_are_unknown() -> None:
     assert "unknown variable ${it}" in refusal(job(execution={"exec": "echo", "args": ["${it}"]}))
 
 
+@pytest.mark.parametrize("loop", [{}, {"iteration": {"stop": 2}}])
+def test_two_dollars_are_one_but_not_in_the_specification(loop: dict[str, object]) -> None:
+    execution = {"exec": "sh", "args": ["$${it} $${HOME} $$$$ $jname"], "wd": "w_$${ncores}"}
+    (planned,) = submit(job(execution=execution, **loop))
+    assert planned.description.execution.args == ("${it} ${HOME} $$ a",)
+    assert planned.description.execution.wd == "w_${ncores}"
+    (specified,) = submit(job(execution={"exec": "sh", "args": ["$$"]}), preferred=Dialect.SPECIFICATION)
+    assert specified.description.execution.args == ("$$",)
+
+
 def test_shell_variables_pass_in_the_later_dialect() -> None:
-    later = job(iteration={"stop": 2}, execution={"exec": "sh", "args": ["-c", "echo ${HOME} $$ ${it}"]})
+    later = job(iteration={"stop": 2}, execution={"exec": "sh", "args": ["-c", "echo ${HOME} $1 ${it}"]})
     (planned,) = submit(later)
-    assert planned.description.execution.args[1] == "echo ${HOME} $$ ${it}"
+    assert planned.description.execution.args[1] == "echo ${HOME} $1 ${it}"
     (script,) = submit(job(execution={"script": "echo ${HOME}"}))
     assert script.description.execution.script == "echo ${HOME}"
 

@@ -7,6 +7,7 @@ executor hand ready jobs to the live world, carries out what the manager left in
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 from collections.abc import Callable
 
@@ -28,6 +29,8 @@ from pilothouse.worlds.live.world import LiveWorld
 
 log = logging.getLogger("pilothouse.qcg")
 
+GATHER_S = 0.05
+"""How long an end may be kept from subscribers while other jobs run."""
 LINGER_S = 0.5
 """How long a manager whose work is done still answers, so that whoever waits can hear of it."""
 
@@ -67,6 +70,8 @@ class Service:
         self._bundles = bundles
         self._restore = restore
         self._progress = progress
+        self._unpublished: list[tuple[str, dict[str, object]]] = []
+        self._gathering: threading.Timer | None = None
         self._done_at: float | None = None
         self._stopped = False
         live.on_tick.append(self._tick)
@@ -140,6 +145,10 @@ class Service:
         self._stopped = True
         if hasattr(self, "manager"):
             self._settle()
+            if self._gathering is not None:
+                self._gathering.cancel()
+                self._gathering.join()
+            self._publish()
             self.folder.write_status(self.manager.status(self._clock()))
         self.live.close()
         if self._network is not None:
@@ -203,7 +212,23 @@ class Service:
             self.executor.kill(job_id)
         if outbox.finished and not self.executor.terminating:
             self.folder.finished(outbox.finished)
-        for topic, event in outbox.publications:
+        self._unpublished += outbox.publications
+        if self._unpublished and self._gathering is None:
+            self._publish_or_gather()
+
+    def _publish_or_gather(self) -> None:
+        """Jobs that began together often end together: whoever hears of one and asks at once shall see them all."""
+        ends = any(topic in ("JFI", "IFI") for topic, _ in self._unpublished)
+        if self._network is None or not ends or not self.manager.work.busy:
+            self._publish()
+            return
+        self._gathering = threading.Timer(GATHER_S, self.live.call, (self._publish,))
+        self._gathering.start()
+
+    def _publish(self) -> None:
+        self._gathering = None
+        publications, self._unpublished = self._unpublished, []
+        for topic, event in publications:
             if self._network is not None:
                 self._network.publish(topic, event)
             if self._progress is not None and topic in ("JFI", "IFI"):

@@ -98,6 +98,11 @@ class Work:
         return Usage(self.totals.nodes, self.totals.cores, used.bit_count())
 
     @property
+    def busy(self) -> bool:
+        """Something has cores."""
+        return bool(self._units)
+
+    @property
     def idle(self) -> bool:
         """Nothing is in the world, and nothing could be handed to it."""
         return not self._in_world and not self._ready

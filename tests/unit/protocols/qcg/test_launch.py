@@ -37,6 +37,14 @@ def test_iteration_variables_of_the_later_dialect() -> None:
     assert found.command.argv == ("e", "1y")
 
 
+def test_two_dollars_are_one_at_the_start_too() -> None:
+    found = launch(description(Dialect.LATER, args=["$${ncores} $$ ${HOME}"], wd="w$$"))
+    assert found.command.argv == ("/bin/x", "${ncores} $ ${HOME}")
+    assert found.wd == "/pilot/w$"
+    found = launch(description(Dialect.SPECIFICATION, args=["$$"]))
+    assert found.command.argv == ("/bin/x", "$$")
+
+
 def test_working_directories_are_relative_to_the_managers_and_created() -> None:
     assert launch(description()).wd == "/pilot"
     found = launch(description(wd="sub", stdout="logs/out", stdin="/etc/in"))
