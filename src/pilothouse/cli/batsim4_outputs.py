@@ -7,7 +7,7 @@ the run goes, and kept whatever happens.
 from __future__ import annotations
 
 from math import fsum, isnan, nan
-from operator import sub
+from operator import itemgetter, sub
 from typing import TextIO
 
 from pilothouse.cli.outputs import opened
@@ -17,6 +17,7 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.record import JobRecord
 from pilothouse.worlds.simulated.control import Known, Server, Watcher
+from pilothouse.worlds.simulated.machine_book import numbers_of
 from pilothouse.worlds.simulated.machines import MachineState
 
 VERSION = "v4.2.1"
@@ -32,6 +33,9 @@ _STATES = (
     MachineState.IDLE,
     MachineState.COMPUTING,
 )
+
+
+_of_states = itemgetter(*_STATES)
 
 
 class Batsim4Outputs(Watcher):
@@ -79,7 +83,7 @@ class Batsim4Outputs(Watcher):
             known.energy_j = -server.energy_j(known.run.units)
             self._trace_energy(server, "s")
         if self._trace is not None and known.run is not None:
-            self._trace.compute(server.agenda.now, known.job.id, known.run.units)
+            self._trace.compute(server.agenda.now, known.job.id, numbers_of(known.run.units.mask))
         self.machines_changed(server)
 
     def job_left(self, server: Server, known: Known) -> None:
@@ -93,11 +97,14 @@ class Batsim4Outputs(Watcher):
 
     def _trace_end(self, server: Server, trace: PajeTrace, known: Known) -> None:
         assert known.run is not None
-        now, units = server.agenda.now, known.run.units
+        now, units = server.agenda.now, numbers_of(known.run.units.mask)
         if known.state in (JobState.KILLED, JobState.TIMED_OUT):
             trace.kill(now, known.job.id, units)
-        shared = [unit for unit in units if server.machines[unit].users] if server.begins.compute_sharing else []
-        trace.wait(now, units - IdSet.of(shared) if shared else units)
+        if not server.begins.compute_sharing:
+            trace.wait(now, units)
+            return
+        shared = [unit for unit in units if server.machines[unit].users]
+        trace.wait(now, [unit for unit in units if unit not in shared])
         for unit in shared:
             trace.compute(now, server.machines[unit].users[-1], (unit,))
 
@@ -122,7 +129,7 @@ class Batsim4Outputs(Watcher):
 
     def machines_changed(self, server: Server) -> None:
         if self._states is not None:
-            sleeping, on, off, idle, computing = map(server.machines.counts.__getitem__, _STATES)
+            sleeping, on, off, idle, computing = _of_states(server.machines.counts)
             self._states.write(f"{server.agenda.now:g},{sleeping},{on},{off},{idle},{computing}\n")
 
     def _trace_power(self, server: Server, units: IdSet, power_state: int) -> None:

@@ -97,8 +97,9 @@ class BatsimDecider:
             rest = self.decide(e.Batch(max(batch.now, first.now), batch.events[1:]))
             return d.Reply(rest.now, [*first.decisions, *rest.decisions])
         own = self._answer_withdrawals(batch)
-        events = [*self._late, *self._facts.events(batch)]
-        self._late = []
+        events = self._facts.events(batch)
+        if self._late:
+            events, self._late = self._late + events, []
         if not events:
             return d.Reply(batch.now, own)
         self._over = type(batch.events[-1]) is e.Ended
@@ -110,12 +111,13 @@ class BatsimDecider:
             _restore_dates(reply, batch.now)
         if self._withdrawn:
             reply.decisions = [order for order in reply.decisions if not self._is_in_vain(order)]
-        reply.decisions.extend(own)
+        if own:
+            reply.decisions.extend(own)
         return reply
 
     def event_name(self, index: int) -> str:
         """The wire name of the event that an order of the last reply came from."""
-        return self._orders.names[index] if index < len(self._orders.names) else ""
+        return self._orders.event_name(index)
 
     def _answer_withdrawals(self, batch: e.Batch) -> list[d.Decision]:
         """The protocol has no word for a job that is taken back: we agree in the scheduler's name."""

@@ -42,6 +42,7 @@ class FactWriter:
     def __init__(self, settings: Settings, dialect: Dialect, store: Store | None = None) -> None:
         self._settings = settings
         self._dialect = dialect
+        self._is_young = dialect not in (Dialect.TWO, Dialect.ANY)
         self._store = store
         self._forward_profiles = False
         self._registers = False
@@ -55,7 +56,7 @@ class FactWriter:
         for fact in batch.events:
             write = _WRITERS.get(type(fact))
             if write is not None:
-                told.extend(write(self, fact))
+                told += write(self, fact)
         return told
 
     def job(self, job_id: str) -> Job | None:
@@ -102,8 +103,8 @@ class FactWriter:
         return [self._completed(fact)]
 
     def _completed(self, fact: e.JobEnded) -> Struct:
-        reason = fact.reason if self._dialect in (Dialect.TWO, Dialect.ANY) else UNSET
-        state, units = BATSIM[fact.state], str(fact.units)
+        reason = UNSET if self._is_young else fact.reason
+        state, units = BATSIM[fact.state], fact.units.to_text()
         return wire.JobCompleted(fact.at, wire.JobCompletedData(fact.job_id, state, fact.return_code, reason, units))
 
     def completed_early(self, at: float, job_id: str) -> Struct:

@@ -6,6 +6,7 @@ of numbers, a job without a profile); whether an order is legal is for others to
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import inf
 from typing import Any, Protocol
 
@@ -21,6 +22,9 @@ from pilothouse.model.lifecycle import FROM_BATSIM
 from pilothouse.model.profile import HomogeneousTask, Profile, Sequence, Spread
 from pilothouse.protocols.batsim import messages as wire
 from pilothouse.protocols.batsim.begins import read_profile
+
+_parsed = lru_cache(maxsize=512)(IdSet.parse)
+"""Schedulers name the same few allocations again and again."""
 
 
 class JobStore(Protocol):
@@ -52,8 +56,7 @@ class OrderReader:
         self._store = store
         self._sleep_states: dict[int, frozenset[int]] = {}
         self._asleep = 0
-        self.names: list[str] = []
-        """The wire names of the events that the orders of the last reply came from."""
+        self._sources: list[wire.FromScheduler] = []
 
     def note_units(self, sleep_states: dict[int, frozenset[int]]) -> None:
         """Which power states of a unit are sleep; units without such are left out."""
@@ -62,19 +65,23 @@ class OrderReader:
     def reply(self, message: wire.Message[wire.FromScheduler]) -> d.Reply:
         """The orders of a message."""
         orders: list[d.Decision] = []
-        self.names = []
+        sources = self._sources = []
         for event in message.events:
             found = _READERS[type(event)](self, event)
-            orders.extend(found)
-            self.names.extend([wire.name_of(event)] * len(found))
+            orders += found
+            sources += [event] * len(found)
         return d.Reply(message.now, orders)
+
+    def event_name(self, index: int) -> str:
+        """The wire name of the event that an order of the last reply came from."""
+        return wire.name_of(self._sources[index]) if index < len(self._sources) else ""
 
     def error(self, event: msgspec.Struct, problem: str) -> PeerError:
         return PeerError(self.peer, problem, event=wire.name_of(event))
 
     def _units(self, event: msgspec.Struct, text: str) -> IdSet:
         try:
-            return IdSet.parse(text)
+            return _parsed(text)
         except InputError:
             raise self.error(event, f"not a set of resources: {quoted(text)}; expected e.g. '0-3 7'") from None
 
@@ -83,10 +90,10 @@ class OrderReader:
     def _execute(self, event: wire.ExecuteJob) -> list[d.Decision]:
         data = event.data
         order = d.StartJob(event.timestamp, data.job_id, self._units(event, data.alloc))
+        if data.mapping is UNSET and data.storage_mapping is UNSET and data.additional_io_job is UNSET:
+            return [order]
         optional = ("mapping", "storage_mapping", "additional_io_job")
         extras = [name for name in optional if getattr(data, name) is not UNSET]
-        if not extras:
-            return [order]
         if len(extras) > 1:
             raise self.error(event, f"data should have 2 or 3 members; it has {' and '.join(extras)} together")
         if data.mapping is not UNSET:

@@ -169,11 +169,11 @@ class Server:
             started = handler(argument)
             if started is None:
                 pass
-            elif isinstance(started, Generator):
-                yield from started
-            else:
+            elif isinstance(started, (list, tuple)):
                 for actor in started:
                     yield spawn(actor)
+            else:
+                yield from started
             if self._ready and not self._end_told and not mailbox.waiting:
                 if not self._told and self._is_over():
                     self.tell(e.Ended(self.agenda.now))
@@ -282,7 +282,8 @@ class Server:
 
     def _run(self, known: Known, run: Run) -> Actor:
         self.machines.occupy(run.units, run.job.id, self.agenda.now)
-        yield from self.read_meters(run.units)
+        if self.begins.energy:
+            yield from self.read_meters(run.units)
         self.watcher.job_started(self, known)
         self.physics.start(run)
 
@@ -310,7 +311,8 @@ class Server:
         if run.task_was_cut:
             yield turn()  # Cancelling the task.
         self.release(known, state, return_code)
-        yield from self.read_meters(run.units)
+        if self.begins.energy:
+            yield from self.read_meters(run.units)
         yield self.send(self._on_ended, known, unit=run.units.first())
 
     def release(self, known: Known, state: JobState, return_code: int) -> None:

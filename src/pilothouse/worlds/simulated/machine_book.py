@@ -8,6 +8,7 @@ change is not counted; tests/golden compares the sums with recordings.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -15,6 +16,14 @@ from pilothouse.model.errors import InputError, quoted
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node
 from pilothouse.worlds.simulated.machines import MachineState
+
+_IDLE, _COMPUTING = MachineState.IDLE, MachineState.COMPUTING
+
+
+@lru_cache(maxsize=512)
+def numbers_of(mask: int) -> tuple[int, ...]:
+    """The machines of an allocation, ascending. The same few numbers are asked for again and again."""
+    return tuple(IdSet(mask))
 
 
 class SleepState(msgspec.Struct, frozen=True):
@@ -87,19 +96,41 @@ class MachineBook:
         machine.since = now
 
     def occupy(self, units: IdSet, job_id: str, now: float) -> None:
-        for unit in units:
-            machine = self.machines[unit]
+        machines, seconds = self.machines, self.seconds
+        idle_s, entered, counted = seconds[_IDLE], 0, 0
+        for unit in numbers_of(units.mask):
+            machine = machines[unit]
             machine.users.append(job_id)
-            if machine.state is not MachineState.COMPUTING:
-                self.to(machine, MachineState.COMPUTING, now)
+            if machine.state is _IDLE:  # what to() does, without a call for each machine
+                idle_s += now - machine.since
+                machine.state = _COMPUTING
+                machine.since = now
+                entered |= 1 << unit
+                counted += unit < self.compute_count
+            elif machine.state is not _COMPUTING:
+                self.to(machine, _COMPUTING, now)
+        seconds[_IDLE] = idle_s
+        self.idle_mask &= ~entered
+        self.counts[_IDLE] -= counted
+        self.counts[_COMPUTING] += counted
 
     def release(self, units: IdSet, job_id: str, now: float) -> None:
         """Machines that are away stay away when the job that ran on meanwhile ends."""
-        for unit in units:
-            machine = self.machines[unit]
+        machines, seconds = self.machines, self.seconds
+        computing_s, left, counted = seconds[_COMPUTING], 0, 0
+        for unit in numbers_of(units.mask):
+            machine = machines[unit]
             machine.users.remove(job_id)
-            if not machine.users and machine.state is MachineState.COMPUTING:
-                self.to(machine, MachineState.IDLE, now)
+            if not machine.users and machine.state is _COMPUTING:
+                computing_s += now - machine.since
+                machine.state = _IDLE
+                machine.since = now
+                left |= 1 << unit
+                counted += unit < self.compute_count
+        seconds[_COMPUTING] = computing_s
+        self.idle_mask |= left
+        self.counts[_COMPUTING] -= counted
+        self.counts[_IDLE] += counted
 
     def go_away(self, units: IdSet, now: float) -> IdSet:
         """Machines become unavailable; returns those that were so already."""
