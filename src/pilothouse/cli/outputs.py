@@ -18,7 +18,7 @@ from pilothouse.model.errors import InputError
 from pilothouse.model.record import JobRecord
 from pilothouse.views.metrics import Collector, Metrics
 
-_AT_ONCE = 4096
+_AT_ONCE = 1024
 
 
 def opened(path: str) -> TextIO:

@@ -68,9 +68,11 @@ def read(path: str | Path, name: str = "w0", *, sources: bool = False) -> Worklo
         raise InputError(f"{path}: $.nb_res", "the number of resources", expected="1 or more", found=str(file.nb_res))
     reader = _Reader(path, name, file.profiles)
     jobs = reader.jobs(written, raws)
-    # QUIRK: jobs of one date are submitted in the order of their ids as text, so 10 comes before 2.
-    jobs.sort(key=attrgetter("id"))
-    jobs.sort(key=attrgetter("submitted_at"))
+    submitted_at = attrgetter("submitted_at")
+    if len(set(map(submitted_at, jobs))) < len(jobs):
+        # QUIRK: jobs of one date are submitted in the order of their ids as text, so 10 comes before 2.
+        jobs.sort(key=attrgetter("id"))
+    jobs.sort(key=submitted_at)
     return Workload(name, str(Path(path).absolute()), file.nb_res, jobs, reader.needed())
 
 
@@ -85,7 +87,6 @@ class _Reader:
         self._profiles: dict[str, Profile] = {}
 
     def jobs(self, written: list[WrittenJob], raws: list[msgspec.Raw | None]) -> list[Job]:
-        seen: set[str] = set()
         jobs = []
         name, profiles = self._name, self._profiles
         prefix = name + "!"
@@ -96,9 +97,6 @@ class _Reader:
             full = prefix + local
             if name in local:
                 full = self._already_full(local, index)
-            if full in seen:
-                raise self._error(index, "id", "a job of that id exists already", found=quoted(w.id))
-            seen.add(full)
             profile = profiles.get(w.profile) or self._profile(w.profile, index)
             walltime = w.walltime
             if walltime is None or walltime <= 0.0 or walltime != walltime:
@@ -121,7 +119,18 @@ class _Reader:
             if raws:
                 job.source = raws[index]
             jobs.append(job)
+        if len({job.id for job in jobs}) < len(jobs):
+            raise self._twice(jobs)
         return jobs
+
+    def _twice(self, jobs: list[Job]) -> InputError:
+        """Two jobs have one id: says where the second stands."""
+        seen: set[str] = set()
+        for index, job in enumerate(jobs):
+            if job.id in seen:
+                return self._error(index, "id", "a job of that id exists already", found=quoted(job.local_id))
+            seen.add(job.id)
+        raise AssertionError("all ids differ")
 
     def needed(self) -> dict[str, Profile]:
         """The profiles that were read, because a job or a part of one needs them, under their full names."""
