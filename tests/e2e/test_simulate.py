@@ -77,6 +77,18 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "a/schedule.json").read_bytes() == (tmp_path / "b/schedule.json").read_bytes()
 
 
+@pytest.mark.parametrize("policy", ["easy", "easy-sjbf:estimate=clairvoyant", "conservative"])
+def test_what_was_not_compiled_gives_the_same_bytes(tmp_path: Path, policy: str) -> None:
+    """A machine without a compiler has the Python twins only."""
+    twins = ["model._masks", "policies._scan", "formats._rows", "worlds.simulated._sharing"]
+    without = f"import sys; sys.modules.update(dict.fromkeys(['pilothouse.' + name for name in {twins}])); "
+    for folder, before in (("compiled", ""), ("plain", without)):
+        command = [sys.executable, "-c", f"{before}from pilothouse.cli.main import main; main()", "simulate", "-q", "-p", "100"]
+        subprocess.run([*command, "-w", TRACE, "--policy", policy, "-e", f"{folder}/"], cwd=tmp_path, check=True, timeout=120)
+    for name in ("jobs.csv", "schedule.json"):
+        assert (tmp_path / "plain" / name).read_bytes() == (tmp_path / "compiled" / name).read_bytes()
+
+
 def test_an_exported_log_simulates_to_the_same_starts(tmp_path: Path) -> None:
     pilothouse(
         "simulate", "-q", "-p", 100, "-w", TRACE, "--policy", "fcfs", "-e", "a/", "--format", "swf", cwd=tmp_path
