@@ -93,12 +93,11 @@ def _channel(options: Options) -> tuple[Channel, bytes]:
 class Conversation:
     """The turns between the world and the component."""
 
-    def __init__(
-        self, scene: Scene, outputs: Batsim5Outputs, decider: EdcDecider, log: Log, options: Options
-    ) -> None:
+    def __init__(self, scene: Scene, outputs: Batsim5Outputs, decider: EdcDecider, log: Log, options: Options) -> None:
         self._scene = scene
         self._outputs = outputs
         self._decider = decider
+        decider.precision_s = 0.0  # SimGrid sleeps for any time, however short: that decides between ties.
         self._log = log
         self._options = options
         self._began_at = time.perf_counter()

@@ -93,7 +93,9 @@ def execute(job_id: str, hosts: str, mapping: list[int] | None = None) -> Order:
 
 
 def profile(name: str, delay: float = 5.0) -> Order:
-    return "RegisterProfileEvent", {"profile": {"id": name, "profile_type": "DelayProfile", "profile": {"delay": delay}}}
+    return "RegisterProfileEvent", {
+        "profile": {"id": name, "profile_type": "DelayProfile", "profile": {"delay": delay}}
+    }
 
 
 def job(job_id: str, name: str, count: int = 1) -> Order:
@@ -139,7 +141,7 @@ DYNAMIC = {"dynamic_registration": True, "acknowledge_dynamic_jobs": True}
         ([execute("w0!1", "")], "its allocation is empty"),
         ([execute("w0!1", "3-4")], "machines 4 do not exist"),
         ([execute("w0!1", "0"), execute("w0!1", "1")], "its state is RUNNING instead of SUBMITTED"),
-        ([execute("w0!1", "0", [1])], "mapped outside"),
+        ([execute("w0!1", "0", [1])], "bad custom mapping"),
         ([execute("w0!1", "0"), ("RejectJobEvent", {"job_id": "w0!1"})], "it is RUNNING, not SUBMITTED"),
         ([("RejectJobEvent", {"job_id": "w0!9"})], "w0!9"),
         ([("KillJobsEvent", {"job_ids": ["w0!1"]})], "its state must be RUNNING or COMPLETED"),
@@ -196,10 +198,16 @@ def test_off_and_on_again(bench: Bench) -> None:
 
 def test_registration_needs_no_feature_but_then_nobody_waits_for_its_end(bench: Bench) -> None:
     orders = [profile("dyn!p"), job("dyn!1", "p", 2), job("dyn!2", "dyn!p", 2)]
-    component = Script(*orders, JobSubmittedEvent=[[execute("w0!1", "0"), execute("dyn!1", "1-2"), execute("dyn!2", "3")]])
+    component = Script(
+        *orders, JobSubmittedEvent=[[execute("w0!1", "0"), execute("dyn!1", "1-2"), execute("dyn!2", "3")]]
+    )
     code, words = bench(component)
     assert code == 0, words
-    assert sorted((row["workload_name"], row["job_id"]) for row in bench.rows()) == [("dyn", "1"), ("dyn", "2"), ("w0", "1")]
+    assert sorted((row["workload_name"], row["job_id"]) for row in bench.rows()) == [
+        ("dyn", "1"),
+        ("dyn", "2"),
+        ("w0", "1"),
+    ]
 
 
 def test_registration_that_never_finishes_is_a_deadlock(bench: Bench) -> None:
@@ -281,7 +289,9 @@ def test_calls_without_end_stop_when_told(bench: Bench) -> None:
     component = Script(call, RequestedCallEvent=[[], [], [stop]])
     code, words = bench(component, workload=None)
     assert code == 0, words
-    dates = [message["now"] for message in component.heard if message["events"][0]["event_type"] == "RequestedCallEvent"]
+    dates = [
+        message["now"] for message in component.heard if message["events"][0]["event_type"] == "RequestedCallEvent"
+    ]
     assert dates == pytest.approx([0.5, 1.0, 1.5], abs=1e-3)
 
 
@@ -317,10 +327,14 @@ def test_staging_between_storages_fails_as_in_the_real_one(bench: Bench) -> None
 
 def test_an_empty_homogeneous_task_fails_and_an_empty_explicit_one_takes_no_time(bench: Bench) -> None:
     empty = {"type": "ParallelTaskHomogeneousProfile", "cpu": 0, "com": 0}
-    code, words = bench(OneByOne(), workload=bench.workload({"e": empty}, [{"id": 1, "subtime": 0, "res": 1, "profile": "e"}]))
+    code, words = bench(
+        OneByOne(), workload=bench.workload({"e": empty}, [{"id": 1, "subtime": 0, "res": 1, "profile": "e"}])
+    )
     assert code == ABORTED and "no flops_amount defined" in words
     zero = {"type": "ParallelTaskProfile", "cpu": [0, 0], "com": [0, 0, 0, 0]}
-    code, words = bench(OneByOne(), workload=bench.workload({"z": zero}, [{"id": 1, "subtime": 0, "res": 2, "profile": "z"}]))
+    code, words = bench(
+        OneByOne(), workload=bench.workload({"z": zero}, [{"id": 1, "subtime": 0, "res": 2, "profile": "z"}])
+    )
     assert code == 0, words
     assert [row["execution_time"] for row in bench.rows()] == ["0.000010"]
 
@@ -341,7 +355,8 @@ def test_external_events_are_told_with_a_stale_date(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "state"), [(-1, "COMPLETED_WALLTIME_REACHED"), (-2, "COMPLETED_KILLED"), (-3, None), (7, "COMPLETED_FAILED")]
+    ("code", "state"),
+    [(-1, "COMPLETED_WALLTIME_REACHED"), (-2, "COMPLETED_KILLED"), (-3, None), (7, "COMPLETED_FAILED")],
 )
 def test_return_codes_below_zero_are_taken_for_batsims_own(code: int, state: str | None, bench: Bench) -> None:
     work = bench.workload(

@@ -41,10 +41,6 @@ def _killed(job_id: str) -> m.JobCompletedEvent:
     return m.JobCompletedEvent(job_id, m.FinalJobState.COMPLETED_KILLED, 0xFFFF_FFFF)
 
 
-def _not_before(now: float, date: float) -> float:
-    return date if date > now + PRECISION_S else now
-
-
 class EdcDecider:
     """One component behind its channel."""
 
@@ -54,6 +50,8 @@ class EdcDecider:
         self.name = channel.name
         self.wants = d.Wants()
         self.hello_event: m.EDCHelloEvent | None = None
+        self.precision_s = PRECISION_S
+        """How much later than `now` a date must be to be later. (A world that waits as SimGrid does wants to know all.)"""
         self._channel = channel
         self._exchange = channel.exchange
         self._init = init
@@ -107,7 +105,7 @@ class EdcDecider:
             else:
                 reply = decode(self._exchange(encode(message, self._form)), self._form, self.name)
             if not reply.events:
-                return d.Reply(_not_before(batch.now, reply.now), answers)
+                return d.Reply(self._not_before(batch.now, reply.now), answers)
             return self._read(reply, batch.now, answers)
         except Malformed as problem:
             raise PeerError(self.name, f"invalid message: {problem}") from None
@@ -197,6 +195,7 @@ class EdcDecider:
     def _read(self, reply: m.Message, now: float, answers: list[d.Decision]) -> d.Reply:
         last = 0.0
         orders = answers
+        soon = now + self.precision_s
         for item in reply.events or ():
             at = item.timestamp
             if at > reply.now:
@@ -204,7 +203,7 @@ class EdcDecider:
             if at < last:
                 raise Malformed(f"an event at {at:g} after one at {last:g}: timestamps must not decrease")
             last = at
-            order = self._orders.read(item.event, at if at > now + PRECISION_S else now)
+            order = self._orders.read(item.event, at if at > soon else now)
             if type(order) is d.StartJob:
                 if (self._withdrawn or self._away) and self._hold_back(order, orders):
                     continue
@@ -220,7 +219,10 @@ class EdcDecider:
             orders.append(order)
             if type(order) is d.StopWorld:
                 break
-        return d.Reply(_not_before(now, reply.now), orders)
+        return d.Reply(self._not_before(now, reply.now), orders)
+
+    def _not_before(self, now: float, date: float) -> float:
+        return date if date > now + self.precision_s else now
 
     def close(self) -> None:
         self._channel.close()

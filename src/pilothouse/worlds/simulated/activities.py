@@ -113,7 +113,7 @@ class Task(Activity):
         self._flow.done = self._done
         physics.start_flow(self._flow)
         if left < inf:
-            self._entry = physics.agenda.after(left, self._timed_out)
+            self._entry = (physics.demands.alarm or physics.agenda.after)(left, self._timed_out)
 
     def _done(self, _: Flow) -> None:
         agenda = self.physics.agenda
@@ -123,15 +123,26 @@ class Task(Activity):
 
     def _timed_out(self, _: object) -> None:
         self._entry = 0
+        physics, flow = self.physics, self._flow
         # A task that is done at the very date of its walltime has succeeded (a delay has not): so it is in SimGrid.
-        done = self.physics.stop_flow(self._flow) < NOTHING_LEFT
+        done = physics.fluid.left(flow) < NOTHING_LEFT
         self.run.task_was_cut = not done
+        linger = physics.demands.linger
+        if done or linger is None:
+            physics.stop_flow(flow)
+        else:
+            flow.done = _ended_unheard
+            linger(self.run.job.id, flow)
         self._over(self.profile.return_code if done else TIMED_OUT, 0.0)
 
     def cancel(self) -> Progress:
         if self._entry:
             self.physics.agenda.cancel(self._entry)
         return Progress(self.profile.name, 1.0 - self.physics.stop_flow(self._flow))
+
+
+def _ended_unheard(_: Flow) -> None:
+    """Nobody waits for it any more."""
 
 
 class Parts(Activity):

@@ -26,7 +26,7 @@ from pilothouse.worlds.simulated.control_sources import JobSource
 from pilothouse.worlds.simulated.execution import Run
 from pilothouse.worlds.simulated.machine_book import Machine, MachineBook
 from pilothouse.worlds.simulated.machines import Machines, MachineState
-from pilothouse.worlds.simulated.platform import Platform
+from pilothouse.worlds.simulated.platform import MASTER, Platform
 from pilothouse.worlds.simulated.rounded_agenda import RoundedAgenda
 from pilothouse.worlds.simulated.rounds import (
     Actor,
@@ -40,12 +40,17 @@ from pilothouse.worlds.simulated.rounds import (
     spawn,
     turn,
 )
+from pilothouse.worlds.simulated.sharing import Flow
 from pilothouse.worlds.simulated.stepped_agenda import SteppedAgenda
 
 STALE: frozenset[type] = frozenset((e.ExternalEvent, e.PowerStateChanged, e.UnitsSwitched, e.JobsKilled))
 """QUIRK: these facts are dated like the last message or the last fact of another kind (pinned by tests/golden)."""
 
 RULES = Rules(stale_dates=STALE, checks_allocations=False, late_call_is_wrong=False, meters_take_turns=False)
+
+
+def _unheard(_: Flow) -> None:
+    """The message is only thought of."""
 
 
 class Batsim5Machines(MachineBook):
@@ -131,7 +136,13 @@ class Batsim5Server(Server):
             agenda=SteppedAgenda() if exact_ties else RoundedAgenda(),
         )
         self.machines: Batsim5Machines = Batsim5Machines(begins.nodes, begins.storage)
-        self.physics.demands.ranks_report = False
+        self._lingering: dict[str, Flow] = {}
+        """QUIRK: a parallel task that reached its walltime stays on hosts and links until the job is forgotten."""
+        demands = self.physics.demands
+        demands.ranks_report = False
+        if isinstance(self.agenda, SteppedAgenda):
+            demands.alarm = self.agenda.alarm
+        demands.linger = self._lingering.__setitem__
         self.strict = strict
         self.decide: Callable[[e.Batch], d.Reply] | None = None
         """Asks the decider without leaving the simulation; None: batches are handed out by the world around."""
@@ -211,6 +222,8 @@ class Batsim5Server(Server):
         self._told_at = self.agenda.now
         for job_id in self._over_and_told:
             self._collect(self.jobs[job_id].job)
+            if self._lingering and (flow := self._lingering.pop(job_id, None)) is not None:
+                self.physics.stop_flow(flow)
         return super()._speak()
 
     def _collect(self, job: Job) -> None:
@@ -273,7 +286,15 @@ class Batsim5Server(Server):
         cost = self._costs.get(unit)
         if cost is None:
             cost = self._costs[unit] = self.costs.from_unit(unit)
+        if self.physics.fluid.busy:
+            cost = self._among_flows(unit, cost)
         yield send(self.mailbox, (self._on_ended, known), cost)
+
+    def _among_flows(self, unit: int, cost: Cost) -> Cost:
+        """What a message costs while parallel tasks use the same links: its byte gets its share of them."""
+        physics = self.physics
+        message = physics.demands.message(unit, MASTER, 1.0, _unheard)
+        return Cost(cost.latency_s, physics.fluid.rate_of_newcomer(message))
 
     def stop(self) -> None:
         """Everything ends; jobs that run leave no trace."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
+from typing import Any
 
 from pilothouse.worlds.simulated.platform import Host, Platform
 from pilothouse.worlds.simulated.routing import Link, StarZone, VivaldiZone
@@ -41,6 +42,10 @@ class Demands:
         self._middles: dict[tuple[StarZone, StarZone], tuple[Link, ...] | None] = {}
         self.ranks_report = True
         """Ranks of a replay tell the job's first host that they are over, with a message; else it is known at once."""
+        self.alarm: Callable[[float, Callable[[Any], None]], int] | None = None
+        """Enters the walltime of a parallel task; None: as any entry of the agenda."""
+        self.linger: Callable[[str, Flow], None] | None = None
+        """Takes over the flow of a job (by id) whose task reached the walltime; None: such flows stop."""
 
     def constraint(self, link: Link) -> Constraint:
         """A link as a constraint."""

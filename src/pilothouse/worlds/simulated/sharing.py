@@ -198,6 +198,27 @@ class Fluid:
                 if constraint in flow.uses:
                     flow.bound = bounds(flow)
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything is in progress."""
+        return bool(self._active)
+
+    def rate_of_newcomer(self, flow: Flow) -> float:
+        """The rate that a flow would get that joined now, for something too short to be worth joining."""
+        flows, members = _crowd(flow)
+        private, bounds = [NOBODY] * len(flows), [one.bound for one in flows]
+        rows: dict[Constraint, list[Row]] = {}
+        for slot, one in enumerate(flows):
+            best = inf
+            for constraint, use in one.uses.items():
+                if constraint in members:
+                    rows.setdefault(constraint, []).append((slot, *use))
+                elif constraint.capacity < best * use[0]:
+                    best = constraint.capacity / use[0]
+                    private[slot] = (constraint.capacity, use[0])
+        capacities = [constraint.capacity for constraint in rows]
+        return solve_rounds(private, bounds, capacities, list(rows.values()), PRECISION)[0]
+
     def settle(self) -> None:
         """Gives all flows their rates now, for those who must read them before the agenda goes on."""
         if self._dirty:
@@ -324,6 +345,25 @@ def _component(flow: Flow) -> tuple[list[Flow], dict[Constraint, None]]:
                         found[other] = None
                         queue.append(other)
     return queue, seen
+
+
+def _crowd(newcomer: Flow) -> tuple[list[Flow], set[Constraint]]:
+    """The newcomer and all that it would be connected with, and the constraints that several of them would share."""
+    found = {newcomer: None}
+    members: set[Constraint] = set()
+    queue = [newcomer]
+    for one in queue:
+        for constraint, use in one.uses.items():
+            users = constraint.users
+            if constraint in members or not constraint.shared:
+                continue
+            if len(users) + (constraint in newcomer.uses) > 1 or use[2] > 1:
+                members.add(constraint)
+                for other in users:
+                    if other not in found:
+                        found[other] = None
+                        queue.append(other)
+    return queue, members
 
 
 def fair_bottleneck(flows: list[Flow], constraints: Collection[Constraint]) -> None:

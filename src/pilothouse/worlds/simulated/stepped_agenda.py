@@ -7,6 +7,9 @@ that ends within a nanosecond after a transfer ends with it, but a transfer that
 ends in a step of its own, and whoever runs in that step sees what happened in the one before. The outcome hangs on the
 last bits of the remainders, which is why they are computed the same way.
 
+Beside actions there are alarms, which have an absolute date: a step never leads past one, it is due once the clock
+shows its date, and it comes before the actions that end in the same step.
+
 Steps are only remembered; an action catches up with them when it comes near its end (about 20 ns for each step).
 """
 
@@ -18,6 +21,8 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from operator import sub
 from typing import Any
+
+import msgspec
 
 from pilothouse.worlds.simulated.agenda import Agenda, Entry
 
@@ -31,29 +36,28 @@ MOST_STEPS_KEPT = 100_000
 """Every action catches up when so many steps have been remembered."""
 
 
-class _Action:
+class _Action(msgspec.Struct, eq=False, gc=False):
     """`left` seconds of a timer or latency (rate 0), or what is left of a byte or of other work (rate: per second)."""
 
-    __slots__ = ("argument", "callback", "left", "next_rate", "number", "place", "rate", "seen")
-
-    def __init__(self, number: int, left: float, callback: Callable[[Any], None], argument: Any) -> None:
-        self.number = self.place = number
-        self.left = left
-        self.rate = 0.0
-        self.next_rate = 0.0
-        self.seen = 0
-        self.callback = callback
-        self.argument = argument
+    number: int
+    left: float
+    callback: Callable[[Any], None]
+    argument: Any
+    seen: int
+    place: int
+    rate: float = 0.0
+    next_rate: float = 0.0
 
 
 class SteppedAgenda(Agenda):
     """The heap is ordered by the date at which an action will end but for rounding; remainders decide between ties."""
 
-    __slots__ = ("_actions", "_due", "_steps")
+    __slots__ = ("_actions", "_alarms", "_due", "_steps")
 
     def __init__(self) -> None:
         super().__init__()
         self._actions: list[tuple[float, int, _Action]] = []
+        self._alarms: list[Entry] = []
         self._due: list[Entry] = []
         self._steps: list[float] = []
 
@@ -62,8 +66,7 @@ class SteppedAgenda(Agenda):
 
     def after(self, seconds: float, callback: Callable[[Any], None], argument: Any = None) -> int:
         number = self._number = self._number + 1
-        action = _Action(number, seconds, callback, argument)
-        action.seen = len(self._steps)
+        action = _Action(number, seconds, callback, argument, len(self._steps), number)
         heappush(self._actions, (self.now + seconds, number, action))
         return number
 
@@ -71,14 +74,9 @@ class SteppedAgenda(Agenda):
         self, amount: float, rate: float, callback: Callable[[Any], None], argument: Any = None, *, place: int = 0
     ) -> int:
         number = self._number = self._number + 1
-        action = _Action(number, amount, callback, argument)
+        action = _Action(number, amount, callback, argument, len(self._steps), place or number, rate)
         if rate == inf:
-            action.left = 0.0
-        else:
-            action.rate = rate
-        if place:
-            action.place = place
-        action.seen = len(self._steps)
+            action.left = action.rate = 0.0
         heappush(self._actions, (self.now + amount / rate, number, action))
         return number
 
@@ -87,8 +85,7 @@ class SteppedAgenda(Agenda):
     ) -> int:
         """Enters a callback for when one byte has arrived."""
         number = self._number = self._number + 1
-        action = _Action(number, latency_s, callback, argument)
-        action.seen = len(self._steps)
+        action = _Action(number, latency_s, callback, argument, len(self._steps), number)
         seconds = latency_s
         if latency_s >= PRECISION_S:
             action.next_rate = bandwidth
@@ -100,6 +97,12 @@ class SteppedAgenda(Agenda):
         heappush(self._actions, (self.now + seconds, number, action))
         return number
 
+    def alarm(self, seconds: float, callback: Callable[[Any], None], argument: Any = None) -> int:
+        """Enters a callback for an absolute date."""
+        number = self._number = self._number + 1
+        heappush(self._alarms, (self.now + seconds, number, callback, argument))
+        return number
+
     def passes(self, latency_s: float, bandwidth: float) -> bool:
         """Carries out a transfer that nothing else comes near, in its two steps; False: it must be entered."""
         now = self.now + latency_s
@@ -108,6 +111,7 @@ class SteppedAgenda(Agenda):
         actions, steps = self._actions, self._steps
         if (
             (actions and actions[0][0] <= end + 1.5 * PRECISION_S + end * 1e-13)
+            or (self._alarms and self._alarms[0][0] <= end + 1.5 * PRECISION_S + end * 1e-13)
             or latency_s < PRECISION_S
             or last_step == 0.0
             or len(steps) >= MOST_STEPS_KEPT
@@ -125,7 +129,10 @@ class SteppedAgenda(Agenda):
         actions, cancelled = self._actions, self._cancelled
         while actions and actions[0][1] in cancelled:
             cancelled.discard(heappop(actions)[1])
-        return actions[0][0] if actions else inf
+        alarms = self._alarms
+        while alarms and alarms[0][1] in cancelled:
+            cancelled.discard(heappop(alarms)[1])
+        return min(actions[0][0] if actions else inf, alarms[0][0] if alarms else inf)
 
     def pop(self) -> Entry:
         if not self._due:
@@ -137,6 +144,8 @@ class SteppedAgenda(Agenda):
 
         Nothing is returned when nothing is left.
         """
+        if self._alarms and self.next_date() < inf and self._alarms:
+            return self._step_with_alarms()
         actions, steps = self._actions, self._steps
         while actions:
             first, number, action = heappop(actions)
@@ -198,6 +207,40 @@ class SteppedAgenda(Agenda):
         self._steps.append(step)
         near.sort(key=_place)
         return [(now, other.number, other.callback, other.argument) for other in near if self._reduce(other, step)]
+
+    def _step_with_alarms(self) -> list[Entry]:
+        """Steps to the next end of an action or to the next alarm, whichever the clock comes to first."""
+        actions, alarms, cancelled = self._actions, self._alarms, self._cancelled
+        while self.next_date() < inf and alarms:
+            date = alarms[0][0]
+            step = max(0.0, date - self.now)
+            near: list[_Action] = []
+            if actions and (first := actions[0][0]) <= date + 1.5 * PRECISION_S + date * 1e-13:
+                horizon = first + 1.5 * PRECISION_S + first * 1e-13
+                while actions and actions[0][0] <= horizon:
+                    _, number, action = heappop(actions)
+                    if number in cancelled:
+                        cancelled.discard(number)
+                        continue
+                    self._catch_up(action)
+                    near.append(action)
+                step = min(step, max(0.0, min(one.left / one.rate if one.rate else one.left for one in near)))
+            self.now = now = self.now + step
+            self._steps.append(step)
+            ended: list[Entry] = []
+            while alarms and alarms[0][0] <= now:
+                entry = heappop(alarms)
+                if entry[1] in cancelled:
+                    cancelled.discard(entry[1])
+                else:
+                    ended.append(entry)
+            near.sort(key=_place)
+            ended += [(now, one.number, one.callback, one.argument) for one in near if self._reduce(one, step)]
+            if len(self._steps) > MOST_STEPS_KEPT:
+                self._forget_steps()
+            if ended:
+                return ended
+        return self.step()
 
     def _catch_up(self, action: _Action) -> None:
         steps = self._steps
