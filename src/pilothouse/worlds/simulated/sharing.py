@@ -40,7 +40,6 @@ WORK_PRECISION = 1e-14
 COMPILED_FROM = 40
 """With fewer amounts than this in a component the Python rounds are faster than handing arrays to C."""
 
-
 NOBODY = (inf, 1.0)
 """The private constraint of a flow that has none, and of a slot without a flow."""
 
@@ -216,8 +215,7 @@ class Fluid:
                 elif constraint.capacity < best * use[0]:
                     best = constraint.capacity / use[0]
                     private[slot] = (constraint.capacity, use[0])
-        capacities = [constraint.capacity for constraint in rows]
-        return solve_rounds(private, bounds, capacities, list(rows.values()), PRECISION)[0]
+        return solve_rounds(private, bounds, [one.capacity for one in rows], list(rows.values()), PRECISION)[0]
 
     def settle(self) -> None:
         """Gives all flows their rates now, for those who must read them before the agenda goes on."""
