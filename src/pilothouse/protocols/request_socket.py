@@ -11,6 +11,8 @@ import contextlib
 import socket
 import struct
 from errno import EAGAIN, ECONNABORTED, ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH, ENOENT, EPIPE, ETIMEDOUT
+from fcntl import ioctl
+from termios import FIONREAD
 from typing import Any
 
 from pilothouse.model.errors import InputError
@@ -25,7 +27,7 @@ CONNECT_S = 5.0
 _NOBODY_THERE = frozenset(
     (EAGAIN, ECONNABORTED, ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH, ENOENT, EPIPE, ETIMEDOUT)
 )
-_PEEK = socket.MSG_PEEK | socket.MSG_DONTWAIT
+_NOTHING = bytes(4)
 
 
 class PeerLeft(Exception):
@@ -42,6 +44,7 @@ class RequestSocket:
         self._socket: socket.socket | None = None
         self._reader = Reader(most_bytes)
         self._owes_ready = True
+        self._number = -1
 
     @property
     def is_connected(self) -> bool:
@@ -82,21 +85,15 @@ class RequestSocket:
             raise InputError("socket endpoint", f"{self._endpoint!r}: {problem.strerror or problem}") from None
         self._reader = Reader(self._most_bytes)
         self._owes_ready = True
+        self._number = opened.fileno()
         return opened
 
     def fileno(self) -> int:
-        assert self._socket is not None
-        return self._socket.fileno()
+        return self._number
 
     def unasked(self) -> bool:
         """Whether something came that answers no request."""
-        assert self._socket is not None
-        if not self._reader.is_clean:
-            return True
-        try:
-            return bool(self._socket.recv(1, _PEEK))
-        except (BlockingIOError, ConnectionError):
-            return False
+        return not self._reader.is_clean or ioctl(self._number, FIONREAD, _NOTHING) != _NOTHING
 
     def send(self, request: bytes) -> bytes:
         """Sends what goes through; returns what is left of it (nothing, nearly always). Raises PeerLeft."""

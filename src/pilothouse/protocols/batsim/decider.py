@@ -96,8 +96,8 @@ class BatsimDecider:
             first = self.decide(e.Batch(batch.now, batch.events[:1]))
             rest = self.decide(e.Batch(max(batch.now, first.now), batch.events[1:]))
             return d.Reply(rest.now, [*first.decisions, *rest.decisions])
-        own = self._answer_withdrawals(batch)
         events = self._facts.events(batch)
+        own = [] if self._facts.unsaid is None else self._answer_withdrawals(batch.now, self._facts.unsaid)
         if self._late:
             events, self._late = self._late + events, []
         if not events:
@@ -119,13 +119,13 @@ class BatsimDecider:
         """The wire name of the event that an order of the last reply came from."""
         return self._orders.event_name(index)
 
-    def _answer_withdrawals(self, batch: e.Batch) -> list[d.Decision]:
+    def _answer_withdrawals(self, now: float, unsaid: list[e.Event]) -> list[d.Decision]:
         """The protocol has no word for a job that is taken back: we agree in the scheduler's name."""
         own: list[d.Decision] = []
-        for fact in batch.events:
+        for fact in unsaid:
             if type(fact) is e.JobWithdrawn:
                 self._withdrawn.add(fact.job_id)
-                own.append(d.ConfirmWithdrawal(batch.now, fact.job_id))
+                own.append(d.ConfirmWithdrawal(now, fact.job_id))
         return own
 
     def _is_in_vain(self, order: d.Decision) -> bool:

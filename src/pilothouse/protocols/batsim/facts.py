@@ -49,14 +49,21 @@ class FactWriter:
         self._jobs: dict[str, Job] = {}
         self.profiles: dict[str, Profile] = {}
         """Full name -> profile: what is known, registered ones included."""
+        self.unsaid: list[e.Event] | None = None
+        """The facts of the last batch that the protocol has no word for, if any."""
 
     def events(self, batch: e.Batch) -> list[Struct]:
         """The wire events of a batch, in order."""
         told: list[Struct] = []
+        self.unsaid = None
         for fact in batch.events:
             write = _WRITERS.get(type(fact))
             if write is not None:
                 told += write(self, fact)
+            elif self.unsaid is None:
+                self.unsaid = [fact]
+            else:
+                self.unsaid.append(fact)
         return told
 
     def job(self, job_id: str) -> Job | None:

@@ -44,6 +44,7 @@ from pilothouse.worlds.simulated.rounds import (
     Command,
     Mailbox,
     Rounds,
+    Wait,
     exchange,
     post,
     receive,
@@ -55,6 +56,8 @@ from pilothouse.worlds.simulated.rounds import (
 from pilothouse.worlds.simulated.stepped_agenda import SteppedAgenda
 
 __all__ = ["ControlledWorld", "Known", "MessageCosts", "Rules", "Server", "Source", "Watcher"]
+
+_SEND = Wait.SEND
 
 Handler = Callable[[Any], Sequence[Actor] | Actor | None]
 """What the server does with a message; it may start actors, or have to wait (then it is an actor itself)."""
@@ -76,7 +79,9 @@ class Server:
     ) -> None:
         self.begins = begins
         self.costs = MessageCosts.of(platform)
+        self._from_master = self.costs.from_master
         self.rules = rules or Rules()
+        self._stale_dates = self.rules.stale_dates
         self.watcher = watcher or Watcher()
         self.decider = decider
         self.agenda = SteppedAgenda() if agenda is None else agenda
@@ -143,7 +148,7 @@ class Server:
 
     def tell(self, fact: e.Event) -> None:
         """Adds a fact, dated now, to what the decider will hear next."""
-        if type(fact) in self.rules.stale_dates:
+        if self._stale_dates and type(fact) in self._stale_dates:
             fact.at = self._told_at
         else:
             self._told_at = self.agenda.now
@@ -151,8 +156,8 @@ class Server:
 
     def send(self, handler: Handler, argument: object = None, *, unit: int | None = None) -> Command:
         """A message to the server, from a unit or from the master."""
-        cost = self.costs.from_master if unit is None else self.costs.from_unit(unit)
-        return send(self.mailbox, (handler, argument), cost)
+        cost = self._from_master if unit is None else self.costs.from_unit(unit)
+        return (_SEND, self.mailbox, (handler, argument), cost)
 
     def refuse(self, rule: str, detail: str) -> DecisionError:
         """The error for the order that is being handled."""
@@ -207,8 +212,9 @@ class Server:
         agenda = self.agenda
         reply: d.Reply = yield exchange(batch)
         for index, order in enumerate(reply.decisions):
-            self.order_index = index
-            orders.note(self, order)
+            if type(order) in orders.NOTED:
+                self.order_index = index
+                orders.note(self, order)
             if order.at > agenda.now:
                 yield sleep(order.at - agenda.now)
             yield self.send(self._on_order, (index, order))

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from pilothouse.worlds.simulated.control import Known, Server
 
 
+NOTED = frozenset((d.RegisterProfile, d.RegisterJob))
+"""Orders that are noted before they are handled."""
+
+
 def note(server: Server, order: d.Decision) -> None:
     """What takes effect as soon as the order is read, before its message is sent: registrations."""
     if type(order) is d.RegisterProfile:

@@ -6,6 +6,7 @@ Holds plain descriptions and protocols; control.py has the server that uses them
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -51,6 +52,7 @@ class MessageCosts(msgspec.Struct, frozen=True):
     def of(cls, platform: Platform) -> MessageCosts:
         """The costs on a platform with a master host."""
 
+        @cache
         def from_unit(unit: int) -> Cost:
             route = platform.route(unit, MASTER)
             return Cost(route.latency, route.bandwidth)
