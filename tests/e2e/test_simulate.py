@@ -152,6 +152,7 @@ def test_a_policy_of_a_newcomer(tmp_path: Path) -> None:
         ("[cluster.start(job, IdSet.parse('0-1')) for job in cluster.queue]", 6, "unit already in use"),
         ("cluster.call_at(cluster.now - 1)", 6, "call in the past"),
         ("cluster.nonsense()", 6, "AttributeError"),
+        ("raise SystemExit(3)", 6, "SystemExit: 3"),
     ],
 )
 def test_a_policy_that_is_wrong_is_told_so_and_outputs_are_kept(

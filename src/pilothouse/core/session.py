@@ -126,7 +126,7 @@ class PolicyTurn:
     def begin(self) -> None:
         try:
             self._policy.begin(self._cluster)
-        except Exception as problem:
+        except (Exception, SystemExit) as problem:
             raise self._located(problem) from problem
 
     def __call__(self, batch: Batch) -> Reply:
@@ -150,7 +150,7 @@ class PolicyTurn:
             else:
                 self._see(event)
             policy.schedule(cluster)
-        except Exception as problem:
+        except (Exception, SystemExit) as problem:
             raise self._located(problem) from problem
         orders, cluster.orders = cluster.orders, []
         return Reply(now, orders)
@@ -169,7 +169,7 @@ class PolicyTurn:
                 for event in batch.events:
                     self._see(event)
                 policy.schedule(cluster)
-        except Exception as problem:
+        except (Exception, SystemExit) as problem:
             raise self._located(problem) from problem
         return Reply(now, cluster.take_orders())
 
@@ -223,7 +223,7 @@ class PolicyTurn:
             policy.on_ended(waiting, cluster)
             policy.on_event(event, cluster)
 
-    def _located(self, problem: Exception) -> PilothouseError:
+    def _located(self, problem: Exception | SystemExit) -> PilothouseError:
         """The problem as one line that names the policy's own file and line."""
         where = ""
         for frame in traceback.extract_tb(problem.__traceback__):
@@ -240,7 +240,7 @@ class PolicyTurn:
         return DecisionError(cluster.decider, len(cluster.orders), "the policy raised", detail, where=where)
 
 
-def _not_as_called(problem: Exception) -> bool:
+def _not_as_called(problem: Exception | SystemExit) -> bool:
     """Whether a method of the policy is missing or takes other arguments: then no line of its own was reached."""
     if isinstance(problem, NotImplementedError):
         return True
