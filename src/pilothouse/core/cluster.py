@@ -134,10 +134,12 @@ class Cluster:
         # What we choose ourselves keeps the rules by construction.
         if job.shape is None and 0 < job.units <= self.free and not avoid:
             count = job.units if least else job.most_units or job.units
+            if count > self.free:
+                count = self.free
             free_mask = self.free_mask
             mask = first_block(free_mask, count) or lowest_bits(free_mask, count)
             self.free_mask = free_mask ^ mask
-            self.free -= mask.bit_count()
+            self.free -= count
             self.busy_mask |= mask
         else:
             found = self._choose(job, least, avoid)
@@ -281,7 +283,7 @@ class Cluster:
                 mask &= ~run.units.mask
         # A job's units are all busy, so this takes them out; cheaper than a complement.
         self.busy_mask ^= mask & self.busy_mask
-        if self.off_mask or self.left_mask:
+        if mask & self.off_mask or mask & self.left_mask:
             self._set_off(self.off_mask)
         else:
             self.free_mask |= mask
