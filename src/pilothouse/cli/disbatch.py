@@ -45,9 +45,11 @@ def drop_in(arguments: Sequence[str], program: str) -> int:
     if options.web:
         print(f"{program}: there is no web interface here: use pilothouse watch", file=sys.stderr)
         return 1
+    from pilothouse.cli.running import calm_collector
     from pilothouse.journal.store import Journal
     from pilothouse.protocols.disbatch.run import run
 
+    calm_collector()
     try:
         return run(options, Journal)
     except NoSuchFolder as error:

@@ -20,6 +20,7 @@ import click
 import msgspec
 
 from pilothouse.cli.live_progress import Progress
+from pilothouse.cli.running import calm_collector
 from pilothouse.core.session import Session
 from pilothouse.formats.task_file import TaskLine, TaskReader, check_file, read_file
 from pilothouse.journal.store import FILE_NAME, Journal
@@ -159,6 +160,7 @@ def resume_run(choices: Choices) -> int:
 def _run(plan: RunPlan, folder: Path, journal: Journal, choices: Choices) -> int:
     from pilothouse.cli import naming
 
+    calm_collector()
     session = int(journal.note("session") or b"0") + 1
     done = DoneIds()
 

@@ -7,7 +7,6 @@ survive longer is kept by its owner and told again (see Hello).
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Generic, TypeVar
 
 RESEND_S = 2.0
@@ -20,12 +19,14 @@ Body = TypeVar("Body")
 class Channel(Generic[Body]):
     """Both directions of one end. The owner sends what `outgoing` returns and shows `take` what arrives."""
 
+    __slots__ = ("_pending", "_resend_at", "_unacked", "next_seq", "received")  # a driver may have ten thousand
+
     def __init__(self) -> None:
         self.received = 0
         """The last frame of the other side that was taken in: what we acknowledge."""
         self.next_seq = 1
         self._pending: list[Body] = []
-        self._unacked: deque[tuple[int, list[Body]]] = deque()
+        self._unacked: list[tuple[int, list[Body]]] = []
         self._resend_at = 0.0
 
     def push(self, body: Body) -> None:
@@ -41,7 +42,7 @@ class Channel(Generic[Body]):
         """Frames (number, bodies) to send now: what is new, and what must be repeated."""
         frames: list[tuple[int, list[Body]]] = []
         if self._unacked and now >= self._resend_at:
-            frames = list(self._unacked)[:MOST_RESENT]
+            frames = self._unacked[:MOST_RESENT]
             self._resend_at = now + RESEND_S
         if self._pending:
             frame = (self.next_seq, self._pending)
@@ -55,11 +56,12 @@ class Channel(Generic[Body]):
 
     def take(self, seq: int, ack: int, now: float) -> bool:
         """Notes a frame that arrived; whether its bodies are news and in order (0 is a sign of life: never)."""
-        acknowledged = False
-        while self._unacked and self._unacked[0][0] <= ack:
-            self._unacked.popleft()
-            acknowledged = True
-        if acknowledged:
+        unacked = self._unacked
+        if unacked and unacked[0][0] <= ack:
+            heard = 1
+            while heard < len(unacked) and unacked[heard][0] <= ack:
+                heard += 1
+            del unacked[:heard]
             self._resend_at = now + RESEND_S
         if seq != self.received + 1:
             return False

@@ -38,6 +38,8 @@ from pilothouse.worlds.live.work import order_of
 FIRST_SUBMITTED = 10**12
 PARTING_S = 15.0
 """How long the driver waits for engines to say goodbye when all work is done."""
+MOST_AHEAD = 50
+"""Jobs that wait although no unit is free for them, where there are very many units."""
 _NOTHING_MORE = frozenset((Feeding.EXHAUSTED, Feeding.STOPPED))
 
 
@@ -173,7 +175,7 @@ class Driver(Engagement):
             # Taken back in the very batch that let the decider start it: its units are free again.
             self.events.append(e.JobEnded(now, order.job_id, JobState.KILLED, -15, order.units))
             return
-        proxy = self.roster.owner(order.units.first())
+        proxy, has_all = self.roster.holder(order.units)
         lot.units = order.units
         lot.step(Stimulus.ALLOCATED)
         self.waiting -= 1
@@ -183,9 +185,10 @@ class Driver(Engagement):
             return
         number = self._next_assignment
         tasks = list(lot.tasks.values())
-        self._record(r.Assigned(number, lot.job.id, proxy.id, str(order.units), now + self._unix_offset, tasks), now)
+        units = proxy.text_of(order.units) if has_all else str(order.units)
+        self._record(r.Assigned(number, lot.job.id, proxy.id, units, now + self._unix_offset, tasks), now)
         lot.step(Stimulus.LAUNCHED)
-        if order.units.mask & ~proxy.node.mask:
+        if not has_all:
             self._spanning.add(lot.job.id)
         self._send_assignment(proxy, number, lot)
         self._count_limit(proxy, len(tasks), now)
@@ -199,7 +202,7 @@ class Driver(Engagement):
             self.stop("a task failed", now)
         self._release_dependents(now)
         if not self._stopping and self.roster.engines:
-            window = self.options.window or max(8, self.roster.units + self.roster.units // 2)
+            window = self.options.window or self._enough()
             if self.waiting < window:
                 for lot in self.backlog.lots(window - self.waiting, self.roster.units, now):
                     lot.step(Stimulus.QUEUED)
@@ -219,6 +222,14 @@ class Driver(Engagement):
                 self.ask_to_leave(engine, "all work is done", now, at_once=bool(self._stopping))
         if self._parting_until != inf and (not self.roster.engines or now > self._parting_until):
             self.over = True
+
+    def _enough(self) -> int:
+        """How many jobs should wait: one for every free unit, and so many more that a decider has some choice. Were there
+        always half as many as there are units, thousands would lie about in memory for long before it is their turn.
+        """
+        units = self.roster.units
+        free = units - len(self._assignments) * self.options.units
+        return max(8, min(units + units // 2, max(0, free) + MOST_AHEAD))
 
     @property
     def nothing_to_do(self) -> bool:

@@ -146,8 +146,7 @@ class Engagement(Outcomes):
         self._dirty[proxy.id] = None
 
     def _send_assignment(self, proxy: Proxy, number: int, lot: Lot) -> None:
-        first = proxy.joined.first_unit
-        here = lot.units & proxy.units
+        slots = tuple(IdSet(proxy.part(lot.units)))
         shape = lot.job.shape
         wanted = shape.gpus_per_node if shape is not None else 0
         if wanted and not lot.gpus:
@@ -157,8 +156,8 @@ class Engagement(Outcomes):
         if lot.job.walltime != surroundings.walltime:
             surroundings = msgspec.structs.replace(surroundings, walltime=lot.job.walltime)
         assignment = Assignment(
-            number, tuple(unit - first for unit in here), list(lot.tasks.values()), surroundings, lot.gpus,
-            self._nodes_of(lot.units) if here != lot.units or not lot.from_file else "",
+            number, slots, list(lot.tasks.values()), surroundings, lot.gpus,
+            self._nodes_of(lot.units) if lot.job.id in self._spanning or not lot.from_file else "",
             CUT_S if lot.size > 1 else inf,
         )  # fmt: skip
         proxy.channel.push(Start([assignment]))

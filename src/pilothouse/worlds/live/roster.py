@@ -86,6 +86,16 @@ class Proxy(msgspec.Struct, eq=False):
     def units(self) -> IdSet:
         return IdSet(self.node.mask)
 
+    def part(self, units: IdSet) -> int:
+        """Which of its slots are in this set: a mask that is no wider than the engine has slots."""
+        return (units.mask >> self.node.first) & ((1 << self.node.count) - 1)
+
+    def text_of(self, units: IdSet) -> str:
+        """The set's text, where all of it is of this engine."""
+        first = self.node.first
+        runs = IdSet(self.part(units)).intervals()
+        return " ".join(f"{first + low}" if low == high else f"{first + low}-{first + high}" for low, high in runs)
+
     def step(self, stimulus: ProxyStimulus) -> None:
         self.state = TRANSITIONS[self.state, stimulus]
 
@@ -104,6 +114,8 @@ class Roster:
         self._firsts: list[int] = []
         self._owners: list[Proxy] = []
         self._names: dict[str, int] = {}
+        self._keys: dict[str, str] = {}
+        """What those who started engines call them -> engine, of those that are present."""
 
     def describe(self, engine: str, hello: Hello, at: float) -> EngineJoined:
         """The record for an engine that joins: its rank, its units, a node name that nobody had."""
@@ -123,6 +135,8 @@ class Roster:
         host = record.node.partition("#")[0]
         self._names[host] = self._names.get(host, 0) + 1
         self.engines[record.engine] = proxy
+        if record.key:
+            self._keys[record.key] = record.engine
         self._firsts.append(record.first_unit)
         self._owners.append(proxy)
         self._next_unit = max(self._next_unit, record.first_unit + record.slots)
@@ -133,8 +147,25 @@ class Roster:
     def remove(self, proxy: Proxy, stimulus: ProxyStimulus) -> None:
         proxy.step(stimulus)
         del self.engines[proxy.id]
+        if self._keys.get(proxy.joined.key) == proxy.id:
+            del self._keys[proxy.joined.key]
         self.departed[proxy.id] = proxy
         self.units -= proxy.joined.slots
+
+    def by_key(self, key: str) -> str | None:
+        """The id of the engine that whoever started it knows by this name."""
+        return self._keys.get(key)
+
+    def holder(self, units: IdSet) -> tuple[Proxy | None, bool]:
+        """The engine that has the first of these units, and whether it has all of them.
+
+        Most sets are of one engine, and its last unit is found without a look at the whole mask, which with thousands of
+        engines is a thousand bytes wide.
+        """
+        proxy = self.owner(units.mask.bit_length() - 1)
+        if proxy is not None and proxy.part(units) << proxy.node.first == units.mask:
+            return proxy, True
+        return self.owner(units.first()), False
 
     def owner(self, unit: int) -> Proxy | None:
         """The engine that has (or had) this unit."""

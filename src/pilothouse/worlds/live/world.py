@@ -322,7 +322,7 @@ class LiveWorld:
             for departure in context.ended():
                 for tell in self.on_departure:
                     tell(departure)
-                engine = self._engine_by_key(departure.key)
+                engine = driver.roster.by_key(departure.key)
                 if engine is not None:
                     # Its warden would have spoken first: it is gone as well.
                     driver.engine_vanished(engine, f"its program ended with code {departure.code}", now)
@@ -354,12 +354,6 @@ class LiveWorld:
 
     def _may_come(self) -> bool:
         return self.options.service or self._given_up < sum(context.engines for context in self.contexts)
-
-    def _engine_by_key(self, key: str) -> str | None:
-        for proxy in self.driver.roster.engines.values():
-            if key and proxy.joined.key == key:
-                return proxy.id
-        return None
 
     def _flush(self) -> None:
         """Writes down, then sends. While the disk is full nothing is sent, and nothing is lost."""
