@@ -1,10 +1,13 @@
 """How fast real tasks go, side by side with a C loop and the peers that are installed, in one run.
 
-    python bench/tasks.py [rate] [peers] [sleep] [start] [resume] [million]      (default: all but million)
+    python bench/tasks.py [rate] [peers] [sleep] [start] [resume] [million[=N]]      (default: all but million)
 
 `rate` is `/bin/true` on two slots: bursts of a C vfork loop (the physical limit), ours and xargs take turns, and the
 median of the ratios within each turn is told, so that a busy neighbour slows all of them alike. Where it is allowed, the
 bursts run in the real-time class, as those of the figures in the documentation did.
+
+`million` runs that many tasks (or N) and compares the first 10,000 with the last: tasks per second beside a C loop that
+ran next to each, and the CPU that driver and engine spent on a task, which a busy neighbour hardly changes.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -214,24 +218,106 @@ def resume(lab: Lab) -> None:
     print(f"resume: over {count:,} finished tasks in {spent:.2f} s (target 5 s; disBatch 3.0: 227 s)")
 
 
-def million(lab: Lab) -> None:
-    """A million tasks of a program without a C library, so that the driver is what is measured."""
-    count = 1_000_000
+def million(lab: Lab, count: int = 1_000_000) -> None:
+    """Many tasks of a program without a C library, so that driver and engine are what is measured: does anything grow?"""
+    part = min(10_000, count // 4)
     tiny = lab.compile("tiny", TINY, "-nostdlib", "-static")
+    loop = lab.compile("loop", C_LOOP)
+
+    def limit() -> float:
+        done = subprocess.run([str(loop), str(part), "2", str(tiny)], capture_output=True, text=True, check=True)
+        return float(done.stdout)
+
     file = lab.file(str(tiny), count)
-    whole, span, folder = lab.pilothouse(file, 2, timed=False)  # minutes of real-time class would be unkind
+    folder = lab.folder / "million"
+    before = limit()
+    began = time.monotonic()
+    command = [*PILOTHOUSE, str(file), "--slots", "2", "--dir", str(folder), "-q"]
+    run = subprocess.Popen(command, cwd=lab.folder, env=lab.env)
+    samples = watched(run)
+    whole = time.monotonic() - began
+    after = limit()
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    order = "SELECT max(ended_at) - min(ended_at) FROM (SELECT ended_at FROM ends ORDER BY rowid LIMIT 10000 OFFSET {})"
-    first = query(folder, order.format(1000))[0]
-    last = query(folder, order.format(count - 11_000))[0]
     size = (folder / "journal.sqlite").stat().st_size / 2**20
     print(
-        f"million: {count:,} tasks in {whole:.0f} s ({count / span:,.0f}/s), driver's peak {peak:.0f} MB (target 300)"
+        f"million: {count:,} tasks in {whole:.0f} s ({count / whole:,.0f}/s), driver's peak {peak:.0f} MB (target 300)"
     )
-    print(f"  10,000 tasks took {first:.2f} s at the beginning, {last:.2f} s at the end; journal {size:.0f} MB")
+    print(f"  journal {size:.0f} MB, {size * 2**20 / count:.0f} bytes a task")
+    print(f"  {'tasks':>22}   {'tasks/s':>7}  {'of a C loop':>11}   CPU µs a task: {'driver':>6}  {'engine':>6}")
+    shown: dict[str, list[float]] = {}
+    wide = max(part, count // 20)
+    windows = [("the first", 1000, part), ("the last", count - 1000 - part, part)]
+    windows += [("from", count * tenth // 10 + (1000 if not tenth else -1000), wide) for tenth in (0, 2, 4, 6, 8)]
+    windows += [("until the end", count - 1000 - wide, wide)]
+    with sqlite3.connect(folder / "journal.sqlite") as db:
+        for name, start_at, width in windows:
+            query_text = "SELECT min(ended_at), max(ended_at) FROM ends WHERE rowid BETWEEN ? AND ?"
+            from_s, to_s = db.execute(query_text, (start_at, start_at + width)).fetchone()
+            share = (start_at + width / 2) / count
+            speed = width / (to_s - from_s)
+            spent = [(at(samples, to_s, which) - at(samples, from_s, which)) / width * 1e6 for which in (1, 2)]
+            shown[name] = [speed, *spent]
+            of_limit = speed / (before + (after - before) * share)
+            where = f"{name} {width:,}" if name.startswith("the") else f"{width:,} from {start_at:,}"
+            print(f"  {where:>22}   {speed:7,.0f}  {of_limit:11.2f}   {'':14} {spent[0]:6.1f}  {spent[1]:6.1f}")
+    print(f"  the C loop did {before:,.0f}/s before the run and {after:,.0f}/s after it")
+    first, last = shown["the first"], shown["the last"]
+    print(
+        f"  the last {part:,} against the first: driver's CPU x {last[1] / first[1]:.2f}, engine's x {last[2] / first[2]:.2f}, "
+        f"time x {first[0] / last[0]:.2f}, time measured in C loops x {first[0] / before / (last[0] / after):.2f}"
+    )
 
 
-PARTS: dict[str, Callable[[Lab], None]] = {
+Sample = tuple[float, float, float]
+"""When (seconds since 1970), and the CPU seconds that driver and engine had used by then."""
+
+
+def watched(run: subprocess.Popen[bytes]) -> list[Sample]:
+    """Waits for the end of a run; what its processes had used, five times a second."""
+    samples: list[Sample] = []
+    while run.poll() is None:
+        family = _family(run.pid)
+        used = [sum(map(_cpu_s, part)) for part in (family[:1], family[1:])]
+        if not samples or used[1] >= samples[-1][2]:
+            samples.append((time.time(), used[0], used[1]))
+        time.sleep(0.2)
+    return samples
+
+
+def _family(pid: int) -> list[int]:
+    """A driver, its engine and its cylinders: all that lives for longer than a task."""
+    found, todo = [], [pid]
+    while todo:
+        one = todo.pop()
+        found.append(one)
+        try:
+            for thread in os.listdir(f"/proc/{one}/task"):
+                children = Path(f"/proc/{one}/task/{thread}/children").read_text().split()
+                todo.extend(int(child) for child in children if "python" in os.readlink(f"/proc/{child}/exe"))
+        except OSError:
+            continue
+    return found
+
+
+def _cpu_s(pid: int) -> float:
+    """To the nanosecond, where ticks would be too coarse."""
+    total = 0
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            total += int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[0])
+    except OSError:
+        pass
+    return total / 1e9
+
+
+def at(samples: list[Sample], when: float, which: int) -> float:
+    """The CPU seconds at a moment between two samples."""
+    index = min(max(1, bisect_left(samples, (when, 0.0, 0.0))), len(samples) - 1)
+    early, late = samples[index - 1], samples[index]
+    return early[which] + (late[which] - early[which]) * (when - early[0]) / (late[0] - early[0])
+
+
+PARTS: dict[str, Callable[..., None]] = {
     "rate": rate, "peers": peers, "sleep": sleep, "start": start, "resume": resume, "million": million,
 }  # fmt: skip
 
@@ -240,10 +326,11 @@ def main() -> None:
     chosen = sys.argv[1:] or [name for name in PARTS if name != "million"]
     lab = Lab()
     try:
-        for name in chosen:
-            if name not in PARTS:
-                sys.exit(f"{name}: no such part; there are {', '.join(PARTS)}")
-            PARTS[name](lab)
+        for chosen_part in chosen:
+            name, _, count = chosen_part.partition("=")
+            if name not in PARTS or (count and (name != "million" or not count.isdigit())):
+                sys.exit(f"{chosen_part}: no such part; there are {', '.join(PARTS)}")
+            PARTS[name](lab, *([int(count)] if count else []))
     finally:
         shutil.rmtree(lab.folder, ignore_errors=True)
 
