@@ -237,6 +237,23 @@ def test_another_policy_may_decide(pilot: Pilot, tmp_path: Path) -> None:
     assert order("qcg").index("wide") > 4
 
 
+def test_a_core_for_the_manager_counts_as_used(repository: Path, tmp_path: Path) -> None:
+    executable = repository / "libexec" / "qcg" / "qcg-pm-service"
+    manager = subprocess.Popen([executable, "--net", "--nodes", "3", "--system-core", "--wd", tmp_path])
+    await_address(tmp_path, manager)
+    client = QcgClient.of_folder(tmp_path, timeout_s=20)
+    try:
+        client.ask("status")
+        found = client.ask("resourcesInfo")
+        assert found == {"total_nodes": 1, "total_cores": 3, "used_cores": 1, "free_cores": 2}
+        with pytest.raises(PeerError, match="Not enough resources"):
+            client.ask("submit", jobs=[{"name": "a", "execution": {"exec": "true"}, "resources": {"numCores": 3}}])
+    finally:
+        client.ask("finish")
+        client.close()
+        assert manager.wait(20) == 0
+
+
 def test_the_log_begins_with_who_is_at_work(pilot: Pilot, tmp_path: Path) -> None:
     path = requests(tmp_path / "r.json", {"name": "a", "execution": {"exec": "true"}})
     assert pilot("--file-path", path, "--nodes", "1", "--id", "mine", "--tags", "x,y").returncode == 0

@@ -54,10 +54,15 @@ _IGNORED = "Accepted for compatibility."
 )  # fmt: skip
 @click.option("--slurm-limit-nodes-range-begin", type=int, metavar="N", help="Use the allocation's nodes from here.")
 @click.option("--slurm-limit-nodes-range-end", type=int, metavar="N", help="Use the allocation's nodes up to here.")
-@click.option("--slurm-partition-nodes", type=int, hidden=True, help=_IGNORED)
-@click.option("--slurm-resources-file", hidden=True, help=_IGNORED)
-@click.option("--governor", is_flag=True, hidden=True, help=_IGNORED)
-@click.option("--parent", hidden=True, help=_IGNORED)
+@click.option("--slurm-resources-file", metavar="FILE", help="The nodes to use, as a governor of 0.14 writes them.")
+@click.option(
+    "--governor", is_flag=True, help="Run no jobs here: hand them to the managers that register (implies --net)."
+)
+@click.option("--parent", metavar="ADDRESS", help="Register with the governor there and take jobs from it.")
+@click.option(
+    "--slurm-partition-nodes", type=click.IntRange(1), metavar="N",
+    help="Start a manager for each N nodes and govern them (implies --governor).",
+)  # fmt: skip
 @click.option("--disable-nl", is_flag=True, hidden=True, help=_IGNORED)
 @click.option("--nl-init-timeout", type=int, hidden=True, help=_IGNORED)
 @click.option("--nl-ready-threshold", type=float, hidden=True, help=_IGNORED)
@@ -81,7 +86,8 @@ def command(**given: object) -> None:
       pilothouse qcg --resume .qcgpjm-service-host.4711
       pilothouse qcg jobs.json --policy easy
     """
-    from pilothouse.cli.qcg_run import Choices, run
+    from pilothouse.cli.qcg_choices import Choices
+    from pilothouse.cli.qcg_run import run
 
     request_file = given.pop("request_file")
     if request_file is not None:

@@ -22,6 +22,7 @@ import msgspec
 
 from pilothouse import __version__
 from pilothouse.cli import naming
+from pilothouse.cli.qcg_choices import Allocation, Choices, allocation
 from pilothouse.core.session import Session
 from pilothouse.formats.qcg_description import Dialect
 from pilothouse.formats.qcg_requests import RequestError, preferred_dialect, split_requests
@@ -35,9 +36,10 @@ from pilothouse.protocols.qcg.bundles import Bundle, Bundles, is_bundle
 from pilothouse.protocols.qcg.executor import SparingRecorder
 from pilothouse.protocols.qcg.folder import PREFIX, Folder, find_folder
 from pilothouse.protocols.qcg.launch import Surroundings
-from pilothouse.protocols.qcg.layout import Layout, expanded
+from pilothouse.protocols.qcg.layout import Layout
 from pilothouse.protocols.qcg.network import PORTS, Endpoint, Network
-from pilothouse.protocols.qcg.nodes import VirtualNodes, parse_nodes
+from pilothouse.protocols.qcg.nodes import VirtualNodes
+from pilothouse.protocols.qcg.parent import Parent, Registration
 from pilothouse.protocols.qcg.registry import split_name
 from pilothouse.protocols.qcg.service import Service
 from pilothouse.protocols.qcg.work import WINDOW, Past
@@ -56,53 +58,6 @@ KILL_GRACE_S = 10.0
 log = logging.getLogger("pilothouse.qcg")
 
 
-class Choices(msgspec.Struct, kw_only=True):
-    """The options of the command, by their names."""
-
-    net: bool
-    net_port: int | None
-    net_pub_port: int | None
-    net_port_min: int | None
-    net_port_max: int | None
-    net_address: str
-    disable_pub: bool
-    file: bool
-    file_path: str | None
-    wd: str
-    envschema: str
-    resources: str
-    nodes: str | None
-    hosts: tuple[str, ...]
-    report_format: str
-    report_file: str
-    level: str
-    show_progress: bool
-    system_core: bool
-    instance: str | None
-    tags: str | None
-    resume: str | None
-    by: str
-    slurm_limit_nodes_range_begin: int | None
-    slurm_limit_nodes_range_end: int | None
-    governor: bool
-    parent: str | None
-    slurm_partition_nodes: int | None
-
-    @property
-    def networked(self) -> bool:
-        ports = (self.net_port, self.net_pub_port, self.net_port_min, self.net_port_max)
-        return self.net or self.governor or any(port is not None for port in ports)
-
-
-class Allocation(msgspec.Struct):
-    """Where jobs run, and what is special about it."""
-
-    context: Context
-    names: tuple[str, ...]
-    slurm: bool
-    cluster: str = "local"
-
-
 def run(choices: Choices) -> int:
     """Runs one manager. The exit code: 1 where it could not begin, else 0."""
     # A list of 100,000 jobs is a million objects that live on: looking through them again and again costs a quarter.
@@ -117,10 +72,10 @@ def run(choices: Choices) -> int:
 
 
 def _run(choices: Choices) -> None:
-    if choices.parent:
-        raise InputError(
-            "--parent", "not supported", hint="one manager looks after all nodes; start it without --parent"
-        )
+    if choices.parent and choices.governs:
+        raise InputError("--parent", "a governor has no governor", hint="leave out --parent or --governor")
+    if choices.governs and choices.resume is not None:
+        raise InputError("--resume", "a governor cannot be resumed", hint="resume the managers of its partitions")
     if choices.file and not choices.file_path:
         choices.file_path = DEFAULT_FILE
     if not choices.file_path and not choices.networked and choices.resume is None:
@@ -133,7 +88,7 @@ def _run(choices: Choices) -> None:
         instance = path.name.removeprefix(PREFIX)
     else:
         path = wd / f"{PREFIX}{instance}"
-    allocation = _allocation(choices)
+    where = allocation(choices) if not choices.governs else None
     # Jobs that asked for GPUs are told theirs; the others must not see those of everybody.
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     path.mkdir(parents=True, exist_ok=True)
@@ -141,7 +96,13 @@ def _run(choices: Choices) -> None:
     tags = ",".join([instance, *(choices.tags.split(",") if choices.tags else [])])
     log.info("service %s version %s started @ %s (with tags %s)", instance, __version__, socket.gethostname(), tags)
     with _lock(path):
-        _manage(choices, path, wd=wd, instance=instance, allocation=allocation, requests=requests)
+        if where is not None:
+            _manage(choices, path, wd=wd, instance=instance, allocation=where, requests=requests)
+            return
+        from pilothouse.cli.qcg_govern import govern
+
+        network = _network(choices, path)
+        govern(choices, path, network, _system(instance, wd, network, file=requests is not None), requests or [])
 
 
 def _manage(
@@ -188,12 +149,26 @@ def _manage(
         bundles=Bundles(path, sys.executable, session) if not choices.hosts else None,
         restore=(lambda service: _restore(service, path, known)) if session > 1 else None,
         progress=click.echo if choices.show_progress else None,
+        parent=_parent(choices, instance, network, allocation),
+        reserved=allocation.reserved,
     )
     if network is not None:
         folder.write_address(network.address)
         log.info("network interface @ %s, events @ %s", network.address, network.events_address)
     _end_on_signals(service)
     Session(service, naming.decider(choices.by), name=choices.by).run()
+
+
+def _parent(choices: Choices, instance: str, network: Network | None, allocation: Allocation) -> Parent | None:
+    """The governor, if there is one."""
+    if not choices.parent or network is None:
+        return None
+    nodes, reserved = allocation.nodes, allocation.reserved
+    parent = Parent(choices.parent, Registration(instance, network.address, nodes, reserved, allocation.slurm))
+    if not allocation.context.remote:
+        # Nodes on this host are at work in a moment. Others register when they are.
+        parent.register()
+    return parent
 
 
 def _read_requests(path: str) -> list[bytes]:
@@ -205,48 +180,6 @@ def _read_requests(path: str) -> list[bytes]:
         return split_requests(text, path)
     except RequestError as error:
         raise InputError("", str(error)) from None
-
-
-def _allocation(choices: Choices) -> Allocation:
-    if choices.hosts:
-        from pilothouse.worlds.live.contexts.ssh import SshContext, parse_hosts
-
-        return Allocation(SshContext(parse_hosts(choices.hosts)), (), False)
-    in_slurm = "SLURM_JOB_ID" in os.environ or "SLURM_JOBID" in os.environ
-    if choices.resources == "slurm" or (choices.resources == "auto" and not choices.nodes and in_slurm):
-        return _slurm(choices)
-    nodes = parse_nodes(choices.nodes or "", socket.gethostname(), len(os.sched_getaffinity(0)))
-    if choices.system_core:
-        first, cores = nodes[0]
-        if cores < 2:
-            raise InputError("--system-core", f"node {first} has one core only")
-        nodes[0] = (first, cores - 1)
-    gpus = tuple(part for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part)
-    return Allocation(VirtualNodes(nodes, gpus=gpus), tuple(name for name, _ in nodes), False)
-
-
-def _slurm(choices: Choices) -> Allocation:
-    """The nodes of the allocation that we are in, or the part of them that was asked for."""
-    from pilothouse.formats.hostlist import parse as parse_hostlist
-    from pilothouse.worlds.live.contexts.slurm import SlurmContext
-
-    # Cores are what the allocation has, not the tasks that its batch script was started with.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_NTASKS")}
-    names = parse_hostlist(environment.get("SLURM_JOB_NODELIST") or environment.get("SLURM_NODELIST", ""))
-    begin = choices.slurm_limit_nodes_range_begin or 0
-    end = choices.slurm_limit_nodes_range_end if choices.slurm_limit_nodes_range_end is not None else len(names)
-    if names and not 0 <= begin < end <= len(names):
-        raise InputError("--slurm-limit-nodes-range-begin", f"no nodes from {begin} to {end} among {len(names)}")
-    if names and (begin, end, choices.system_core) != (0, len(names), False):
-        counts = expanded(environment.get("SLURM_JOB_CPUS_PER_NODE", "1"), len(names))[begin:end]
-        counts[0] -= choices.system_core
-        if counts[0] < 1:
-            raise InputError("--system-core", f"node {names[begin]} has one core only")
-        names = names[begin:end]
-        environment["SLURM_JOB_NODELIST"] = ",".join(names)
-        environment["SLURM_JOB_CPUS_PER_NODE"] = ",".join(map(str, counts))
-    context = SlurmContext.of_environment(environment)
-    return Allocation(context, tuple(names), True, environment.get("SLURM_CLUSTER_NAME", "local"))
 
 
 def _network(choices: Choices, path: Path) -> Network:

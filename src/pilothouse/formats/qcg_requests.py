@@ -117,9 +117,10 @@ class Status(msgspec.Struct):
 
 
 class Foreign(msgspec.Struct):
-    """register and notify: only governors of partitions understand them."""
+    """register and notify: what managers say to their governor."""
 
     kind: str
+    params: dict[str, object]
 
 
 Request: TypeAlias = Submit | Control | NamedJobs | Plain | Status | Foreign
@@ -211,7 +212,7 @@ def _foreign(kind: str, envelope: _Envelope) -> Foreign:
         raise RequestError(f"Invalid request: Wrong {kind} request - missing register parameters")
     if not isinstance(envelope.params, dict) or not all(key in envelope.params for key in keys):
         raise RequestError(f"Invalid request: Wrong {kind} request - missing key {word} parameters")
-    return Foreign(kind)
+    return Foreign(kind, envelope.params)
 
 
 def _submit(raw: msgspec.Raw, variables: RequestVariables, preferred: Dialect) -> Submit:

@@ -48,16 +48,24 @@ class QcgClient:
 
     def ask(self, request: str, **fields: object) -> dict[str, object]:
         """The data of the answer. A refusal, and silence, are a PeerError."""
-        self._requests.send(msgspec.json.encode({"request": request, **fields}))
-        if not self._requests.poll(self._timeout_ms):
-            raise PeerError(self.address, f"no answer within {self._timeout_ms / 1000:g} s", event=request)
-        answer = msgspec.json.decode(self._requests.recv())
-        if not isinstance(answer, Mapping) or "code" not in answer:
-            raise PeerError(self.address, "not an answer", event=request, hint=quoted(answer))
+        answer = self.answer({"request": request, **fields})
         if answer["code"] != 0:
             raise PeerError(self.address, str(answer.get("message", "refused")), event=request)
         data = answer.get("data")
         return data if isinstance(data, dict) else {}
+
+    def answer(self, request: Mapping[str, object]) -> dict[str, object]:
+        """The whole answer, also a refusal. Silence is a PeerError."""
+        event = str(request.get("request"))
+        self._requests.send(msgspec.json.encode(request))
+        if not self._requests.poll(self._timeout_ms):
+            self._requests.close()  # it would insist on the answer
+            self._requests = self._socket(zmq.REQ, self.address)
+            raise PeerError(self.address, f"no answer within {self._timeout_ms / 1000:g} s", event=event)
+        answer = msgspec.json.decode(self._requests.recv())
+        if not isinstance(answer, dict) or "code" not in answer:
+            raise PeerError(self.address, "not an answer", event=event, hint=quoted(answer))
+        return answer
 
     def events(self, *topics: str) -> Iterator[tuple[str, dict[str, object]]]:
         """(topic, event) for ever, from now on: JST, JFI, IST, IFI, NOJ."""

@@ -40,14 +40,27 @@ FINISH_DELAY_S = 2.0
 """How long a `finish` waits, so that its answer and those of others still get out."""
 
 
+def request_variables(number: int, uniq: str, cluster: str, now: float) -> RequestVariables:
+    """What the variables of the first phase stand for in a request that came now."""
+    day, _, clock = date_text(now).partition(" ")
+    clock = clock.partition(".")[0]
+    return RequestVariables(str(number), uniq, cluster, day, clock, f"{day} {clock}")
+
+
 class Manager:
     """One QCG PilotJob Manager."""
 
     def __init__(
-        self, system: System, nodes: tuple[Node, ...], new_id: Callable[[], str], *, cluster: str = "local"
+        self,
+        system: System,
+        nodes: tuple[Node, ...],
+        new_id: Callable[[], str],
+        *,
+        cluster: str = "local",
+        reserved: int = 0,
     ) -> None:
         self.system = system
-        self.work = Work(system.instance, nodes)
+        self.work = Work(system.instance, nodes, reserved=reserved)
         self.dialect = Dialect.EITHER
         self.finish_when_done = False
         self.stop_at: float | None = None
@@ -72,9 +85,7 @@ class Manager:
 
     def _variables(self) -> RequestVariables:
         self._requests += 1
-        day, _, clock = date_text(self._now).partition(" ")
-        clock = clock.partition(".")[0]
-        return RequestVariables(str(self._requests), self._new_id(), self._cluster, day, clock, f"{day} {clock}")
+        return request_variables(self._requests, self._new_id(), self._cluster, self._now)
 
     def _answer(self, request: Request) -> Answer:
         match request:

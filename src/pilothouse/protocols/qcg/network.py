@@ -111,6 +111,10 @@ class Network:
     def pending(self) -> bool:
         return bool(int(self._requests.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
+    def wait(self, timeout_s: float) -> None:
+        """Until a request has come, or the time is over."""
+        self._requests.poll(int(timeout_s * 1000))
+
     def publish(self, topic: str, event: dict[str, object]) -> None:
         if self._events is not None:
             self._events.send(f"{topic} ".encode() + msgspec.json.encode(event))

@@ -25,6 +25,7 @@ from pilothouse.protocols.qcg.folder import Folder
 from pilothouse.protocols.qcg.launch import Surroundings
 from pilothouse.protocols.qcg.manager import Manager
 from pilothouse.protocols.qcg.network import Network
+from pilothouse.protocols.qcg.parent import Parent
 from pilothouse.worlds.live.world import LiveWorld
 
 log = logging.getLogger("pilothouse.qcg")
@@ -55,6 +56,8 @@ class Service:
         bundles: Bundles | None = None,
         restore: Callable[[Service], None] | None = None,
         progress: Callable[[str], None] | None = None,
+        parent: Parent | None = None,
+        reserved: int = 0,
     ) -> None:
         self.live = live
         self.folder = folder
@@ -70,6 +73,8 @@ class Service:
         self._bundles = bundles
         self._restore = restore
         self._progress = progress
+        self._parent = parent
+        self._reserved = reserved
         self._unpublished: list[tuple[str, dict[str, object]]] = []
         self._gathering: threading.Timer | None = None
         self._done_at: float | None = None
@@ -84,8 +89,12 @@ class Service:
         begins = msgspec.structs.replace(begins, nodes=nodes)
         binding = all(node.cores >= node.count for node in nodes)
         around = msgspec.structs.replace(self._around, binding=self._around.binding and binding)
-        self.manager = Manager(self._system, nodes, lambda: uuid.uuid4().hex, cluster=self._cluster)
+        self.manager = Manager(
+            self._system, nodes, lambda: uuid.uuid4().hex, cluster=self._cluster, reserved=self._reserved
+        )
         self.executor = Executor(self.live, self.manager.work, around, self._bundles, self._clock)
+        if self._parent is not None:
+            self._parent.confirm()
         used = ", ".join(f"{node.name} {node.count}" for node in nodes)
         log.info("available resources: %d cores on %d nodes (%s)", begins.units, len(nodes), used)
         if self._restore is not None:
@@ -153,6 +162,8 @@ class Service:
         self.live.close()
         if self._network is not None:
             self._network.close()
+        if self._parent is not None:
+            self._parent.close()
         self.folder.close()
         log.info("manager stopped")
 
@@ -212,6 +223,8 @@ class Service:
             self.executor.kill(job_id)
         if outbox.finished and not self.executor.terminating:
             self.folder.finished(outbox.finished)
+            if self._parent is not None:
+                self._parent.notify(entry for entry, index in outbox.finished if index is None)
         self._unpublished += outbox.publications
         if self._unpublished and self._gathering is None:
             self._publish_or_gather()

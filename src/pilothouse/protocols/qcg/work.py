@@ -60,11 +60,13 @@ class Past(msgspec.Struct, frozen=True):
 class Work:
     """Everything between the acceptance of a job and its end."""
 
-    def __init__(self, instance: str, nodes: tuple[Node, ...]) -> None:
+    def __init__(self, instance: str, nodes: tuple[Node, ...], *, reserved: int = 0) -> None:
         self.registry = Registry()
         self.layout = Layout(nodes)
         self.totals = Totals.of(nodes)
         self._instance = instance
+        self._reserved = reserved
+        """Cores of the allocation that no job gets: they count as used."""
         self._dependencies = Dependencies(self.registry)
         self._ready: list[tuple[int, int, Entry, bool]] = []
         """(arrival, index, job, whether the indexes after this one follow)."""
@@ -95,7 +97,7 @@ class Work:
         used = 0
         for units in self._units.values():
             used |= units.mask
-        return Usage(self.totals.nodes, self.totals.cores, used.bit_count())
+        return Usage(self.totals.nodes, self.totals.cores + self._reserved, used.bit_count() + self._reserved)
 
     @property
     def busy(self) -> bool:

@@ -1,0 +1,70 @@
+"""Behind `pilothouse qcg --governor`: a manager of managers, with those of its partitions if it makes some."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pilothouse
+from pilothouse.cli.qcg_choices import Choices, in_slurm, named_nodes
+from pilothouse.protocols.qcg.answers import System
+from pilothouse.protocols.qcg.folder import Folder
+from pilothouse.protocols.qcg.governing import Asker, Governing
+from pilothouse.protocols.qcg.governor import Governor
+from pilothouse.protocols.qcg.manager import request_variables
+from pilothouse.protocols.qcg.network import Network
+
+_CODE = "import sys; sys.path.append({root!r}); from pilothouse.cli.qcg import main; main()"
+
+
+def govern(choices: Choices, path: Path, network: Network, system: System, requests: list[bytes]) -> None:
+    """Runs a governor until it is over."""
+    asker = Asker()
+    numbers = itertools.count(1)
+    partitions = _partitions(choices, network.address) if choices.slurm_partition_nodes else []
+    governor = Governor(
+        system,
+        asker,
+        lambda now: request_variables(next(numbers), uuid.uuid4().hex, "local", now),
+        awaited=len(partitions) or 1,
+    )
+    folder = Folder(path, choices.report_file, choices.report_format)
+    folder.write_environment(os.environ)
+    governing = Governing(
+        governor, network, folder, asker, clock=time.time, requests=requests, partitions=partitions
+    )  # fmt: skip
+    folder.write_address(network.address)
+    governing.run()
+
+
+def _partitions(choices: Choices, address: str) -> list[tuple[str, list[str]]]:
+    """(name, command) of a manager for each so many nodes. They run on this host: each reaches its own nodes."""
+    size = choices.slurm_partition_nodes
+    assert size is not None
+    nodes = named_nodes(choices)
+    program = [sys.executable, "-c", _CODE.format(root=str(Path(pilothouse.__file__).parent.parent))]
+    common = ["--parent", address, "--wd", choices.wd, "--report-format", choices.report_format]
+    common += ["--log", choices.level, "--envschema", choices.envschema, "--policy", choices.by]
+    for option, port in (("--net-port-min", choices.net_port_min), ("--net-port-max", choices.net_port_max)):
+        common += [option, str(port)] if port is not None else []
+    if choices.system_core:
+        common.append("--system-core")
+    first = choices.slurm_limit_nodes_range_begin or 0
+    found = []
+    for number, start in enumerate(range(0, len(nodes), size)):
+        chosen = nodes[start : start + size]
+        texts = [f"{name}:{cores}" for name, cores in chosen]
+        if choices.hosts:
+            where = ["--ssh", ",".join(texts)]
+        elif in_slurm(choices):
+            where = ["--resources", "slurm", "--slurm-limit-nodes-range-begin", str(first + start)]
+            where += ["--slurm-limit-nodes-range-end", str(first + start + len(chosen))]
+        else:
+            where = ["--nodes", ",".join(texts)]
+        name = f"partition-{number}"
+        found.append((name, [*program, "--id", name, *common, *where]))
+    return found

@@ -1,0 +1,105 @@
+"""Managers of managers: our governor with managers of qcg-pilotjob 0.14.2, and our managers under its governor."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pilothouse.protocols.qcg.client import QcgClient
+
+Start = Callable[..., "Running"]
+
+
+class Running:
+    """A manager at work in a folder of its own."""
+
+    def __init__(self, program: Path, wd: Path, *options: str) -> None:
+        wd.mkdir()
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        self.process = subprocess.Popen([program, "--net", "--wd", wd, *options], env=environment)
+        while not list(wd.glob(".qcgpjm-service-*/address")):
+            assert self.process.poll() is None
+            time.sleep(0.02)
+        self.wd = wd
+        self.client = QcgClient.of_folder(wd, timeout_s=20)
+
+    @property
+    def address(self) -> str:
+        return self.client.address
+
+    def cores(self) -> object:
+        return self.client.ask("resourcesInfo")["total_cores"]
+
+    def state(self, name: str) -> str:
+        jobs = self.client.ask("jobStatus", jobNames=[name])["jobs"]
+        assert isinstance(jobs, dict)
+        return str(jobs[name]["data"]["status"])
+
+
+@pytest.fixture
+def start(client_env: Callable[[str], Path], repository: Path, tmp_path: Path) -> Iterator[Start]:
+    programs = {
+        "ours": repository / "libexec" / "qcg" / "qcg-pm-service",
+        "theirs": client_env("qcg").parent / "qcg-pm-service",
+    }
+    started: list[Running] = []
+
+    def run(whose: str, name: str, *options: str) -> Running:
+        started.append(Running(programs[whose], tmp_path / name, "--id", name, *options))
+        return started[-1]
+
+    yield run
+    for running in started:
+        running.client.close()
+        running.process.terminate()
+        running.process.wait(30)
+
+
+def until(true: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    end = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(("governor", "member"), [("ours", "theirs"), ("theirs", "ours"), ("ours", "ours")])
+def test_a_loop_over_two_managers(start: Start, governor: str, member: str) -> None:
+    over = start(governor, "governor", "--governor")
+    members = [
+        start(member, f"member{number}", "--nodes", str(number + 1), "--parent", over.address) for number in range(2)
+    ]
+    until(lambda: over.cores() == 3, "both managers register")
+    execution = {"exec": "sh", "args": ["-c", "echo $QCG_PM_NPROCS > out"], "wd": "wd${it}"}
+    answer = over.client.ask("submit", jobs=[{"name": "loop", "iteration": {"stop": 6}, "execution": execution}])
+    assert answer == {"submitted": 1, "jobs": ["loop"]}
+    until(lambda: over.state("loop") not in ("QUEUED", "EXECUTING"), "the loop ends")
+    assert over.state("loop") == "SUCCEED"
+    assert sorted(path.parent.name for running in members for path in running.wd.glob("wd*/out")) == [
+        f"wd{index}" for index in range(6)
+    ]
+    assert all(list(running.wd.glob("wd*/out")) for running in members), "each manager had a share"
+    over.client.ask("control", command="finishAfterAllTasksDone")
+    for running in (over, *members):
+        assert running.process.wait(30) == 0
+
+
+def test_the_governors_own_partitions(start: Start) -> None:
+    over = start("ours", "governor", "--nodes", "a:2,b:1,c:2", "--slurm-partition-nodes", "2", "--system-core")
+    execution = {"exec": "sh", "args": ["-c", "echo $QCG_PM_NODELIST > ${it}.out"]}
+    over.client.ask("submit", jobs=[{"name": "loop", "iteration": {"stop": 4}, "execution": execution}])
+    until(lambda: over.state("loop") != "QUEUED", "the loop ends")
+    assert over.state("loop") == "SUCCEED"
+    used = [(over.wd / f"{index}.out").read_text().strip() for index in range(4)]
+    assert set(used[:2]) <= {"a", "b"} and used[2:] == ["c", "c"]
+    assert {path.name for path in over.wd.glob(".qcgpjm-service-*")} == {
+        ".qcgpjm-service-governor", ".qcgpjm-service-partition-0", ".qcgpjm-service-partition-1",
+    }  # fmt: skip
+    assert (over.wd / ".qcgpjm-service-governor" / "part-manager-partition-0-stderr.log").exists()
+    over.client.ask("finish")
+    assert over.process.wait(40) == 0
+    assert (over.wd / ".qcgpjm-service-governor" / "final_status.json").exists()
