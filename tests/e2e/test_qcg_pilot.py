@@ -158,7 +158,9 @@ def test_without_control_the_later_dialect_waits_and_the_specification_does_not(
         (("--file-path", "no-list.json"), "Not an array of requests"),
         (("--net", "--nodes", "0"), "must not be less than 1"),
         (("--resume", "."), "is not valid QCG-PilotJob auxiliary directory"),
-        (("--net", "--parent", "tcp://x:1"), "not supported"),
+        (("--net", "--parent", "tcp://127.0.0.1:1"), "register: no answer"),
+        (("--governor", "--parent", "tcp://x:1"), "a governor has no governor"),
+        (("--governor", "--resume", "."), "a governor cannot be resumed"),
         (("--net", "--resources", "slurm"), "not inside a Slurm allocation"),
     ],
 )
