@@ -6,6 +6,7 @@ COMPILED = (
     "pilothouse.model._masks",
     "pilothouse.policies._scan",
     "pilothouse.formats._rows",
+    "pilothouse.protocols.batprotocol._codec",
     "pilothouse.worlds.simulated._sharing",
     "pilothouse.worlds.live._spawn",
 )

@@ -20,6 +20,11 @@ from pilothouse.model.errors import PeerError
 from pilothouse.protocols.batprotocol import library_host
 from pilothouse.protocols.batprotocol.library_host import HEAD, MOST_BYTES, CLibrary, LibraryProblem, receive_exactly
 
+try:
+    from pilothouse.protocols.batprotocol import _codec
+except ImportError:  # ctypes does the same.
+    _codec = None  # type: ignore[assignment]
+
 SILENCE_S = 600.0
 """A component that has not answered for so long is given up, unless its user says otherwise."""
 END_S = 5.0
@@ -52,15 +57,25 @@ class InProcessLibrary:
         self._path = path
         self._method = method
         self._library: CLibrary | None = None
+        self._address = 0
 
     def hello(self, init: bytes) -> tuple[int, bytes]:
         try:
             self._library = CLibrary(self._path, self._method)
-            return self._library.init(init)
+            hello = self._library.init(init)
+            if _codec is not None:
+                self._address = self._library.address
+            return hello
         except LibraryProblem as problem:
             raise PeerError(self.name, str(problem)) from None
 
     def exchange(self, message: bytes) -> bytes:
+        if self._address:
+            answer = _codec.take_decisions(self._address, message)
+            if isinstance(answer, bytes):
+                return answer
+            wrong = "gave no buffer, or too large a one" if answer is None else f"returned {answer}"
+            raise PeerError(self.name, f"batsim_edc_take_decisions {wrong}")
         if self._library is None:
             raise PeerError(self.name, "called before its hello, or after its end")
         try:
@@ -70,6 +85,7 @@ class InProcessLibrary:
 
     def close(self) -> None:
         library, self._library = self._library, None
+        self._address = 0
         if library is not None:
             try:
                 library.deinit()

@@ -20,14 +20,20 @@ from pilothouse.core.full_names import plain_name
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import InputError, PeerError, quoted
+from pilothouse.model.idset import IdSet
 from pilothouse.protocols.batprotocol import binary
 from pilothouse.protocols.batprotocol import messages as m
 from pilothouse.protocols.batprotocol.channel import SILENCE_S, Channel, ZmqPeer, library_channel
 from pilothouse.protocols.batprotocol.codec import Format, decode, encode
-from pilothouse.protocols.batprotocol.facts import FactsOut
+from pilothouse.protocols.batprotocol.facts import FINAL, FactsOut
 from pilothouse.protocols.batprotocol.hello import hello_in, wants_in
-from pilothouse.protocols.batprotocol.orders import OrdersIn
+from pilothouse.protocols.batprotocol.orders import FILL, SPREAD, OrdersIn
 from pilothouse.protocols.batprotocol.wire import Malformed
+
+try:
+    from pilothouse.protocols.batprotocol import _codec
+except ImportError:  # Python does the same.
+    _codec = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
 PRECISION_S = 1e-9
 """Dates closer than this are one date: JSON carries twelve decimals, and what a component repeats has been rounded."""
 _OWN_CALL = "pilothouse: withdrawn"
+_FREQUENT = (e.JobSubmitted, e.JobEnded, e.NoMoreJobs, FINAL)
 
 
 def _killed(job_id: str) -> m.JobCompletedEvent:
@@ -56,6 +63,7 @@ class EdcDecider:
         self._exchange = channel.exchange
         self._init = init
         self._form = Format.BINARY
+        self._frequent_in_c = False
         self._facts = FactsOut(self.wants)
         self._orders = OrdersIn()
         self._cluster: Cluster | None = None
@@ -77,6 +85,8 @@ class EdcDecider:
         self.name = hello.decision_component_name or self.name
         self.wants = wants_in(hello)
         self._facts = FactsOut(self.wants)
+        forwards = self.wants.forward_profiles or self.wants.forward_profiles_on_kill
+        self._frequent_in_c = _codec is not None and self._form is Format.BINARY and not forwards
         return self.wants
 
     def begin(self, begins: e.Begins, cluster: Cluster | None) -> None:
@@ -87,6 +97,10 @@ class EdcDecider:
         self._away = begins.unavailable.mask
 
     def decide(self, batch: e.Batch) -> d.Reply:
+        if self._frequent_in_c:
+            request = _codec.encode(batch.now, batch.events, _FREQUENT, self._facts.profiles)
+            if request is not None:
+                return self._read_bytes(self._exchange(request), batch.now)
         told: list[m.EventAndTimestamp] = []
         answers: list[d.Decision] = []
         writers = self._facts.writers
@@ -191,6 +205,24 @@ class EdcDecider:
         orders.append(d.CallAt(order.at, order.at, _OWN_CALL))
         rest = tuple(job_id for job_id in order.job_ids if job_id not in mine)
         return d.KillJobs(order.at, rest) if rest else None
+
+    def _read_bytes(self, data: bytes, now: float) -> d.Reply:
+        """The reply to a frequent message: frequent orders, as a rule."""
+        found = None if self._withdrawn or self._away or self._held else _codec.decode(data)
+        if found is None:
+            try:
+                return self._read(binary.decode(data), now, [])
+            except Malformed as problem:
+                raise PeerError(self.name, f"invalid message: {problem}") from None
+        soon = now + self.precision_s
+        orders: list[d.Decision] = []
+        for order in found[1]:
+            at = order[0] if order[0] > soon else now
+            if len(order) == 4:
+                orders.append(d.StartJob(at, order[1], IdSet(order[2]), FILL if order[3] else SPREAD))
+            else:
+                orders.append(d.RejectJob(at, order[1]))
+        return d.Reply(found[0] if found[0] > soon else now, orders)
 
     def _read(self, reply: m.Message, now: float, answers: list[d.Decision]) -> d.Reply:
         last = 0.0

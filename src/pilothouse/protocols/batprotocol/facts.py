@@ -27,7 +27,7 @@ PROTOCOL_VERSION = "1.0.0"
 BATSIM_VERSION = "v5.0.0-rc2"
 """The version whose behaviour we reproduce, as components see it."""
 
-_FINAL = {state: m.FinalJobState[name] for state, name in BATPROTOCOL.items()}
+FINAL = {state: m.FinalJobState[name] for state, name in BATPROTOCOL.items()}
 _MASK = 0xFFFF_FFFF
 
 
@@ -108,7 +108,7 @@ class FactsOut:
         return m.JobSubmittedEvent(job.id, job_out(job), job.submitted_at, profile)
 
     def _ended(self, fact: e.JobEnded) -> m.JobCompletedEvent:
-        return m.JobCompletedEvent(fact.job_id, _FINAL[fact.state], fact.return_code & _MASK)
+        return m.JobCompletedEvent(fact.job_id, FINAL[fact.state], fact.return_code & _MASK)
 
     def _killed(self, fact: e.JobsKilled) -> m.JobsKilledEvent:
         progresses = [m.JobAndProgress(job_id, _progress_out(found)) for job_id, found in fact.progress.items()]

@@ -99,6 +99,11 @@ class CLibrary:
             raise ReturnedError("batsim_edc_take_decisions", code)
         return self._output("batsim_edc_take_decisions")
 
+    @property
+    def address(self) -> int:
+        """Where its function to take decisions begins."""
+        return ctypes.cast(self._take, ctypes.c_void_p).value or 0
+
     def deinit(self) -> None:
         code = self._deinit()
         if code:

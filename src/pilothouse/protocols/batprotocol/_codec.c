@@ -1,0 +1,587 @@
+/* The frequent messages of batprotocol in C: what binary.py and orders.py do in Python, who are its oracle.
+ *
+ * encode(now, facts, kinds, profiles) -> bytes | None
+ *     A message of submitted jobs, ended jobs and "no more jobs", byte for byte as binary.encode writes it. `kinds` is
+ *     (JobSubmitted, JobEnded, NoMoreJobs, {state: number of the final state}); the profiles of submitted jobs are put
+ *     into `profiles` by their names. None: something else is to be told.
+ * decode(data) -> (now, [order, ...]) | None
+ *     A message of orders to execute jobs (at, job id, bitmask of hosts, whether to fill hosts) with predefined placement
+ *     and nothing else, and to reject jobs (at, job id). None: anything else, and everything that is malformed; the
+ *     Python codec has the words for it.
+ * take_decisions(address, message) -> bytes | int | None
+ *     Calls a component's function; its reply, or its return value if that is not 0, or None if it gave no buffer.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+
+#define MOST_HOSTS 8192            /* in a bitmask that is made here */
+#define MOST_REPLY (1u << 28)
+
+static PyObject *s_at, *s_job, *s_id, *s_units, *s_shape, *s_most_units, *s_walltime, *s_extra_data, *s_profile, *s_name,
+    *s_submitted_at, *s_job_id, *s_state, *s_return_code;
+
+/* ---- writing */
+
+typedef struct { uint8_t *data; size_t size, room; } out;
+
+static uint8_t *more(out *o, size_t count)
+{
+    uint8_t *place;
+    if (o->size + count > o->room) {
+        size_t room = (o->size + count) * 2;
+        uint8_t *data = PyMem_Realloc(o->data, room);
+        if (data == NULL) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        o->data = data;
+        o->room = room;
+    }
+    place = o->data + o->size;
+    o->size += count;
+    return place;
+}
+
+static void put32(uint8_t *to, uint32_t value)
+{
+    to[0] = (uint8_t)value;
+    to[1] = (uint8_t)(value >> 8);
+    to[2] = (uint8_t)(value >> 16);
+    to[3] = (uint8_t)(value >> 24);
+}
+
+static int put_double(uint8_t *to, double value)
+{
+    return PyFloat_Pack8(value, (char *)to, 1);
+}
+
+/* A string, filled up to a multiple of 8; its size in the buffer, or 0. */
+static size_t put_text(out *o, PyObject *text)
+{
+    Py_ssize_t length;
+    const char *raw = PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, &length) : NULL;
+    size_t size;
+    uint8_t *to;
+    if (raw == NULL) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_TypeError, "not a string");
+        return 0;
+    }
+    size = ((size_t)length + 4 + 8) & ~(size_t)7;
+    to = more(o, size);
+    if (to == NULL)
+        return 0;
+    put32(to, (uint32_t)length);
+    memcpy(to + 4, raw, (size_t)length);
+    memset(to + 4 + length, 0, size - 4 - (size_t)length);
+    return size;
+}
+
+static int number_of(PyObject *owner, PyObject *name, double *value)
+{
+    PyObject *found = PyObject_GetAttr(owner, name);
+    if (found == NULL)
+        return -1;
+    *value = PyFloat_AsDouble(found);
+    Py_DECREF(found);
+    return *value == -1.0 && PyErr_Occurred() ? -1 : 0;
+}
+
+static int integer_of(PyObject *owner, PyObject *name, long long *value)
+{
+    PyObject *found = PyObject_GetAttr(owner, name);
+    if (found == NULL)
+        return -1;
+    *value = PyLong_AsLongLong(found);
+    Py_DECREF(found);
+    return *value == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+static size_t text_of(out *o, PyObject *owner, PyObject *name)
+{
+    PyObject *found = PyObject_GetAttr(owner, name);
+    size_t size;
+    if (found == NULL)
+        return 0;
+    size = put_text(o, found);
+    Py_DECREF(found);
+    return size;
+}
+
+/* The date and the kind of an event stand before it. */
+static int put_event(out *o, double at, uint8_t kind, uint8_t table_at)
+{
+    static const uint8_t head[20] = {10, 0, 17, 0, 8, 0, 16, 0, 4, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0};
+    uint8_t *to = more(o, 40);
+    if (to == NULL)
+        return -1;
+    memcpy(to, head, 20);
+    put32(to + 20, 20u + table_at);
+    if (put_double(to + 24, at))
+        return -1;
+    memset(to + 32, 0, 8);
+    to[32] = kind;
+    return 0;
+}
+
+/* 1: written; 0: this job must be told by others; -1: an exception. */
+static int put_submitted(out *o, PyObject *fact, PyObject *profiles)
+{
+    static const uint8_t event_head[24] = {12, 0, 24, 0, 4, 0, 16, 0, 8, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 20, 0, 0, 0};
+    static const uint8_t job_head[20] = {14, 0, 25, 0, 4, 0, 0, 0, 16, 0, 24, 0, 20, 0, 0, 0, 16, 0, 0, 0};
+    PyObject *job = PyObject_GetAttr(fact, s_job), *shape, *profile = NULL, *extra = NULL;
+    double at, submitted_at, walltime;
+    long long units, most_units;
+    size_t start, text;
+    uint8_t *to;
+    int result = -1;
+    if (job == NULL)
+        return -1;
+    shape = PyObject_GetAttr(job, s_shape);
+    if (shape == NULL)
+        goto end;
+    Py_DECREF(shape);
+    if (shape != Py_None) {
+        result = 0;
+        goto end;
+    }
+    profile = PyObject_GetAttr(job, s_profile);
+    extra = PyObject_GetAttr(job, s_extra_data);
+    if (profile == NULL || extra == NULL || number_of(fact, s_at, &at) || number_of(job, s_submitted_at, &submitted_at) ||
+        number_of(job, s_walltime, &walltime) || integer_of(job, s_units, &units) ||
+        integer_of(job, s_most_units, &most_units))
+        goto end;
+    if (units < 0 || units > UINT32_MAX) {
+        result = 0;
+        goto end;
+    }
+    if (put_event(o, at, 1, 16))
+        goto end;
+    start = o->size;
+    to = more(o, 40);
+    if (to == NULL)
+        goto end;
+    memcpy(to, event_head, 24);
+    if (put_double(to + 24, submitted_at))
+        goto end;
+    put32(to + 36, 0);
+    text = text_of(o, job, s_id);
+    if (!text)
+        goto end;
+    put32(o->data + start + 32, (uint32_t)(8 + text + 16));
+    start = o->size;
+    to = more(o, 48);
+    if (to == NULL)
+        goto end;
+    memcpy(to, job_head, 20);
+    put32(to + 20, (uint32_t)units);
+    if (walltime != INFINITY)
+        to[6] = 8;
+    if (put_double(to + 24, walltime != INFINITY ? walltime : 0.0))
+        goto end;
+    put32(to + 32, 16);
+    memset(to + 40, 0, 8);
+    to[40] = !most_units || most_units == units;
+    if (extra == Py_None) {
+        to = more(o, 8);
+        if (to == NULL)
+            goto end;
+        memset(to, 0, 8);
+        text = 8;
+    } else {
+        text = put_text(o, extra);
+        if (!text)
+            goto end;
+    }
+    put32(o->data + start + 36, (uint32_t)(12 + text));
+    if (profile == Py_None) {
+        to = more(o, 8);
+        if (to == NULL)
+            goto end;
+        memset(to, 0, 8);
+    } else {
+        PyObject *name = PyObject_GetAttr(profile, s_name);
+        if (name == NULL)
+            goto end;
+        text = PyDict_SetItem(profiles, name, profile) ? 0 : put_text(o, name);
+        Py_DECREF(name);
+        if (!text)
+            goto end;
+    }
+    result = 1;
+end:
+    Py_DECREF(job);
+    Py_XDECREF(profile);
+    Py_XDECREF(extra);
+    return result;
+}
+
+static int put_ended(out *o, PyObject *fact, PyObject *finals)
+{
+    static const uint8_t head[24] = {10, 0, 13, 0, 4, 0, 12, 0, 8, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 12, 0, 0, 0};
+    PyObject *state = PyObject_GetAttr(fact, s_state), *final;
+    double at;
+    long long code;
+    long number;
+    uint8_t *to;
+    if (state == NULL)
+        return -1;
+    final = PyDict_GetItemWithError(finals, state);
+    Py_DECREF(state);
+    if (final == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    number = PyLong_AsLong(final);
+    if ((number == -1 && PyErr_Occurred()) || number_of(fact, s_at, &at) || integer_of(fact, s_return_code, &code) ||
+        put_event(o, at, 2, 16))
+        return -1;
+    to = more(o, 32);
+    if (to == NULL)
+        return -1;
+    memcpy(to, head, 24);
+    put32(to + 24, (uint32_t)code);
+    put32(to + 28, (uint32_t)(uint8_t)number);
+    return text_of(o, fact, s_job_id) ? 1 : -1;
+}
+
+static int put_no_more(out *o, PyObject *fact)
+{
+    static const uint8_t body[16] = {4, 0, 4, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0};
+    double at;
+    uint8_t *to;
+    if (number_of(fact, s_at, &at) || put_event(o, at, 21, 8))
+        return -1;
+    to = more(o, 16);
+    if (to == NULL)
+        return -1;
+    memcpy(to, body, 16);
+    return 1;
+}
+
+static PyObject *encode(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    static const uint8_t head[24] = {16, 0, 0, 0, 0, 0, 0, 0, 8, 0, 16, 0, 8, 0, 4, 0, 8, 0, 0, 0, 12, 0, 0, 0};
+    out o = {NULL, 0, 0};
+    PyObject *facts, *kinds, *profiles, *result = NULL;
+    Py_ssize_t count, i;
+    size_t base;
+    double now;
+    uint8_t *to;
+    (void)self;
+    if (nargs != 4 || !PyList_Check(args[1]) || !PyTuple_Check(args[2]) || PyTuple_GET_SIZE(args[2]) != 4 ||
+        !PyDict_Check(PyTuple_GET_ITEM(args[2], 3)) || !PyDict_Check(args[3])) {
+        PyErr_SetString(PyExc_TypeError, "encode(now, facts, (submitted, ended, no more, finals), profiles)");
+        return NULL;
+    }
+    now = PyFloat_AsDouble(args[0]);
+    if (now == -1.0 && PyErr_Occurred())
+        return NULL;
+    facts = args[1];
+    kinds = args[2];
+    profiles = args[3];
+    count = PyList_GET_SIZE(facts);
+    if (!count)
+        Py_RETURN_NONE;
+    for (i = 0; i < count; i++) {
+        PyObject *kind = (PyObject *)Py_TYPE(PyList_GET_ITEM(facts, i));
+        if (kind != PyTuple_GET_ITEM(kinds, 0) && kind != PyTuple_GET_ITEM(kinds, 1) && kind != PyTuple_GET_ITEM(kinds, 2))
+            Py_RETURN_NONE;
+    }
+    o.room = 256 + 256 * (size_t)count;
+    o.data = PyMem_Malloc(o.room);
+    if (o.data == NULL)
+        return PyErr_NoMemory();
+    base = (4 + 4 * (size_t)count + 7) & ~(size_t)7;
+    to = more(&o, 32 + base);
+    if (to == NULL)
+        goto end;
+    memset(to, 0, 32 + base);
+    memcpy(to, head, 24);
+    if (put_double(to + 24, now))
+        goto end;
+    put32(to + 32, (uint32_t)count);
+    for (i = 0; i < count; i++) {
+        PyObject *fact = PyList_GET_ITEM(facts, i), *kind = (PyObject *)Py_TYPE(fact);
+        int done;
+        put32(o.data + 36 + 4 * i, (uint32_t)(o.size + 16 - (36 + 4 * (size_t)i)));
+        if (kind == PyTuple_GET_ITEM(kinds, 0))
+            done = put_submitted(&o, fact, profiles);
+        else if (kind == PyTuple_GET_ITEM(kinds, 1))
+            done = put_ended(&o, fact, PyTuple_GET_ITEM(kinds, 3));
+        else
+            done = put_no_more(&o, fact);
+        if (done <= 0) {
+            if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_MemoryError))
+                PyErr_Clear(); /* Python says what is wrong. */
+            if (!PyErr_Occurred())
+                result = Py_NewRef(Py_None);
+            goto end;
+        }
+    }
+    result = PyBytes_FromStringAndSize((const char *)o.data, (Py_ssize_t)o.size);
+end:
+    PyMem_Free(o.data);
+    return result;
+}
+
+/* ---- reading; every function returns 0 where the buffer is not as it should be */
+
+typedef struct { const uint8_t *data; size_t size; } in;
+typedef struct { size_t at, vtable; uint32_t vtable_size, size; } table;
+
+static uint32_t get16(const in *i, size_t at) { return i->data[at] | (uint32_t)i->data[at + 1] << 8; }
+
+static uint32_t get32(const in *i, size_t at) { return get16(i, at) | get16(i, at + 2) << 16; }
+
+static double get_double(const in *i, size_t at) { return PyFloat_Unpack8((const char *)i->data + at, 1); }
+
+static int open_table(const in *i, size_t at, table *t)
+{
+    int64_t vtable;
+    if (at + 4 > i->size || at + 4 < at)
+        return 0;
+    vtable = (int64_t)at - (int32_t)get32(i, at);
+    if (vtable < 0 || (size_t)vtable + 4 > i->size)
+        return 0;
+    t->at = at;
+    t->vtable = (size_t)vtable;
+    t->vtable_size = get16(i, t->vtable);
+    t->size = get16(i, t->vtable + 2);
+    return t->vtable_size >= 4 && t->vtable + t->vtable_size <= i->size && at + t->size <= i->size;
+}
+
+/* Where a field lies: -1 if it is wrong, 0 if it is not there. */
+static int64_t field(const in *i, const table *t, uint32_t number, uint32_t width)
+{
+    uint32_t offset;
+    if (4 + 2 * number + 2 > t->vtable_size)
+        return 0;
+    offset = get16(i, t->vtable + 4 + 2 * number);
+    if (!offset)
+        return 0;
+    return offset >= 4 && offset + width <= t->size ? (int64_t)(t->at + offset) : -1;
+}
+
+/* Where the part lies that a field refers to. */
+static int64_t part(const in *i, const table *t, uint32_t number)
+{
+    int64_t at = field(i, t, number, 4);
+    uint32_t offset;
+    if (at <= 0)
+        return at;
+    offset = get32(i, (size_t)at);
+    return !offset ? 0 : (size_t)at + offset + 4 <= i->size ? at + offset : -1;
+}
+
+static int text_at(const in *i, int64_t at, const char **text, size_t *length)
+{
+    if (at <= 0)
+        return 0;
+    *length = get32(i, (size_t)at);
+    *text = (const char *)i->data + at + 4;
+    return (size_t)at + 4 + *length < i->size && !i->data[(size_t)at + 4 + *length];
+}
+
+/* "0-3 7" as a bitmask. */
+static PyObject *hosts_in(const char *text, size_t length)
+{
+    uint8_t bits[MOST_HOSTS / 8];
+    size_t used = 0, at = 0;
+    while (at < length) {
+        unsigned first = 0, last, digits = 0;
+        if (text[at] == ' ') {
+            at++;
+            continue;
+        }
+        for (; at < length && text[at] >= '0' && text[at] <= '9' && digits < 6; at++, digits++)
+            first = first * 10 + (unsigned)(text[at] - '0');
+        if (!digits)
+            return NULL;
+        last = first;
+        if (at < length && text[at] == '-') {
+            last = digits = 0;
+            for (at++; at < length && text[at] >= '0' && text[at] <= '9' && digits < 6; at++, digits++)
+                last = last * 10 + (unsigned)(text[at] - '0');
+            if (!digits || last < first)
+                return NULL;
+        }
+        if (last >= MOST_HOSTS || (at < length && text[at] != ' '))
+            return NULL;
+        while (used <= last / 8)
+            bits[used++] = 0;
+        for (; first <= last; first++)
+            bits[first / 8] |= (uint8_t)(1 << first % 8);
+    }
+    if (used <= 8) {
+        uint64_t mask = 0;
+        while (used)
+            mask = mask << 8 | bits[--used];
+        return PyLong_FromUnsignedLongLong(mask);
+    }
+    return _PyLong_FromByteArray(bits, used, 1, 0);
+}
+
+/* One order as a tuple, or NULL (with or without an exception). */
+static PyObject *order_in(const in *i, size_t at, double *last, double now)
+{
+    table event, body;
+    int64_t date, kind, where;
+    double when;
+    const char *text;
+    size_t length;
+    PyObject *job_id, *mask, *result;
+    int fills = 0;
+    if (!open_table(i, at, &event))
+        return NULL;
+    date = field(i, &event, 0, 8);
+    kind = field(i, &event, 1, 1);
+    where = part(i, &event, 2);
+    if (date < 0 || kind <= 0 || where <= 0)
+        return NULL;
+    when = date ? get_double(i, (size_t)date) : 0.0;
+    if (!(when <= now && when >= *last) || !open_table(i, (size_t)where, &body) ||
+        !text_at(i, part(i, &body, 0), &text, &length))
+        return NULL;
+    *last = when;
+    if (i->data[kind] == 3) {
+        job_id = PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, NULL);
+        return job_id == NULL ? NULL : Py_BuildValue("(dN)", when, job_id);
+    }
+    if (i->data[kind] == 4) {
+        table allocation, placement;
+        int64_t union_kind, strategy, hosts = part(i, &body, 1);
+        const char *host_text;
+        size_t host_length;
+        if (hosts <= 0 || part(i, &body, 2) || part(i, &body, 3) || !open_table(i, (size_t)hosts, &allocation) ||
+            !text_at(i, part(i, &allocation, 0), &host_text, &host_length))
+            return NULL;
+        union_kind = field(i, &allocation, 1, 1);
+        where = part(i, &allocation, 2);
+        if (union_kind <= 0 || i->data[union_kind] != 1 || where <= 0 || !open_table(i, (size_t)where, &placement))
+            return NULL;
+        strategy = field(i, &placement, 0, 1);
+        if (strategy < 0 || (strategy && i->data[strategy] > 1))
+            return NULL;
+        fills = strategy && i->data[strategy];
+        mask = hosts_in(host_text, host_length);
+        if (mask == NULL)
+            return NULL;
+        job_id = PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, NULL);
+        if (job_id == NULL) {
+            Py_DECREF(mask);
+            return NULL;
+        }
+        result = PyTuple_New(4);
+        if (result == NULL) {
+            Py_DECREF(mask);
+            Py_DECREF(job_id);
+            return NULL;
+        }
+        PyTuple_SET_ITEM(result, 0, PyFloat_FromDouble(when));
+        PyTuple_SET_ITEM(result, 1, job_id);
+        PyTuple_SET_ITEM(result, 2, mask);
+        PyTuple_SET_ITEM(result, 3, PyBool_FromLong(fills));
+        return result;
+    }
+    return NULL;
+}
+
+static PyObject *decode(PyObject *self, PyObject *data)
+{
+    in i;
+    table message;
+    int64_t date, events;
+    uint32_t count = 0, number;
+    double now, last = 0.0;
+    PyObject *orders;
+    (void)self;
+    if (!PyBytes_Check(data)) {
+        PyErr_SetString(PyExc_TypeError, "decode(bytes)");
+        return NULL;
+    }
+    i.data = (const uint8_t *)PyBytes_AS_STRING(data);
+    i.size = (size_t)PyBytes_GET_SIZE(data);
+    if (i.size < 8 || !open_table(&i, get32(&i, 0), &message))
+        Py_RETURN_NONE;
+    date = field(&i, &message, 0, 8);
+    events = part(&i, &message, 1);
+    if (date < 0 || events < 0)
+        Py_RETURN_NONE;
+    now = date ? get_double(&i, (size_t)date) : 0.0;
+    if (events) {
+        count = get32(&i, (size_t)events);
+        if (count > (i.size - (size_t)events - 4) / 4)
+            Py_RETURN_NONE;
+    }
+    orders = PyList_New((Py_ssize_t)count);
+    if (orders == NULL)
+        return NULL;
+    for (number = 0; number < count; number++) {
+        size_t at = (size_t)events + 4 + 4 * (size_t)number;
+        PyObject *order = order_in(&i, at + get32(&i, at), &last, now);
+        if (order == NULL) {
+            Py_DECREF(orders);
+            if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_MemoryError))
+                return NULL;
+            PyErr_Clear();
+            Py_RETURN_NONE;
+        }
+        PyList_SET_ITEM(orders, number, order);
+    }
+    return Py_BuildValue("(dN)", now, orders);
+}
+
+/* ---- calling */
+
+typedef uint8_t (*taker)(const uint8_t *, uint32_t, uint8_t **, uint32_t *);
+
+static PyObject *take_decisions(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    taker function;
+    uint8_t *reply = NULL, code;
+    uint32_t size = 0;
+    (void)self;
+    if (nargs != 2 || !PyBytes_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "take_decisions(address, bytes)");
+        return NULL;
+    }
+    function = (taker)PyLong_AsVoidPtr(args[0]);
+    if (function == NULL) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "no function");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    code = function((const uint8_t *)PyBytes_AS_STRING(args[1]), (uint32_t)PyBytes_GET_SIZE(args[1]), &reply, &size);
+    Py_END_ALLOW_THREADS
+    if (code)
+        return PyLong_FromLong(code);
+    if (reply == NULL || !size || size > MOST_REPLY)
+        Py_RETURN_NONE;
+    return PyBytes_FromStringAndSize((const char *)reply, (Py_ssize_t)size);
+}
+
+static PyMethodDef methods[] = {
+    {"encode", (PyCFunction)(void (*)(void))encode, METH_FASTCALL, "A message of frequent facts, or None."},
+    {"decode", decode, METH_O, "The orders of a message of frequent ones, or None."},
+    {"take_decisions", (PyCFunction)(void (*)(void))take_decisions, METH_FASTCALL, "Calls a component."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_codec", NULL, -1, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__codec(void)
+{
+    static const struct { PyObject **name; const char *text; } names[] = {
+        {&s_at, "at"}, {&s_job, "job"}, {&s_id, "id"}, {&s_units, "units"}, {&s_shape, "shape"},
+        {&s_most_units, "most_units"}, {&s_walltime, "walltime"}, {&s_extra_data, "extra_data"},
+        {&s_profile, "profile"}, {&s_name, "name"}, {&s_submitted_at, "submitted_at"}, {&s_job_id, "job_id"},
+        {&s_state, "state"}, {&s_return_code, "return_code"},
+    };
+    size_t i;
+    for (i = 0; i < sizeof names / sizeof *names; i++)
+        if ((*names[i].name = PyUnicode_InternFromString(names[i].text)) == NULL)
+            return NULL;
+    return PyModule_Create(&module);
+}
