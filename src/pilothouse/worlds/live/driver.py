@@ -201,6 +201,8 @@ class Driver(Engagement):
         if self._fail_fast and not self._stopping:
             self.stop("a task failed", now)
         self._release_dependents(now)
+        if self._not_yet_told:
+            self._tell_those_who_may_leave()
         if not self._stopping and self.roster.engines:
             window = self.options.window or self._enough()
             if self.waiting < window:

@@ -119,7 +119,7 @@ class Engagement(Outcomes):
         for number in killed:
             proxy.channel.push(Kill((number,), self._assignments[number].kill_reason))
         if proxy.state is ProxyState.LEAVING:
-            proxy.channel.push(Leave(proxy.closed_for, proxy.leaves_at_once))
+            self._send_leave(proxy)
 
     def _welcome(self, proxy: Proxy) -> None:
         options, feeder = self.options, self.backlog.feeder
@@ -185,9 +185,25 @@ class Engagement(Outcomes):
             proxy.step(ProxyStimulus.ASKED_TO_LEAVE)
             proxy.leaves_at_once = at_once
             if proxy.welcomed:
-                proxy.channel.push(Leave(reason, at_once))
-                self._dirty[proxy.id] = None
+                self._send_leave(proxy)
         return True
+
+    def _send_leave(self, proxy: Proxy) -> None:
+        """It knows only of what was assigned to itself: jobs of other engines that have units here as well are waited for."""
+        if not proxy.leaves_at_once and any(self.lots[job_id].units.mask & proxy.node.mask for job_id in self._spanning):
+            self._not_yet_told[proxy.id] = None
+        else:
+            self._not_yet_told.pop(proxy.id, None)
+            proxy.channel.push(Leave(proxy.closed_for, proxy.leaves_at_once))
+            self._dirty[proxy.id] = None
+
+    def _tell_those_who_may_leave(self) -> None:
+        for engine in list(self._not_yet_told):
+            proxy = self.roster.engines.get(engine)
+            if proxy is None:
+                del self._not_yet_told[engine]
+            elif proxy.welcomed:
+                self._send_leave(proxy)
 
     def stop_context(self, context: str, reason: str, now: float) -> int:
         """Soft shutdown of all engines of a context; how many were asked."""

@@ -76,6 +76,8 @@ class Ledger:
         self._dismissals: list[str] = []
         self._spanning: set[str] = set()
         """Running jobs that have units of several engines."""
+        self._not_yet_told: dict[str, None] = {}
+        """Engines that are to leave, once such a job has ended."""
         self._known_jobs: dict[str, tuple[int, bytes]] = {}
         """Submitted jobs that have not ended: task id, and the job itself while restoring."""
         self.counts: dict[JobState, int] = dict.fromkeys(FINAL, 0)
