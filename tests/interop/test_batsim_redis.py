@@ -47,7 +47,25 @@ def put_registered_jobs(recording: Recording, client: redis.Redis, prefix: str) 
 def test_recorded_runs_with_redis(
     name: str, tmp_path: Path, redis_server: components.RedisServer, client: redis.Redis
 ) -> None:
-    recording = Recording.read(HERE / "recordings" / name, HERE / "inputs")
+    compare(Recording.read(HERE / "recordings" / name, HERE / "inputs"), tmp_path, redis_server, client)
+
+
+def test_every_recorded_run_with_redis(
+    shared_dir: Path, tmp_path: Path, redis_server: components.RedisServer, client: redis.Redis
+) -> None:
+    folders = sorted((shared_dir / "reference/batsim4/golden").glob("*redis*"))
+    for number, folder in enumerate(folders):
+        client.flushall()
+        place = tmp_path / str(number)
+        place.mkdir()
+        compare(Recording.read(folder, shared_dir / "reference/inputs/v4"), place, redis_server, client)
+    assert len(folders) == 8
+
+
+def compare(
+    recording: Recording, tmp_path: Path, redis_server: components.RedisServer, client: redis.Redis
+) -> None:
+    """The same messages, the same jobs, and in Redis what schedulers look for there."""
     prefix = recording.arguments[recording.arguments.index("--redis-prefix") + 1]
     put_registered_jobs(recording, client, prefix)
     played = play(recording, tmp_path, replaced={"--redis-port": str(redis_server.port)})

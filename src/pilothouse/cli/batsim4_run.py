@@ -14,7 +14,7 @@ from pilothouse.cli.running import calm_collector
 from pilothouse.formats import dax, external_events, workload_json
 from pilothouse.formats.workload import Workload
 from pilothouse.model.decisions import Wants
-from pilothouse.model.errors import DecisionError, InputError, PilothouseError
+from pilothouse.model.errors import DecisionError, InputError, PilothouseError, quoted
 from pilothouse.model.events import Batch, Begins, Ended
 from pilothouse.model.profile import Profile, Sequence
 from pilothouse.protocols.batsim.decider import BatsimDecider
@@ -135,9 +135,7 @@ class Scene:
 
     def __init__(self, options: Options, settings: Settings) -> None:
         self._options = options
-        self.workloads = [
-            workload_json.read(path, f"w{i}", sources=True) for i, path in enumerate(options.workload)
-        ]
+        self.workloads = [_workload(path, f"w{i}") for i, path in enumerate(options.workload)]
         starts = [(path, 0.0) for path in options.workflow]
         starts += [(path, _start(text)) for path, text in options.workflow_start]
         self.workflows = [(dax.read(path, f"wf{i}"), start) for i, (path, start) in enumerate(starts)]
@@ -256,6 +254,15 @@ class Conversation:
     def _finish(self) -> None:
         elapsed = time.monotonic() - self._began_at
         self._outputs.finish(self._server, scheduling_s=self._scheduling_s, simulation_s=elapsed)
+
+
+def _workload(path: str, name: str) -> Workload:
+    """A workload whose ids are fit for this protocol, where `!` ends the workload's name."""
+    workload = workload_json.read(path, name, sources=True)
+    for job in workload.jobs:
+        if job.id.count("!") != 1:
+            raise InputError(path, "an id with '!' in it", expected=f"an id, or {name}!id", found=quoted(job.local_id))
+    return workload
 
 
 def _used(workload: Workload) -> dict[str, Profile]:

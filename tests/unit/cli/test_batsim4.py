@@ -70,6 +70,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no_profiles": ({"nb_res": 4, "jobs": []}, "profiles"),
     "duplicate": (workload(jobs=[*workload()["jobs"], {**workload()["jobs"][0], "id": 1}]), "$.jobs[1].id"),
     "unknown_profile": (with_job(profile="nope"), "unknown profile; found 'nope'"),
+    "id_mark": (with_job(id="a!b"), "an id with '!' in it; expected an id, or w0!id, found 'a!b'"),
     "walltime_0": (with_job(walltime=0), "$.jobs[0].walltime"),
     "walltime_neg": (with_job(walltime=-5), "above 0, or none, found -5"),
     "res_neg": (with_job(res=-1), "$.jobs[0].res"),

@@ -109,11 +109,11 @@ class OrderReader:
             order.overrides = {order.io_job.name: d.PartPlacement(units, placement)}
         return [order]
 
-    def _number(self, event: msgspec.Struct, value: int | str) -> int:
+    def _number(self, event: msgspec.Struct, value: int | str, what: str = "resource") -> int:
         try:
             return int(value)
         except ValueError:
-            raise self.error(event, f"not the number of a resource: {quoted(value)}") from None
+            raise self.error(event, f"not the number of a {what}: {quoted(value)}") from None
 
     def _mapping(self, event: msgspec.Struct, written: dict[str, int | str]) -> tuple[int, ...]:
         """Executor -> index inside the allocation; executors are 0 to n-1 without a gap."""
@@ -181,7 +181,7 @@ class OrderReader:
 
     def _set_resource_state(self, event: wire.SetResourceState) -> list[d.Decision]:
         units = self._units(event, event.data.resources)
-        state = self._number(event, event.data.state)
+        state = self._number(event, event.data.state, "power state")
         to_sleep = any(state in self._sleep_states.get(unit, ()) for unit in units)
         from_sleep = bool(units.mask & self._asleep)
         self._asleep = self._asleep | units.mask if to_sleep else self._asleep & ~units.mask

@@ -155,7 +155,7 @@ def test_power_states_switch_or_are_set() -> None:
         ({"type": "NOTIFY", "data": {"type": "lunch"}}, "NOTIFY: unknown notification 'lunch'"),
         ({"type": "QUERY", "data": {"requests": {"weather": {}}}}, "QUERY: only consumed_energy can be asked for"),
         ({"type": "ANSWER", "data": {}}, "ANSWER: an answer should hold estimate_waiting_time"),
-        ({"type": "SET_RESOURCE_STATE", "data": {"resources": "0", "state": "on"}}, "not the number of a resource: 'on'"),
+        ({"type": "SET_RESOURCE_STATE", "data": {"resources": "0", "state": "on"}}, "not the number of a power state: 'on'"),
         ({"type": "SET_JOB_METADATA", "data": {"job_id": "w0!1", "metadata": 'a"b'}}, "should not contain double quotes"),
         ({"type": "CHANGE_JOB_STATE", "data": {"job_id": "w0!1", "job_state": "HAPPY"}}, "unknown job state 'HAPPY'"),
         ({"type": "REGISTER_JOB", "data": {"job_id": "7", "job": {}}}, "should be two parts separated by '!'"),
