@@ -28,9 +28,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def batsim(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(BATSIM), *arguments], capture_output=True, text=True, timeout=120, check=False, cwd=cwd
-    )
+    return subprocess.run([str(BATSIM), *arguments], capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
 
 
 def rows(prefix: Path) -> list[list[str]]:
@@ -68,13 +66,44 @@ def test_process(library: str, free_port: Callable[[], int], tmp_path: Path) -> 
     assert len(rows(tmp_path)) == 10
 
 
-@pytest.mark.parametrize("mischief", ["abort", "error", "garbage", "no-hello"])
-def test_a_component_that_misbehaves_ends_it_with_sigabrt(mischief: str, library: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mischief", "told"),
+    [
+        ("abort", "the component crashed (SIGABRT)"),
+        ("segfault", "the component crashed (SIGSEGV)"),
+        ("exit", "the component ended its process with code 5"),
+        ("error", "batsim_edc_take_decisions returned 3"),
+        ("nothing", "batsim_edc_take_decisions gave no buffer"),
+        ("garbage", "invalid message"),
+        ("truncated", "invalid message"),
+        ("no-hello", "Please fix your EDC"),
+        ("init-error", "batsim_edc_init returned 7"),
+    ],
+)
+def test_a_component_that_misbehaves_ends_it_with_sigabrt(
+    mischief: str, told: str, library: str, tmp_path: Path
+) -> None:
     done = batsim("-p", SMALL, "-w", DELAYS, "-l", library, mischief, "-e", f"{tmp_path}/")
     assert done.returncode == -signal.SIGABRT
-    assert "CRITICAL" in done.stderr and "Traceback" not in done.stderr
+    assert told in done.stderr and "CRITICAL" in done.stderr and "Traceback" not in done.stderr
     assert (tmp_path / "jobs.csv").read_text().startswith("job_id,"), "what is known is written"
     assert not (tmp_path / "schedule.json").exists()
+
+
+def test_a_crash_loses_no_line(library: str, tmp_path: Path) -> None:
+    extra = ["--trace-machine-state", "--trace-pstate-changes"]
+    assert batsim("-p", SMALL, "-w", DELAYS, "-l", library, "", "-e", f"{tmp_path}/all/", *extra).returncode == 0
+    done = batsim("-p", SMALL, "-w", DELAYS, "-l", library, "late", "-e", f"{tmp_path}/", *extra)
+    assert done.returncode == -signal.SIGABRT
+    assert len(rows(tmp_path)) == 3
+    for name in ("jobs.csv", "machine_states.csv", "pstate_changes.csv"):
+        assert (tmp_path / "all" / name).read_text().startswith((tmp_path / name).read_text()), name
+
+
+def test_what_a_component_prints_is_seen(library: str, tmp_path: Path) -> None:
+    for extra in ([], ["--in-process"]):
+        done = batsim("-p", SMALL, "-w", DELAYS, "-l", library, "chatty", "-q", "-e", f"{tmp_path}/", *extra)
+        assert done.stdout.startswith("call 1\ncall 2\n"), done.stdout
 
 
 def test_a_silent_component_is_given_up_on_request(library: str, tmp_path: Path) -> None:

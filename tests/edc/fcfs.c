@@ -1,7 +1,8 @@
 /* A small decision component against the C interface of Batsim 5: first come, first served, in both serialisations.
  *
  * Init data: words separated by blanks. `json` chooses JSON (otherwise FlatBuffers); the others make it misbehave at its
- * second call: abort, segfault, hang, error, garbage, nothing, truncated, exit; at its first: no-hello, init-error.
+ * second call: abort, segfault, hang, error, garbage, nothing, truncated, exit; at its first: no-hello, init-error. `late`
+ * makes it abort when the third job has ended; `chatty` makes it print its calls.
  * No library is used: FlatBuffers are read and written by hand, so the tests do not share code with what they test.
  */
 #include <signal.h>
@@ -21,6 +22,7 @@ static uint8_t taken[MOST_HOSTS];
 static uint32_t host_count, free_count;
 static int json, calls;
 static char mischief[32];
+static int ends;
 static uint8_t *out;
 static size_t size, room;
 static uint32_t orders;
@@ -37,6 +39,7 @@ static void submitted(const char *id, uint32_t wanted) {
 }
 
 static void ended(const char *id) {
+    if (++ends == 3 && !strcmp(mischief, "late")) abort();
     for (job **p = &running; *p; p = &(*p)->next) {
         job *j = *p;
         if (strcmp(j->id, id)) continue;
@@ -300,6 +303,7 @@ uint8_t batsim_edc_deinit(void) {
 uint8_t batsim_edc_take_decisions(const uint8_t *in, uint32_t n, uint8_t **reply, uint32_t *reply_size) {
     double now;
     (void)n;
+    if (!strcmp(mischief, "chatty")) printf("call %d\n", calls + 1);
     if (++calls == 2) {
         if (!strcmp(mischief, "abort")) abort();
         if (!strcmp(mischief, "segfault")) raise(SIGSEGV);

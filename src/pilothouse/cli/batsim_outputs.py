@@ -6,6 +6,7 @@ and kept whatever happens; the summary only of a run that came to its end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isnan, nan
 from pathlib import Path
 from typing import TextIO
@@ -33,10 +34,19 @@ class Batsim5Outputs(Watcher):
     """`finish` writes the summary."""
 
     def __init__(
-        self, prefix: str, *, energy: bool = False, machine_states: bool = False, pstate_changes: bool = False
+        self,
+        prefix: str,
+        *,
+        energy: bool = False,
+        machine_states: bool = False,
+        pstate_changes: bool = False,
+        opened_to_keep: Callable[[str], TextIO] | None = None,
     ) -> None:
+        """`opened_to_keep` opens files that keep what is written to them whatever happens: then nothing waits here."""
         self._prefix = prefix
-        self._jobs = JobsCsv(opened(prefix + "jobs.csv"))
+        self._opened = opened_to_keep or opened
+        self._jobs = JobsCsv(self._opened(prefix + "jobs.csv"))
+        self._at_once = opened_to_keep is not None
         self._states = self._table(
             "machine_states", "time," + ",".join(f"nb_{state.name.lower()}" for state in _STATES), machine_states
         )
@@ -51,7 +61,7 @@ class Batsim5Outputs(Watcher):
     def _table(self, name: str, columns: str, wanted: bool) -> TextIO | None:
         if not wanted:
             return None
-        stream = opened(f"{self._prefix}{name}.csv")
+        stream = self._opened(f"{self._prefix}{name}.csv")
         stream.write(columns + "\n")
         return stream
 
@@ -87,7 +97,10 @@ class Batsim5Outputs(Watcher):
             if record.ended_at <= record.started_at:
                 record.ended_at = record.started_at + SHORTEST_RUN_S
             self._first_submission = min(self._first_submission, record.job.submitted_at)
-        self._jobs.write(record)
+        if self._at_once:
+            self._jobs.write_all([record])
+        else:
+            self._jobs.write(record)
         self.summary.add(record)
 
     def before_switch(self, server: Server) -> None:

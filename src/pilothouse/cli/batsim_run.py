@@ -11,15 +11,17 @@ import resource
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
+from pilothouse.cli.batsim_guard import Guard, GuardedLibrary
 from pilothouse.cli.batsim_inputs import Scene
 from pilothouse.cli.batsim_options import VERSION, Options
 from pilothouse.cli.batsim_outputs import Batsim5Outputs
 from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import DecisionError, InputError, PeerError, PilothouseError
 from pilothouse.model.events import Batch, Ended
-from pilothouse.protocols.batprotocol.channel import Channel, ZmqPeer, library_channel
+from pilothouse.protocols.batprotocol.channel import Channel, InProcessLibrary, ZmqPeer
 from pilothouse.protocols.batprotocol.decider import EdcDecider
 from pilothouse.worlds.simulated.batsim5_server import Batsim5Server
 from pilothouse.worlds.simulated.control import ControlledWorld
@@ -55,14 +57,24 @@ def simulate(options: Options, arguments: list[str]) -> int:
     """The whole run; returns the exit code, ABORTED for what ends the real program with SIGABRT."""
     told = Log(options.verbosity)
     told.info("batsim", f"Batsim version: {VERSION} (pilothouse)")
+    kind, where, _ = options.edcs[0]
+    if "library" not in kind or options.inprocess:
+        return _simulate(options, arguments, told, None)
+    guard = Guard()
+    work = partial(_simulate, options, arguments, told, guard)
+    return guard.run(work, options.edc_timeout, told.critical, Path(where).name)
+
+
+def _simulate(options: Options, arguments: list[str], told: Log, guard: Guard | None) -> int:
     try:
         scene = Scene(options, arguments)
-        channel, init = _channel(options)
+        channel, init = _channel(options, guard)
         outputs = Batsim5Outputs(
             options.export,
             energy=options.energy_host,
             machine_states=options.trace_machine_state,
             pstate_changes=options.trace_pstate_changes,
+            opened_to_keep=None if guard is None else guard.opened,
         )
     except PilothouseError as problem:
         told.critical(str(problem), 0.0)
@@ -72,10 +84,15 @@ def simulate(options: Options, arguments: list[str]) -> int:
     count = scene.platform.compute_count
     told.info("machines", f"The machines have been created successfully. There are {count} computing machines.")
     told.info("export", f"Export prefix path is '{options.export}'")
-    return Conversation(scene, outputs, EdcDecider(channel, init), told, options).run()
+    conversation = Conversation(scene, outputs, EdcDecider(channel, init), told, options)
+    if guard is not None:
+        guard.note_master(scene.platform.host(-1).name)
+        assert isinstance(channel, GuardedLibrary)
+        channel.date = lambda: conversation.ended_at
+    return conversation.run()
 
 
-def _channel(options: Options) -> tuple[Channel, bytes]:
+def _channel(options: Options, guard: Guard | None) -> tuple[Channel, bytes]:
     kind, where, what = options.edcs[0]
     if kind.endswith("_file"):
         try:
@@ -87,7 +104,7 @@ def _channel(options: Options) -> tuple[Channel, bytes]:
     if "socket" in kind:
         return ZmqPeer(where, options.edc_timeout), init
     method = options.edc_library_load_method
-    return library_channel(where, method=method, inprocess=options.inprocess, silence_s=options.edc_timeout), init
+    return (InProcessLibrary(where, method) if guard is None else guard.library(where, method)), init
 
 
 class Conversation:
