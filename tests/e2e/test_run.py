@@ -154,6 +154,10 @@ def test_interrupted_run_is_resumed(tmp_path: Path) -> None:
     assert code == 1
     assert "pilothouse run --resume" in said
     assert (tmp_path / "log").read_text() == "a\n"
+    listed = subprocess.run([*COMMAND, "tasks", "R"], check=True, cwd=tmp_path, capture_output=True, text=True)
+    states = {words[0]: words[2] for words in map(str.split, listed.stdout.splitlines()[1:])}
+    assert states == {"0": "succeeded", "1": "unfinished"}
+    assert listed.stderr == "1 more has not been begun\n"
     text = (tmp_path / "tasks.txt").read_text()
     (tmp_path / "tasks.txt").write_text(text.replace("sleep 300; echo never", "echo b >> log"))
     assert run(tmp_path, "--resume", "R")[0] == 0
@@ -163,11 +167,40 @@ def test_interrupted_run_is_resumed(tmp_path: Path) -> None:
 def test_only_what_failed_runs_again(tmp_path: Path) -> None:
     file = tasks(tmp_path, "echo a >> log\ntest -e fixed && echo b >> log\n#DISBATCH BARRIER\necho c >> log\n")
     assert run(tmp_path, file, "--dir", "R")[0] == 1
-    assert run(tmp_path, "--resume", "R")[0] == 1  # nothing is left to do, and one had failed
+    code, said = run(tmp_path, "--resume", "R")  # nothing is left to do, and one had failed
+    assert code == 1
+    assert "1 did not succeed before and was left alone: pilothouse run --resume" in said
     (tmp_path / "fixed").touch()
     code, said = run(tmp_path, "--resume", "R", "--retry-failed", "--slots", "1")
     assert code == 0, said
     assert (tmp_path / "log").read_text().split() == ["a", "c", "b"]
+
+
+LAZY = """
+from pilothouse import Policy
+class Lazy(Policy):
+    def schedule(self, cluster):
+        for job in cluster.queue:
+            if int(job.id) < 2:
+                cluster.start(job)
+"""
+
+
+def test_a_policy_that_starts_nothing_ends_the_run(tmp_path: Path) -> None:
+    (tmp_path / "lazy.py").write_text(LAZY)
+    file = tasks(tmp_path, "true\n" * 5)
+    code, said = run(tmp_path, file, "--policy", "lazy.py:Lazy", "--slots", "2", "--dir", "R", "--bundle", "1")
+    assert code == 1
+    assert "2 succeeded, 3 not run" in said
+    assert "never started: tasks 2, 3, 4\n" in said
+    assert "pilothouse run --resume" in said
+    assert run(tmp_path, "--resume", "R")[0] == 1  # the run remembers who decides
+
+
+def test_per_engine_commands_without_any_task(tmp_path: Path) -> None:
+    file = tasks(tmp_path, "#DISBATCH PERENGINE START echo start >> log\n#DISBATCH PERENGINE STOP echo stop >> log\n")
+    assert run(tmp_path, file, "--slots", "2")[0] == 0
+    assert (tmp_path / "log").read_text().split() == ["start", "stop"]
 
 
 def test_fail_fast_stops_the_rest(tmp_path: Path) -> None:

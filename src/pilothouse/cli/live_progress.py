@@ -28,12 +28,16 @@ class Progress:
         self._line = not quiet and sys.stderr.isatty()
         self._began = time.monotonic()
         self._already = self._ended()
+        self._failed_before = self._failed()
         self._failures: list[r.TaskEnded] = []
         world.on_task.append(self._task)
 
     def _task(self, end: r.TaskEnded) -> None:
         if end.state is not JobState.SUCCEEDED and end.final and len(self._failures) < SHOWN_FAILURES:
             self._failures.append(end)
+
+    def _failed(self) -> int:
+        return sum(self._world.driver.counts[state] for state in _BAD)
 
     def _ended(self) -> int:
         return sum(self._world.driver.counts.values())
@@ -44,7 +48,7 @@ class Progress:
             return
         driver = self._world.driver
         ended = self._ended()
-        failed = sum(driver.counts[state] for state in _BAD)
+        failed = self._failed()
         rate = (ended - self._already) / max(1e-6, time.monotonic() - self._began)
         text = f"{ended:,}"
         if self._total is not None:
@@ -61,8 +65,7 @@ class Progress:
         if self._line:
             click.echo("\r\x1b[K", nl=False, err=True)
         driver = self._world.driver
-        counts = driver.counts
-        failed = sum(counts[state] for state in _BAD)
+        failed = self._failed()
         not_run = 0 if self._total is None else max(0, self._total - self._ended())
         good = not failed and not not_run and not driver.stopped_because and not outcome.deadlocked
         if not self._quiet:
@@ -81,10 +84,16 @@ class Progress:
             why = end.reason or f"exit code {end.return_code}"
             command = end.command.decode("utf-8", "replace")
             click.echo(f"  task {end.task_id} (line {end.line_number}): {why}: {command[:100]}", err=True)
-        if failed > len(self._failures):
-            click.echo(
-                f"  ... and {failed - len(self._failures):,} more: pilothouse tasks {self._folder} --failed", err=True
-            )
+        more = failed - self._failed_before - len(self._failures)
+        if more > 0:
+            click.echo(f"  ... and {more:,} more: pilothouse tasks {self._folder} --failed", err=True)
+        if self._failed_before:
+            what = f"{self._failed_before:,} did not succeed before and {'was' if self._failed_before == 1 else 'were'} left"
+            click.echo(f"{what} alone: pilothouse run --resume {self._folder} --retry-failed", err=True)
+        never = self._world.never_started
+        if never:
+            shown = ", ".join(never[:SHOWN_FAILURES]) + (", ..." if len(never) > SHOWN_FAILURES else "")
+            click.echo(f"never started: task{'s' if len(never) != 1 else ''} {shown}", err=True)
         if driver.stopped_because:
             again = f"; go on with: pilothouse run --resume {self._folder}" if not_run else ""
             click.echo(f"stopped: {driver.stopped_because}{again}", err=True)

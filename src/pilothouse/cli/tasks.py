@@ -13,7 +13,7 @@ import click
 @click.option("--failed", is_flag=True, help="Only those that did not succeed.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line, with everything that is known.")
 def command(folder: Path, failed: bool, as_json: bool) -> None:
-    """List the tasks of the run in DIR: those that ended, and those in hand.
+    """List the tasks of the run in DIR: those that ended, were cut off (unfinished), or are in hand.
 
     \b
     Examples:
@@ -22,7 +22,7 @@ def command(folder: Path, failed: bool, as_json: bool) -> None:
     """
     import msgspec
 
-    from pilothouse.journal.read import read_tasks
+    from pilothouse.journal.read import never_begun, read_tasks
 
     if not as_json:
         click.echo(
@@ -41,3 +41,5 @@ def command(folder: Path, failed: bool, as_json: bool) -> None:
             f"{row.task:>8} {row.line:>7} {row.state:<10} {code:>5} {row.attempts:>3} {row.node[:12]:<12} {began:<8} "
             f"{took:>9}  {shown}{why}"
         )
+    if not as_json and not failed and (rest := never_begun(folder)):
+        click.echo(f"{rest:,} more {'has' if rest == 1 else 'have'} not been begun", err=True)

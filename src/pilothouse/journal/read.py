@@ -12,6 +12,9 @@ from pilothouse.journal.store import FILE_NAME
 from pilothouse.model.errors import InputError
 from pilothouse.worlds.live.messages import TaskOrder
 
+UNFINISHED = "unfinished"
+"""The state of a task that was cut off, or failed and will be tried again."""
+
 _decode_tasks = msgspec.msgpack.Decoder(list[TaskOrder]).decode
 
 
@@ -37,21 +40,44 @@ class TaskRow(msgspec.Struct, frozen=True):
 
 
 def read_tasks(folder: Path, *, failed: bool = False) -> Iterator[TaskRow]:
-    """Every task that was begun or ended, by id: finished ones first, then those in hand, if not only `failed`."""
+    """Every task that was begun or ended, by id: finished ones first, then those that were cut off (by Ctrl-C, with an
+    engine) or will be tried again, then those in hand, if not only `failed`.
+    """
     with _open(folder) as db:
-        where = "AND state != 'succeeded'" if failed else ""
-        query = f"""SELECT task_id, line_number, repeat_index, state, return_code, attempt, node, started_at, ended_at,
-                    reason, command, job_id, out_bytes, out_snippet, err_bytes, err_snippet
-                    FROM ends WHERE final AND kind = 'N' {where} ORDER BY task_id"""
-        for row in db.execute(query):
-            task, line, repeat, state, code, attempt, node, started, ended, reason, command, job, *output = row
-            out_bytes, out, err_bytes, err = output
-            yield TaskRow(
-                task, line, repeat, state, code, attempt, node, started, ended, reason, _text(command), job,
-                out_bytes, _text(out), err_bytes, _text(err),
-            )  # fmt: skip
+        yield from _ends(db, "final AND kind = 'N'" + (" AND state != 'succeeded'" if failed else ""))
+        in_hand = list(_in_hand(db))
+        held = {row.task for row in in_hand}
+        last = """rowid IN (SELECT max(rowid) FROM ends WHERE kind = 'N' AND task_id IN
+                  (SELECT task_id FROM ends WHERE NOT final AND kind = 'N') GROUP BY task_id HAVING NOT max(final))"""
+        for row in _ends(db, last):
+            if row.task not in held:
+                yield msgspec.structs.replace(row, state=UNFINISHED)
         if not failed:
-            yield from _in_hand(db)
+            yield from in_hand
+
+
+def never_begun(folder: Path) -> int | None:
+    """How many tasks of the file nobody has begun; None: nobody knows how many there are."""
+    with _open(folder) as db:
+        total = db.execute("SELECT value FROM notes WHERE name = 'total'").fetchone()
+        begun = db.execute("SELECT count(DISTINCT task_id) FROM ends WHERE kind = 'N'").fetchone()[0]
+        known = db.execute("SELECT DISTINCT task_id FROM ends WHERE kind = 'N' AND NOT final")
+        tried = {task_id for (task_id,) in known}
+        waiting = sum(1 for row in _in_hand(db) if row.task not in tried)
+    return None if total is None else max(0, int(total[0]) - begun - waiting)
+
+
+def _ends(db: sqlite3.Connection, where: str) -> Iterator[TaskRow]:
+    query = f"""SELECT task_id, line_number, repeat_index, state, return_code, attempt, node, started_at, ended_at,
+                reason, command, job_id, out_bytes, out_snippet, err_bytes, err_snippet
+                FROM ends WHERE {where} ORDER BY task_id"""
+    for row in db.execute(query):
+        task, line, repeat, state, code, attempt, node, started, ended, reason, command, job, *output = row
+        out_bytes, out, err_bytes, err = output
+        yield TaskRow(
+            task, line, repeat, state, code, attempt, node, started, ended, reason, _text(command), job,
+            out_bytes, _text(out), err_bytes, _text(err),
+        )  # fmt: skip
 
 
 def _in_hand(db: sqlite3.Connection) -> Iterator[TaskRow]:

@@ -145,6 +145,8 @@ class Journal:
             yield r.EngineLeft(engine, at, reason, bool(lost))
         for job_id, task_id, data in db.execute("SELECT job_id, task_id, data FROM jobs ORDER BY task_id"):
             yield r.JobKnown(job_id, task_id, data)
+        for name, value in db.execute("SELECT name, value FROM notes"):
+            yield r.Note(name, value)
         last = db.execute("SELECT max(id) FROM assignments").fetchone()[0]
         if last is not None:
             yield r.Assigned(last, "", "", "", 0.0, [])

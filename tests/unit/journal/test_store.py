@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pilothouse.journal.read import read_tasks
+from pilothouse.journal.read import never_begun, read_tasks
 from pilothouse.journal.store import Journal
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.model.lifecycle import JobState
@@ -82,10 +82,13 @@ def test_rows_of_a_run_that_goes_on(tmp_path: Path) -> None:
     journal.write([joined("e0", 0), ended(0), ended(1, JobState.FAILED), assigned(3, 2), ended(4, final=False)])
     rows = list(read_tasks(tmp_path))
     assert [(row.task, row.state, row.exit_code) for row in rows] == [
-        (0, "succeeded", 0), (1, "failed", 1), (2, "running", None),
+        (0, "succeeded", 0), (1, "failed", 1), (4, "unfinished", 0), (2, "running", None),
     ]  # fmt: skip
     assert rows[0].command == "caf\N{REPLACEMENT CHARACTER}"
-    assert [row.task for row in read_tasks(tmp_path, failed=True)] == [1]
+    assert [row.task for row in read_tasks(tmp_path, failed=True)] == [1, 4]
+    assert never_begun(tmp_path) is None
+    journal.write([r.Note("total", b"9")])
+    assert never_begun(tmp_path) == 5
     journal.close()
 
 

@@ -139,7 +139,7 @@ class Driver(Engagement):
         elif lot.state is JobState.WAITING:
             self._withdraw(lot, now)
         else:
-            self._kill_lot(lot, "killed")
+            self._kill_for_good(lot, now)
         return True
 
     def apply(self, decision: d.Decision, now: float) -> None:
@@ -155,7 +155,7 @@ class Driver(Engagement):
                 alive = {job_id for job_id in job_ids if job_id in self.lots}
                 self._kills.append((alive, job_ids))
                 for job_id in alive:
-                    self._kill_lot(self.lots[job_id], "killed")
+                    self._kill_for_good(self.lots[job_id], now)
                 self._check_kills("", now)
             case d.ConfirmWithdrawal() | d.Annotate() | d.SetMetadata() | d.AnswerEstimate() | d.AnswerFeasibility():
                 pass
@@ -184,6 +184,7 @@ class Driver(Engagement):
             self._requeue(lot, "its node left before it started", now)
             return
         number = self._next_assignment
+        self._keep_within_limit(proxy, lot)
         tasks = list(lot.tasks.values())
         units = proxy.text_of(order.units) if has_all else str(order.units)
         self._record(r.Assigned(number, lot.job.id, proxy.id, units, now + self._unix_offset, tasks), now)
@@ -232,6 +233,29 @@ class Driver(Engagement):
         units = self.roster.units
         free = units - len(self._assignments) * self.options.units
         return max(8, min(units + units // 2, max(0, free) + MOST_AHEAD))
+
+    @property
+    def stuck(self) -> bool:
+        """Jobs wait, engines are idle, and nothing is left to happen: whoever decides will not be asked again."""
+        engines, feeder = self.roster.engines.values(), self.backlog.feeder
+        return (
+            bool(self.waiting and engines and self._begun and self._no_more)
+            and not (self._assignments or self.events or self._stopping)
+            and self.calls.next_at == inf
+            and all(proxy.welcomed for proxy in engines)
+            and not all(proxy.closed_for for proxy in engines)
+            and (feeder is None or feeder.state is not Feeding.FEEDING or feeder.has_next)
+        )
+
+    @property
+    def waiting_tasks(self) -> tuple[str, ...]:
+        """Names of the tasks that the decider knows and has not started: numbers of the file's, ids of jobs."""
+        return tuple(
+            str(task_id) if lot.from_file else lot.job.id
+            for lot in self.lots.values()
+            if lot.state is JobState.WAITING
+            for task_id in lot.tasks
+        )
 
     @property
     def nothing_to_do(self) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.worlds.live import records as r
-from pilothouse.worlds.live.ledger import NOT_HEARD
+from pilothouse.worlds.live.ledger import LIMIT, NOT_HEARD
 from pilothouse.worlds.live.messages import (
     Assignment,
     Bye,
@@ -158,7 +158,7 @@ class Engagement(Outcomes):
         assignment = Assignment(
             number, slots, list(lot.tasks.values()), surroundings, lot.gpus,
             self._nodes_of(lot.units) if lot.job.id in self._spanning or not lot.from_file else "",
-            CUT_S if lot.size > 1 else inf,
+            CUT_S if lot.size > 1 and proxy.joined.context not in self._limits else inf,
         )  # fmt: skip
         proxy.channel.push(Start([assignment]))
         self._dirty[proxy.id] = None
@@ -253,12 +253,19 @@ class Engagement(Outcomes):
         if proxy.state is ProxyState.LOST:
             self._dismissals.append(proxy.id)
 
+    def _keep_within_limit(self, proxy: Proxy, lot: Lot) -> None:
+        """A bundle that is larger than what its context may still be given is cut: the rest waits for others."""
+        most = self._limits.get(proxy.joined.context)
+        if most is not None and lot.from_file:
+            for order in list(lot.tasks.values())[most:]:
+                self.backlog.give_back(lot.tasks.pop(order.task_id))
+
     def _count_limit(self, proxy: Proxy, tasks: int, now: float) -> None:
         """Specification, Driver: a context that was given its limit of tasks is shut down."""
         proxy.given += tasks
         context = proxy.joined.context
         if context in self._limits:
-            self._limits[context] -= tasks
+            self._record(r.Note(f"{LIMIT}{context}", str(self._limits[context] - tasks).encode()), now)
             if self._limits[context] <= 0:
                 self.stop_context(context, "task limit of its context", now)
 

@@ -59,6 +59,11 @@ class Feeder:
         """Nothing more will be given out, and all that was given out has ended."""
         return self.state in (Feeding.EXHAUSTED, Feeding.STOPPED) and self.outstanding == 0
 
+    @property
+    def has_next(self) -> bool:
+        """A task waits to be asked for."""
+        return self._waiting is not None
+
     def look(self) -> None:
         """Reads ahead by one line: per-engine lists and the end are known before anybody asks for a task."""
         while self._waiting is None and self.state is Feeding.FEEDING:

@@ -27,6 +27,9 @@ from pilothouse.worlds.live.roster import PRESENT, ProxyState, ProxyStimulus, Ro
 from pilothouse.worlds.live.work import NODE_LOST, Backlog, DoneIds, Lot
 
 NOT_HEARD = "not heard since the restart"
+LIMIT = "limit of "
+KILL = "end of "
+"""Names of notes: how many more tasks a context may be given, and jobs that were to be ended."""
 
 
 class Ledger:
@@ -51,7 +54,7 @@ class Ledger:
         self.over = False
         self.running_tasks = 0
         template = Job("", options.units, options.walltime, shape=options.shape)
-        bundle = 1 if options.walltime != inf or options.context_limits else options.bundle
+        bundle = 1 if options.walltime != inf else options.bundle
         self.backlog = Backlog(template, options.surroundings, bundle, self.done)
         self.calls = Calls()
         self._unix_offset = unix_offset
@@ -73,6 +76,8 @@ class Ledger:
         self._kills: list[tuple[set[str], tuple[str, ...]]] = []
         self.lost_engines: list[r.EngineJoined] = []
         """Those lost since somebody last looked: their contexts may start others."""
+        self._kills_before: dict[str, str] = {}
+        """Jobs that an earlier driver was asked to end, and why."""
         self._dismissals: list[str] = []
         self._spanning: set[str] = set()
         """Running jobs that have units of several engines."""
@@ -130,6 +135,10 @@ class Ledger:
             case r.JobKnown(job_id=job_id, task_id=task_id, data=data):
                 self._next_task = max(self._next_task, task_id + 1)
                 self._known_jobs[job_id] = (task_id, data if restoring else b"")
+            case r.Note(name=name, value=value) if name.startswith(LIMIT):
+                self._limits[name.removeprefix(LIMIT)] = int(value)
+            case r.Note(name=name, value=value) if name.startswith(KILL) and restoring:
+                self._kills_before[name.removeprefix(KILL)] = value.decode()
             case _:
                 pass
 
@@ -187,6 +196,7 @@ class Ledger:
             owners = [self.roster.owner(unit) for unit in lot.units]
             if any(owner is None or owner.state not in PRESENT for owner in owners):
                 self._kill_lot(lot, NODE_LOST)
+        lot.kill_reason = self._kills_before.get(assigned.job_id, lot.kill_reason)
         self.lots[assigned.job_id] = lot
         self._assignments[assigned.id] = lot
         proxy.assignments.add(assigned.id)

@@ -12,7 +12,7 @@ from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import ENDS, FINAL, JobState, Stimulus
 from pilothouse.worlds.live import records as r
-from pilothouse.worlds.live.ledger import Ledger
+from pilothouse.worlds.live.ledger import KILL, Ledger
 from pilothouse.worlds.live.messages import (
     LOST_CODE,
     Finished,
@@ -159,6 +159,11 @@ class Outcomes(Ledger):
         lot.step(ENDS[lot.worst])
         self.events.append(e.JobEnded(now, lot.job.id, lot.worst, lot.code, lot.units))
         self._check_kills(lot.job.id, now)
+
+    def _kill_for_good(self, lot: Lot, now: float) -> None:
+        """Somebody wants it ended. Written down: its engine may hear of it from the next driver only."""
+        self._record(r.Note(f"{KILL}{lot.job.id}", b"killed"), now)
+        self._kill_lot(lot, "killed")
 
     def _withdraw(self, lot: Lot, now: float) -> None:
         """A job that waits is taken back."""

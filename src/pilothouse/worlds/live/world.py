@@ -42,6 +42,8 @@ FIRST_ENGINE_S = 120.0
 """How long begin() waits for an engine before it gives up (a service waits for ever)."""
 STUCK_S = 60.0
 """After how long a run in which nothing happens is worth a word."""
+DEADLOCK_S = 2.0
+"""And after how long one in which nothing can ever happen is over."""
 REST_OF_ENGINES_S = 5.0
 """And for the others, once there is one."""
 
@@ -97,6 +99,9 @@ class LiveWorld:
         self._watched: list[int] = []
         self._ticked_at = 0.0
         self._given_up = 0
+        self._gone_for_good = 0
+        self.never_started: tuple[str, ...] = ()
+        """Tasks that the decider left waiting when nothing was left to happen."""
         self._stuck_since = 0.0
         self._closed = False
         self._ended = False
@@ -108,7 +113,8 @@ class LiveWorld:
     def begin(self, wants: Wants) -> e.Begins:
         """Starts the contexts' engines, waits for the first one (and a little for the others)."""
         gc.freeze()  # what was imported need not be looked at again and again
-        if self.driver.nothing_to_do:
+        feeder = self.driver.backlog.feeder
+        if self.driver.nothing_to_do and not (feeder is not None and (feeder.engine_start or feeder.engine_stop)):
             return self.driver.begins(self.now())
         for context in self.contexts:
             context.start(self.launch())
@@ -142,7 +148,7 @@ class LiveWorld:
             if driver.over:
                 self._ended = True
                 now = self.now()
-                return e.Batch(now, [*self._take_events(), e.Ended(now)])
+                return e.Batch(now, [*self._take_events(), e.Ended(now, self.never_started)])
             if driver.events:
                 return e.Batch(self.now(), self._take_events())
             if self._turn():
@@ -327,12 +333,14 @@ class LiveWorld:
                     # Its warden would have spoken first: it is gone as well.
                     driver.engine_vanished(engine, f"its program ended with code {departure.code}", now)
                 if not departure.code or driver.over or driver.stopped_because:
+                    self._gone_for_good += 1
                     continue
                 why = departure.text or f"its program ended with code {departure.code}"
                 again = context.again(departure.key, self.launch())
                 then = "starting another" if again else "giving up"
                 self._warn(f"{departure.context}: an engine was lost ({why}); {then}")
                 self._given_up += not again
+                self._gone_for_good += not again
         lost, driver.lost_engines = driver.lost_engines, []
         for joined in lost:
             # Those that this driver started are seen to above, when their program has ended.
@@ -346,11 +354,22 @@ class LiveWorld:
     def _look_whether_stuck(self, now: float) -> None:
         """Engines idle while jobs wait: the decider may have its reasons, but the user should know."""
         driver = self.driver
-        if driver.running_tasks or not driver.waiting or not driver.roster.engines:
+        if driver.running_tasks or not driver.waiting or driver.stopped_because:
             self._stuck_since = now
-        elif now - self._stuck_since > STUCK_S:
+            return
+        stuck_s = now - self._stuck_since
+        if stuck_s > DEADLOCK_S and driver.stuck and not self._watched and not self._engines_to_come():
+            self.never_started = driver.waiting_tasks
+            driver.stop(f"the decider starts none of the {driver.waiting} jobs that wait, and nothing is left to happen", now)
+        elif stuck_s > STUCK_S:
             self._stuck_since = now + 10 * STUCK_S
-            self._warn(f"{driver.waiting} jobs wait, nothing runs, and the decider starts none of them")
+            why = "the decider starts none of them" if driver.roster.engines else "no engine is left"
+            self._warn(f"{driver.waiting} jobs wait, nothing runs, and {why}")
+
+    def _engines_to_come(self) -> bool:
+        """Whether some that were started have neither joined nor gone."""
+        expected = sum(context.engines for context in self.contexts)
+        return self.options.service or len(self.driver.roster.engines) + self._gone_for_good < expected
 
     def _may_come(self) -> bool:
         return self.options.service or self._given_up < sum(context.engines for context in self.contexts)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from pilothouse.formats.task_file import TaskLine
-from pilothouse.model.decisions import StartJob
+from pilothouse.model.decisions import KillJobs, StartJob
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job
 from pilothouse.worlds.live.driver import Driver
@@ -15,12 +17,14 @@ from pilothouse.worlds.live.messages import (
     FromDriver,
     FromEngine,
     Hello,
+    Kill,
     Leave,
     Report,
     Result,
     Start,
 )
 from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.roster import ProxyState
 
 
 class Table:
@@ -52,6 +56,47 @@ class Table:
             self._acks[frame.engine] = frame.seq
             found += [(frame.engine, body) for body in frame.bodies if type(body) is kind]
         return found
+
+
+def _started(table: Table, *units: int) -> list[Start]:
+    """Starts what waits, each on a unit, and returns what engines are told."""
+    table.sent(Start)
+    for job_id, unit in zip(list(table.driver.lots), units, strict=False):
+        table.driver.apply(StartJob(0.0, job_id, IdSet.of([unit])), 0.0)
+    return [start for _, start in table.sent(Start) if isinstance(start, Start)]
+
+
+def test_a_bundle_is_cut_to_what_its_context_may_be_given() -> None:
+    table = Table(LiveOptions(bundle=100, context_limits={"c": 3}), tasks=50)
+    table.driver.backlog.pace.note(0.001)
+    table.join("a")
+    table.driver.begins(0.0)
+    (start,) = _started(table, 0)
+    assert [order.task_id for order in start.assignments[0].tasks] == [0, 1, 2]
+    assert start.assignments[0].cut_after == inf  # it gives nothing back, or it would run fewer
+    assert table.driver.roster.engines["a"].state is ProxyState.LEAVING
+    rest = len(table.driver.waiting_tasks) + table.driver.backlog.waiting_here
+    assert rest == 47  # for others
+
+
+def test_limits_and_kills_survive_the_driver() -> None:
+    table = Table(LiveOptions(bundle=1), tasks=50)
+    table.join("a", 2, {"task_limit": "3"})
+    table.driver.begins(0.0)
+    _started(table, 0)
+    table.driver.apply(KillJobs(0.0, ("0",)), 0.0)
+    again = Table(LiveOptions(bundle=1))
+    again.driver.session = 2
+    again.driver.restore(table.driver.records, 0.0)
+    again.join("a", 2, {"task_limit": "3"})
+    ((engine, kill),) = again.sent(Kill)
+    assert (engine, kill) == ("a", Kill((1,), "killed"))
+    again.driver.feed(Feeder(TaskLine(i, i + 1, -1, "true") for i in range(1, 50)))
+    again.driver.begins(0.0)
+    again.sent(Start)
+    for job_id in ("1", "2"):
+        again.driver.apply(StartJob(0.0, job_id, IdSet.of([1])), 0.0)
+    assert [engine for engine, _ in again.sent(Leave)] == ["a"]
 
 
 def test_an_engine_leaves_only_when_jobs_that_span_it_have_ended() -> None:
