@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import csv
+import json
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import components
+from golden.batsim4_player import Recording
 
 GOLDEN = Path(__file__).parent.parent / "golden/batsim4"
 PLATFORM = GOLDEN / "inputs/platforms/small_platform.xml"
@@ -56,6 +59,93 @@ def test_pybatsim_3_gives_the_recorded_jobs(
     assert done.returncode == 0, done.stderr
     recorded = GOLDEN / "recordings" / recording / "out_jobs.csv"
     assert (tmp_path / "out_jobs.csv").read_text() == recorded.read_text()
+
+
+SET_ORDER = {"py-filler-small-same_submit_time", "py-fillerevents-small-generic"}
+"""Its scheduler walks over a set of objects, in the order of their addresses: only who ran and how it ended is the same."""
+
+DIED = {"py-fcfs-small-various_profile_types"}
+"""Its scheduler takes ids for numbers, and dies of those that are none."""
+
+
+def test_every_recorded_run_of_pybatsim_3(
+    shared_dir: Path, tmp_path: Path, client_env: ClientEnv
+) -> None:
+    python = client_env("pybatsim3")
+    folders = sorted((shared_dir / "reference/batsim4/golden").glob("py-*"))
+    places = [tmp_path / str(number) for number in range(len(folders))]
+    with ThreadPoolExecutor(2) as pool:
+        problems = list(pool.map(lambda folder, place: replayed(folder, shared_dir, place, python), folders, places))
+    assert len(folders) == 17
+    assert [problem for problem in problems if problem] == []
+
+
+def replayed(folder: Path, shared_dir: Path, tmp_path: Path, python: Path) -> str:
+    """What differs from a recorded run when its scheduler runs anew, or nothing."""
+    tmp_path.mkdir()
+    lines = dict(line.split(": ", 1) for line in (folder / "cmd.txt").read_text().splitlines() if ": " in line)
+    arguments = Recording.read(folder, shared_dir / "reference/inputs/v4").arguments
+    for option in ("-e", "-s"):
+        index = arguments.index(option)
+        del arguments[index : index + 2]
+    inputs = f"{shared_dir}/reference/inputs/v4/"
+    arguments = [argument.replace("inputs/", inputs) for argument in arguments]
+    done = simulate(tmp_path, python, lines["sched"].split()[3], *arguments)
+    if folder.name in DIED:
+        last = done.stderr.splitlines()[-1]
+        return "" if done.returncode == 1 and "closed the connection while an answer was expected" in last else last
+    if done.returncode:
+        return f"{folder.name}: {done.stderr[-500:]}"
+    written, recorded = (tmp_path / "out_jobs.csv").read_text(), (folder / "out_jobs.csv").read_text()
+    if folder.name in SET_ORDER:
+        written, recorded = ends(written), ends(recorded)
+    return "" if written == recorded else f"{folder.name}: other jobs"
+
+
+def ends(jobs: str) -> str:
+    """Which jobs ended how."""
+    return str(sorted((row["job_id"], row["final_state"]) for row in csv.DictReader(jobs.splitlines())))
+
+
+TALK = {
+    "nb_res": 4,
+    "jobs": [
+        {"id": "1", "subtime": 0, "walltime": 100, "res": 1, "profile": "asks nicely"},
+        {"id": "2", "subtime": 1, "walltime": 100, "res": 1, "profile": "asks rudely"},
+        {"id": "3", "subtime": 2, "walltime": 100, "res": 1, "profile": "long"},
+        {"id": "4", "subtime": 2, "walltime": 100, "res": 1, "profile": "short"},
+    ],
+    "profiles": {
+        "asks nicely": {"type": "composed", "seq": ["please", "listen"]},
+        "asks rudely": {"type": "composed", "seq": ["now", "listen"]},
+        "please": {"type": "send", "msg": {"type": "accept"}},
+        "now": {"type": "send", "msg": {"type": "give"}},
+        "listen": {"type": "recv", "regex": "accepted", "success": "long", "failure": "short"},
+        "long": {"type": "delay", "delay": 7},
+        "short": {"type": "delay", "delay": 3},
+    },
+}
+
+
+@pytest.mark.parametrize(("client", "dialect"), [("pybatsim2", "2"), ("pybatsim2", "any"), ("pybatsim3", "4")])
+def test_jobs_talk_with_the_scheduler(client: str, dialect: str, tmp_path: Path, client_env: ClientEnv) -> None:
+    workload = tmp_path / "talk.json"
+    workload.write_text(json.dumps(TALK))
+    done = simulate(
+        tmp_path, client_env(client), "schedSendRecv", "-p", str(PLATFORM), "-w", str(workload),
+        "--decider-dialect", dialect,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    times = {row["job_id"]: float(row["execution_time"]) for row in csv.DictReader((tmp_path / "out_jobs.csv").open())}
+    assert times == {"1": pytest.approx(7, abs=0.02), "2": pytest.approx(3, abs=0.02), "3": 7.0, "4": 3.0}
+
+
+def test_pybatsim_3_shares_machines(tmp_path: Path, client_env: ClientEnv) -> None:
+    done = simulate(
+        tmp_path, client_env("pybatsim3"), "randomSched", "-p", str(PLATFORM), "-w", str(DELAYS), "--enable-compute-sharing"
+    )
+    assert done.returncode == 0, done.stderr
+    assert states(tmp_path) == ["COMPLETED_SUCCESSFULLY"] * 10
 
 
 @pytest.mark.parametrize("dialect", ["2", "any"])
