@@ -55,10 +55,7 @@ SHELLS = {
         for name in ("batcher", "bridge", "context", "kvs_client", "kvs_server", "names")
     ),
     *(f"protocols/disbatch/{name}.py" for name in ("redis_shelf", "run", "run_service", "utility")),
-    *(
-        f"protocols/qcg/{name}.py"
-        for name in ("bundle_runner", "client", "executor", "governing", "network", "parent", "service")
-    ),
+    *(f"protocols/qcg/{name}.py" for name in ("bundle_runner", "client", "governing", "network", "parent", "service")),
     *(f"protocols/rfc27/{name}.py" for name in ("decider", "guard", "server", "unix_socket", "world", "zmq_link")),
     *(f"worlds/live/{name}.py" for name in ("auto_allocation", "autoalloc", "cylinder", "engine_process", "requests")),
     *(f"worlds/live/{name}.py" for name in ("stream_lines", "wire", "world", "contexts/programs")),

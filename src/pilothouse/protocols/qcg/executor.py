@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -198,10 +197,10 @@ class Executor:
     def _prepared(self, place: Place, job_id: str, units: IdSet) -> Launch:
         entry, index = place
         shares = self.work.layout.shares(units)
-        launch = prepare(entry.description, index, shares, self._around, uuid.uuid4().hex)
+        launch = prepare(entry.description, index, shares, self._around, _step_id())
         try:
             for directory in launch.directories:
-                if not os.path.isdir(directory):
+                if directory != self._around.root_wd and not os.path.isdir(directory):
                     os.makedirs(directory, exist_ok=True)
             for path, text in launch.files:
                 Path(path).write_text(text, encoding="utf-8")
@@ -348,9 +347,7 @@ class Executor:
                 continue
             if units is not None:
                 entry, index = place
-                launch = prepare(
-                    entry.description, index, self.work.layout.shares(units), self._around, uuid.uuid4().hex
-                )
+                launch = prepare(entry.description, index, self.work.layout.shares(units), self._around, _step_id())
                 self.work.launched(job_id, now, wd=launch.wd, program=launch.program)
 
     def adopt_bundle(self, bundle: Bundle) -> None:
@@ -369,6 +366,11 @@ class Executor:
             launch = self._prepared(place, member, lot.units)
             self._launches[member] = (launch.wd, launch.program)
         self._launch_next(bundle, now)
+
+
+def _step_id() -> str:
+    """Of a start, unlike any other: what a random UUID would be, for a tenth of its price."""
+    return os.urandom(16).hex()
 
 
 def _as_record(result: Result, state: JobState) -> TaskEnded:

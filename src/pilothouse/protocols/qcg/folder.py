@@ -10,7 +10,6 @@ What is tracked is handed to the operating system before the client hears of it:
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -60,7 +59,8 @@ class Folder:
         for entry, index in places:
             name = entry.full_name(index)
             state = state_name(entry.state_of(index), Dialect.LATER)
-            self._states.write(json.dumps({"task": name, "iteration": index, "state": state}) + "\n")
+            line = {"task": name, "iteration": index, "state": state}
+            self._states.write(msgspec.json.encode(line).decode() + "\n")
             if self._report is not None and name not in self.reported:
                 self._report.write(report_entry(entry, index, self._report_format))
         self._states.flush()
@@ -68,7 +68,8 @@ class Folder:
             self._report.flush()
 
     def removed(self, name: str) -> None:
-        self._states.write(json.dumps({"task": name, "iteration": None, "state": REMOVED}) + "\n")
+        line = {"task": name, "iteration": None, "state": REMOVED}
+        self._states.write(msgspec.json.encode(line).decode() + "\n")
         self._states.flush()
 
     def write_address(self, address: str) -> None:

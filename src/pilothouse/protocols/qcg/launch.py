@@ -50,22 +50,18 @@ class _Place(msgspec.Struct, frozen=True):
     name: str
     wd: str
     shares: list[Share]
-
-    @property
-    def cores(self) -> int:
-        return sum(len(share.cores) for share in self.shares)
-
-    @property
-    def counts(self) -> list[int]:
-        return [len(share.cores) for share in self.shares]
-
-    @property
-    def nodes(self) -> str:
-        return ",".join(share.node for share in self.shares)
+    cores: int
+    counts: list[int]
+    nodes: str
 
     @property
     def core_numbers(self) -> list[int]:
         return [core for share in self.shares for core in share.cores]
+
+
+def _placed(name: str, wd: str, shares: list[Share]) -> _Place:
+    counts = [len(share.cores) for share in shares]
+    return _Place(name, wd, shares, sum(counts), counts, ",".join([share.node for share in shares]))
 
 
 def prepare(
@@ -77,7 +73,7 @@ def prepare(
     wd = around.root_wd
     if execution.wd is not None:
         wd = execution.wd if isabs(execution.wd) else join(around.root_wd, execution.wd)
-    place = _Place(name, wd, shares)
+    place = _placed(name, wd, shares)
     env = dict(execution.env)
     files: list[tuple[str, str]] = []
     if around.address:
@@ -92,7 +88,11 @@ def prepare(
             # mpirun starts its daemons by srun, one per node: srun must not spread those by the tasks' file.
             env["SLURM_HOSTFILE"] = hostfile
     words = _words(execution)
-    streams = {stream: _path(wd, getattr(execution, stream)) for stream in ("stdin", "stdout", "stderr")}
+    streams = {
+        "stdin": _path(wd, execution.stdin),
+        "stdout": _path(wd, execution.stdout),
+        "stderr": _path(wd, execution.stderr),
+    }
     if around.slurm and place.cores > 1:
         words = _modelled(words, execution, place, around, files)
         if around.binding:
@@ -103,12 +103,17 @@ def prepare(
     words = _in_shell(words, execution)
     directories = {wd, *(dirname(path) for stream, path in streams.items() if path and stream != "stdin")}
     # File names of live tasks may hold placeholders in braces; ours are meant as they stand.
-    streams = {stream: path.replace("{", "{{").replace("}", "}}") for stream, path in streams.items()}
+    streams = {
+        stream: path.replace("{", "{{").replace("}", "}}") if "{" in path or "}" in path else path
+        for stream, path in streams.items()
+    }
     command = Command(argv=tuple(words), env=env, cwd=wd, **streams)
     return Launch(command, wd, execution.program, tuple(sorted(directories)), tuple(files))
 
 
 def _replaced(description: Description, index: int | None, shares: list[Share], around: Surroundings) -> Execution:
+    if not _holds_dollars(description.execution):
+        return description.execution
     values = {
         "root_wd": around.root_wd,
         "ncores": str(sum(len(share.cores) for share in shares)),
@@ -128,6 +133,12 @@ def _replaced(description: Description, index: int | None, shares: list[Share], 
     changes["args"] = tuple(replaced(arg, values, doubled=doubled) for arg in execution.args)
     changes["env"] = {key: replaced(value, values, doubled=doubled) for key, value in execution.env.items()}
     return msgspec.structs.replace(execution, **changes)
+
+
+def _holds_dollars(execution: Execution) -> bool:
+    texts = (execution.exec, execution.script, execution.wd, execution.stdin, execution.stdout, execution.stderr)
+    words = (*texts, execution.venv, *execution.args, *execution.env.values())
+    return any(word is not None and "$" in word for word in words)
 
 
 def _path(wd: str, name: str | None) -> str:

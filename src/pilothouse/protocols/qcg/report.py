@@ -6,8 +6,6 @@ The text of a job in the specification's dialect is indented by blanks and says 
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import msgspec
 
 from pilothouse.formats.qcg_description import Dialect
@@ -24,8 +22,7 @@ def json_entry(entry: Entry, index: int | None) -> str:
         "name": entry.full_name(index),
         "state": state_name(life.state, dialect),
         "history": [
-            {"state": name, "date": datetime.fromtimestamp(when).isoformat(timespec="microseconds")}
-            for name, when in visible_history(life, dialect)
+            {"state": name, "date": date_text(when).replace(" ", "T")} for name, when in visible_history(life, dialect)
         ],
         # The JSON form exists in 0.14.2 only, so it is always told in its words.
         "runtime": life.runtime.shown(Dialect.LATER) if life.runtime is not None else {},

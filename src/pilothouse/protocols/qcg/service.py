@@ -93,6 +93,8 @@ class Service:
             self._system, nodes, lambda: uuid.uuid4().hex, cluster=self._cluster, reserved=self._reserved
         )
         self.executor = Executor(self.live, self.manager.work, around, self._bundles, self._clock)
+        listened = self._network is not None or self._progress is not None
+        self.manager.work.tells = listened or log.isEnabledFor(logging.DEBUG)
         if self._parent is not None:
             self._parent.confirm()
         used = ", ".join(f"{node.name} {node.count}" for node in nodes)

@@ -80,6 +80,8 @@ class Work:
         self._reused: set[str] = set()
         self._hopeless: list[Place] = []
         self._none_left = False
+        self.tells = True
+        """Whether anybody wants publications."""
         self.outbox = Outbox()
 
     # ---- what the runner asks
@@ -436,6 +438,8 @@ class Work:
             entry.queue_position = position
 
     def _publish(self, place: Place, state: JobState) -> None:
+        if not self.tells:
+            return
         entry, index = place
         name = state_name(state, Dialect.LATER)
         event: dict[str, object] = {"manager": self._instance, "job": entry.name, "state": name}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pilothouse.model.job import Command, Job, Shape
+from pilothouse.protocols.qcg.bundle_runner import Spawner
 from pilothouse.protocols.qcg.bundles import Bundle, Bundles, Result, is_bundle, is_narrow
 
 
@@ -92,6 +94,30 @@ def test_members_run_in_order_with_their_own_surroundings(bundles: Bundles, tmp_
     assert (tmp_path / "o{1}").read_text() == "yes\nerr\n"
     assert bundle.left == [] and bundles.close(bundle) == []
     assert not list((tmp_path / "bundles").iterdir()), "nothing is left behind"
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_both_ways_to_start_a_program_do_the_same(quick: bool, tmp_path: Path) -> None:
+    spawner = Spawner(quick=quick)
+    with (tmp_path / "out").open("w") as out, open(os.devnull) as null:
+        fds = [null.fileno(), out.fileno(), out.fileno()]
+
+        def code(*argv: str, **env: str) -> int:
+            return os.waitstatus_to_exitcode(os.waitpid(spawner.start(list(argv), env, fds), 0)[1])
+
+        assert code("sh", "-c", 'echo "$MINE $HOME" $(ps -o sid= -p $$) $$; exit 7', MINE="x y", HOME="/h") == 7
+        assert code("sh", "-c", "echo $MINE; kill -TERM $$", MINE="z") == -15
+        assert code("sh", "-c", "exit 255") == 255 and spawner.failure() == ""
+        for program in ("/no/such/program", "no-such-program-anywhere"):
+            try:
+                assert code(program) == 255
+                assert spawner.failure() == "No such file or directory"
+            except FileNotFoundError:
+                assert not quick
+    first, second = (tmp_path / "out").read_text().splitlines()
+    *words, session, pid = first.split()
+    assert words == ["x", "y", "/h"] and session == pid, "it leads a session of its own"
+    assert second == "z"
 
 
 def test_what_a_slow_member_would_hold_up_is_given_back(bundles: Bundles, tmp_path: Path) -> None:
