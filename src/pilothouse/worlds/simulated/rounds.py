@@ -12,6 +12,8 @@ Order matters to the microsecond here, because it decides which facts share a me
 3. Waits that are over at once (a spawn) make actors ready again, in the same round.
 4. A message is delivered by a rendez-vous: its transfer starts when sender and receiver are both there, takes the cost
    that its sender names, and then resumes first whichever of the two came first.
+
+`_rounds.c` does the same, where it was compiled.
 """
 
 from __future__ import annotations
@@ -26,6 +28,11 @@ from pilothouse.model.decisions import Reply
 from pilothouse.model.events import Batch
 from pilothouse.worlds.simulated.rounded_agenda import RoundedAgenda
 from pilothouse.worlds.simulated.stepped_agenda import SteppedAgenda
+
+try:
+    from pilothouse.worlds.simulated import _rounds
+except ImportError:
+    _rounds = None  # type: ignore[assignment]
 
 MOST_TURNS_IN_A_ROUND = 1_000_000
 """Turns without time passing after which a run is taken to go in circles."""
@@ -112,6 +119,12 @@ class Rounds:
         self.agenda = agenda
         self._ready: list[tuple[Actor, Any]] = []
         self._over = False
+        self._kernel: _rounds.Kernel | None = None
+        if _rounds is not None:
+            kernel = self._kernel = _rounds.Kernel(
+                agenda, tuple(Wait), MOST_TURNS_IN_A_ROUND, type(agenda) is RoundedAgenda
+            )
+            self.start, self.stop = kernel.start, kernel.stop  # type: ignore[method-assign, assignment]
 
     def start(self, actor: Actor) -> None:
         """Makes a new actor ready."""
@@ -122,6 +135,11 @@ class Rounds:
         self._over = True
 
     def run(self) -> Generator[Batch, Reply, None]:
+        if self._kernel is not None:
+            reply: Reply | None = None
+            while (batch := self._kernel.advance(reply)) is not None:
+                reply = yield batch
+            return
         agenda, wait = self.agenda, self._wait
         turns, since = 0, agenda.now
         while not self._over:
