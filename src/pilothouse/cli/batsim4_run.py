@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import click
 import msgspec
@@ -127,7 +131,23 @@ def simulate(options: Options) -> int:
         command=options.decider_command,
         keeps_rounding=True,
     )
-    return Conversation(server, outputs, fail_on_deadlock=options.fail_on_deadlock).run(decider)
+    with _orderly_end():
+        return Conversation(server, outputs, fail_on_deadlock=options.fail_on_deadlock).run(decider)
+
+
+@contextmanager
+def _orderly_end() -> Iterator[None]:
+    """Whoever ends us from outside gets complete files, and no scheduler stays behind."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Scene:

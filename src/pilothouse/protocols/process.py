@@ -1,4 +1,5 @@
-"""A scheduler that we start ourselves: a child process in a process group of its own, which never outlives us.
+"""A scheduler that we start ourselves: a child process in a process group of its own, which never outlives us, not even
+when we are killed.
 
 In: a command line (`--decider-command`). Out: whether it still runs, and how it ended.
 """
@@ -6,15 +7,21 @@ In: a command line (`--decider-command`). Out: whether it still runs, and how it
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shlex
 import signal
 import subprocess
+import sys
+from collections.abc import Callable
 
 from pilothouse.model.errors import InputError, PeerError
 
 GRACE_S = 5.0
 """How long a scheduler may take to end by itself after it was told that the run is over, and again after SIGTERM."""
+
+
+_PR_SET_PDEATHSIG = 1
 
 
 class PeerProcess:
@@ -29,14 +36,19 @@ class PeerProcess:
             raise InputError("--decider-command", "is empty")
         self.command = command
         try:
-            self._process = subprocess.Popen(arguments, start_new_session=True, stdin=subprocess.DEVNULL)
+            self._process = subprocess.Popen(
+                arguments,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                preexec_fn=_end_with_parent(),  # noqa: PLW1509 (three system calls, no lock)
+            )
         except OSError as problem:
             raise InputError("--decider-command", f"cannot start {arguments[0]!r}: {problem.strerror}") from None
 
-    def check(self, peer: str) -> None:
-        """Raises PeerError if it has ended."""
-        code = self._process.poll()
-        if code is not None:
+    def check(self, peer: str, within_s: float = 0.0) -> None:
+        """Raises PeerError if it has ended, or does so within this time."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(within_s)
             raise PeerError(peer, f"its process ended ({_how(code)}) while an answer was expected")
 
     def close(self, *, orderly: bool) -> str:
@@ -60,6 +72,20 @@ class PeerProcess:
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
+
+
+def _end_with_parent() -> Callable[[], object] | None:
+    """What a new process does first, where the kernel can do it: it asks to be ended when its parent is gone."""
+    if not sys.platform.startswith("linux"):
+        return None
+    set_option, parent = ctypes.CDLL(None).prctl, os.getpid()
+
+    def ask() -> None:
+        set_option(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return ask
 
 
 def _how(code: int) -> str:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -269,3 +274,45 @@ def test_a_recording_gives_the_same_bytes_twice(tmp_path: Path) -> None:
         play(recording, tmp_path / name)
         runs.append({path.name: path.read_bytes() for path in (tmp_path / name).glob("out_*") if "schedule.csv" not in path.name})
     assert runs[0] == runs[1] and "out_schedule.trace" in runs[0]
+
+
+HANGS = """
+import os, sys, zmq
+socket = zmq.Context().socket(zmq.REP)
+socket.bind(sys.argv[1])
+socket.recv()
+socket.send(b'{"now": 0, "events": []}')
+socket.recv()
+open(sys.argv[2] + ".new", "w").write(str(os.getpid()))
+os.rename(sys.argv[2] + ".new", sys.argv[2])
+socket.recv()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL])
+def test_whoever_ends_us_leaves_no_scheduler_behind(number: signal.Signals, tmp_path: Path) -> None:
+    endpoint, note = f"ipc://{tmp_path}/s", tmp_path / "pid"
+    scheduler = shlex.join([sys.executable, "-c", HANGS, endpoint, str(note)])
+    ours = subprocess.Popen(
+        [sys.executable, "-m", "pilothouse", "batsim4", "-p", PLATFORM, "-w", DELAYS, "-e", str(tmp_path / "out"),
+         "-s", endpoint, "--decider-command", scheduler],
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    wait_until(note.exists)
+    ours.send_signal(number)
+    assert ours.wait(20) == (-9 if number is signal.SIGKILL else 128 + number)
+    wait_until(lambda: not is_alive(int(note.read_text())))
+    if number is not signal.SIGKILL:
+        assert (tmp_path / "out_schedule.csv").read_text().startswith("batsim_version,")
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return state.strip()[:1] not in ("", "Z")

@@ -17,6 +17,9 @@ from pilothouse.protocols.zmtp import WireError, request_of
 MOST_HANG_UPS = 20
 """So often may a peer hang up before it is ready: one that just ends may still listen, and another take its place."""
 
+LAST_BREATH_S = 1.0
+"""A process that closed its socket has mostly ended by then, and how it did says more."""
+
 
 class SchedulerChannel:
     """Connects when it is first needed; the scheduler may come later. `timeout_s` 0 waits for ever, as Batsim does."""
@@ -43,6 +46,8 @@ class SchedulerChannel:
         except PeerLeft:
             if last:
                 return b""
+            if self._process is not None:
+                self._process.check(self.peer, LAST_BREATH_S)
             raise PeerError(self.peer, "closed the connection while an answer was expected") from None
         except WireError as problem:
             raise PeerError(self.peer, str(problem)) from None

@@ -152,6 +152,16 @@ def test_a_command_that_ends_early_is_noticed(tmp_path: Path) -> None:
     decider.close()
 
 
+def test_how_a_command_ended_is_told(tmp_path: Path) -> None:
+    script = "import sys, zmq; s = zmq.Context().socket(zmq.REP); s.bind(sys.argv[1]); s.recv(); sys.exit(7)"
+    endpoint = f"ipc://{tmp_path}/s"
+    decider = BatsimDecider(endpoint, timeout=20, command=f"{sys.executable} -c '{script}' {endpoint}")
+    decider.hello()
+    with pytest.raises(PeerError, match=re.escape("its process ended (exit code 7) while an answer was expected")):
+        decider.decide(BEGIN)
+    decider.close()
+
+
 def test_a_command_leaves_no_process_behind(tmp_path: Path) -> None:
     """Neither itself nor what it started, even if it does not listen to SIGTERM."""
     note = tmp_path / "pids"
