@@ -5,7 +5,7 @@
 Prints the CPU time of our side (the resource manager: simulation, control latency, codec, socket) for each job, best of
 N, and the ratio to what the real Batsim 4 needed on its side for the same kind of run (0.50 ms a job). Both processes
 run on one core, since they never work at the same time: waking the other core costs a virtual machine more than the
-whole turn, and is nobody's doing.
+whole turn, and is nobody's doing. Then runs bench/batprotocol.py: the same for Batsim 5 and a component as a library.
 """
 
 from __future__ import annotations
@@ -140,7 +140,9 @@ def main() -> None:
     each = best / options.jobs * 1000
     print(f"batsim4: {options.jobs:,} jobs over ipc, {each:.3f} ms of CPU a job on our side")
     print(f"         {each / REAL_BATSIM_4_MS:.2f} of the real Batsim 4 ({REAL_BATSIM_4_MS:.2f} ms)")
-    print(f"         {trips / options.jobs * 1000:.3f} ms of it would be spent on two bare ZeroMQ round trips a job")
+    print(f"         {trips / options.jobs * 1000:.3f} ms of it would be spent on two bare ZeroMQ round trips a job", flush=True)
+    batprotocol = Path(__file__).with_name("batprotocol.py")
+    subprocess.run([sys.executable, str(batprotocol), "--repeat", str(options.repeat)], check=True)
 
 
 if __name__ == "__main__":
