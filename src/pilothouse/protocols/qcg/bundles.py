@@ -69,14 +69,16 @@ class Bundles:
         self.alive: dict[str, Bundle] = {}
         self._of_member: dict[str, Bundle] = {}
 
-    def size(self, cores: int) -> int:
-        """How many jobs the next bundle should hold; 1: none are bundled."""
-        size = self.pace.bundle(None, cores)
-        return min(MOST_BUNDLED, size * LARGER) if size > 1 else 1
+    def size(self, cores: int, ready: int) -> int:
+        """How many jobs the next bundle should hold of so many; 1: none are bundled.
 
-    def gather(self, jobs: list[Job], more: bool, cores: int) -> Iterator[Job]:
-        """The same jobs, tiny ones bundled. `more`: others wait behind these."""
-        size = self.size(cores)
+        Half of a core's share at most, so that bundles get smaller and all cores have done at about the same time.
+        """
+        size = self.pace.bundle(None, cores)
+        return min(MOST_BUNDLED, size * LARGER, max(size, ready // (2 * cores))) if size > 1 else 1
+
+    def gather(self, jobs: list[Job], size: int, cores: int, *, more: bool) -> Iterator[Job]:
+        """The same jobs, tiny ones bundled, `size` in each. `more`: others wait behind these."""
         if not more:
             size = min(size, -(-len(jobs) // cores))
         group: list[Job] = []

@@ -84,11 +84,13 @@ class Executor:
         """Ready jobs for the live world: as many as could start soon, tiny ones in bundles."""
         work, bundles = self.work, self.bundles
         cores = work.totals.cores
-        size = bundles.size(cores) if bundles is not None else 1
+        size = bundles.size(cores, work.ready) if bundles is not None else 1
         # Bundles are long and take time to prepare: one for each core is ready while another runs there.
         lots = max(0, (cores if size > 1 else 2 * cores + SPARE_LOTS) - len(self._narrow))
         jobs = work.feed(WINDOW - self.live.driver.waiting, now, lots * size)
-        for job in bundles.gather(jobs, work.more_ready, cores) if bundles is not None and size > 1 else jobs:
+        if bundles is not None and size > 1:
+            jobs = list(bundles.gather(jobs, size, cores, more=work.ready > 0))
+        for job in jobs:
             job.command = STAND_IN
             self.live.submit(job)
             if is_narrow(job):

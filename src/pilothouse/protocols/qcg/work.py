@@ -70,6 +70,8 @@ class Work:
         self._dependencies = Dependencies(self.registry)
         self._ready: list[tuple[int, int, Entry, bool]] = []
         """(arrival, index, job, whether the indexes after this one follow)."""
+        self.ready = 0
+        """How many jobs and iterations these are."""
         self._sizings: dict[int, Sizing] = {}
         self._in_world: dict[str, Place] = {}
         self._units: dict[str, IdSet] = {}
@@ -176,8 +178,10 @@ class Work:
             # Not at once: a long chain of jobs would be as many calls deep.
             self._hopeless.append(place)
         elif entry.parts is not None and index is None:
+            self.ready += len(entry.parts.iteration)
             heapq.heappush(self._ready, (entry.number, entry.parts.iteration.start, entry, True))
         else:
+            self.ready += 1
             heapq.heappush(self._ready, (entry.number, 0 if index is None else index, entry, False))
 
     def _omit(self, place: Place, now: float, message: str | None = None) -> None:
@@ -198,6 +202,7 @@ class Work:
         self._omit_hopeless(now)
         while self._ready and len(jobs) < room and narrow_room > 0:
             number, index, entry, whole_loop = heapq.heappop(self._ready)
+            self.ready -= 1
             loop = entry.parts.iteration if entry.parts is not None else None
             if whole_loop and loop is not None and index + 1 < loop.stop:
                 heapq.heappush(self._ready, (number, index + 1, entry, True))
@@ -210,10 +215,6 @@ class Work:
                 narrow_room -= asked.units == 1 and asked.shape is None
         self._settle(now)
         return jobs
-
-    @property
-    def more_ready(self) -> bool:
-        return bool(self._ready)
 
     def _asked(self, place: Place, now: float) -> Request | None:
         """What it asks for; None if that can never be given, and it has failed for that reason."""

@@ -43,26 +43,36 @@ def started(bundles: Bundles, bundle: Bundle, commands: list[Command]) -> subpro
     return subprocess.Popen(bundles.write(bundle, commands).argv)
 
 
+def gathered(bundles: Bundles, jobs: list[Job], cores: int) -> list[Job]:
+    return list(bundles.gather(jobs, bundles.size(cores, len(jobs)), cores, more=False))
+
+
 def bundle_of(bundles: Bundles, count: int) -> Bundle:
     quick(bundles, 0.0001)
-    list(bundles.gather(narrow(count), False, 1))
+    gathered(bundles, narrow(count), 1)
     return only(bundles)
 
 
 def test_nothing_is_bundled_before_jobs_are_known_to_be_short(bundles: Bundles) -> None:
     jobs = narrow(10)
-    assert list(bundles.gather(jobs, False, 2)) == jobs
+    assert gathered(bundles, jobs, 2) == jobs
     quick(bundles, 1.0)
-    assert list(bundles.gather(jobs, False, 2)) == jobs
+    assert gathered(bundles, jobs, 2) == jobs
 
 
 def test_short_jobs_are_shared_among_the_cores(bundles: Bundles) -> None:
     quick(bundles)
-    made = list(bundles.gather(narrow(11), False, 2))
+    made = gathered(bundles, narrow(11), 2)
     assert [is_bundle(job.id) for job in made] == [True, True]
     sizes = [len(bundle.members) for bundle in bundles.alive.values()]
     assert sizes == [6, 5]
     assert (made[0].submitted_at, made[0].priority, made[1].priority) == (5.0, 0, -6), "the place of its first member"
+
+
+def test_bundles_get_smaller_towards_the_end(bundles: Bundles) -> None:
+    quick(bundles, 0.001)
+    sizes = [bundles.size(2, ready) for ready in (100_000, 6_000, 4_000, 100, 0)]
+    assert sizes[0] > sizes[1] == 1500 > sizes[2] == 1000 > sizes[3] == sizes[4] > 1
 
 
 @pytest.mark.parametrize(
@@ -72,7 +82,7 @@ def test_short_jobs_are_shared_among_the_cores(bundles: Bundles) -> None:
 def test_other_jobs_stay_single(bundles: Bundles, job: Job) -> None:
     assert not is_narrow(job)
     quick(bundles)
-    assert job in list(bundles.gather([*narrow(4), job], False, 1))
+    assert job in gathered(bundles, [*narrow(4), job], 1)
 
 
 def test_members_run_in_order_with_their_own_surroundings(bundles: Bundles, tmp_path: Path) -> None:
