@@ -17,6 +17,7 @@ BATSIM = ROOT / "libexec/batsim5/batsim"
 EDC = ROOT / "tests/edc"
 INPUTS = ROOT / "tests/golden/batsim5/inputs"
 SMALL = str(INPUTS / "small_platform.xml")
+CLUSTER = str(INPUTS / "cluster512.xml")
 DELAYS = str(INPUTS / "test_delays.json")
 
 
@@ -164,10 +165,16 @@ def test_wrong_workloads_end_it_with_sigabrt(text: str, told: str, library: str,
 
 @pytest.mark.parametrize(
     ("extra", "told"),
-    [(["-m", "nobody"], 'Cannot find the "master" role'), (["-r", "Jupiter", "master"], "There are two master hosts")],
+    [
+        (["-m", "nobody"], 'Cannot find the "master" role'),
+        (["-r", "Jupiter", "master"], "There are two master hosts"),
+        (["-r", "master_host", "compute_node"], 'Cannot find the "master" role'),
+        (["-p", CLUSTER, "-r", "m0", "storage"], "unknown role"),
+    ],
 )
 def test_wrong_roles_end_it_with_sigabrt(extra: list[str], told: str, library: str, tmp_path: Path) -> None:
-    done = batsim("-p", SMALL, "-w", DELAYS, "-l", library, "", "-e", f"{tmp_path}/", *extra)
+    platform = [] if "-p" in extra else ["-p", SMALL]
+    done = batsim(*platform, "-w", DELAYS, "-l", library, "", "-e", f"{tmp_path}/", *extra)
     assert done.returncode == -signal.SIGABRT
     assert told in done.stderr
 

@@ -181,9 +181,13 @@ class Platform:
 
         builder = Builder(file, generation)
         hosts = builder.hosts
-        for name, role in (roles or {}).items():
-            _give_role(hosts, name, role, file.path)
-        if master_host in hosts and hosts[master_host].properties.get("role", "") != "master":
+        added = roles or {}
+        for name, role in added.items():
+            before = hosts[name].properties.get("role", "") if name in hosts else ""
+            # QUIRK: Batsim 5 puts an added role behind the host's own, and understands one role only.
+            _give_role(hosts, name, f"{before},{role}" if before and generation == 5 else role, file.path)
+        chosen = master_host in added and generation == 5
+        if master_host in hosts and not chosen and hosts[master_host].properties.get("role", "") != "master":
             _give_role(hosts, master_host, "master", file.path)
         compute: list[Host] = []
         storage: list[Host] = []
