@@ -64,5 +64,5 @@ def until(condition: Callable[[], object], what: str) -> None:
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # before, or while it was read
         return False

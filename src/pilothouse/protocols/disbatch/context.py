@@ -12,7 +12,7 @@ import os
 import shlex
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from math import inf
 from pathlib import Path
 
@@ -152,8 +152,12 @@ class DisbatchContext:
         self._running[name] = self._start(node, launch, self._ends_at)
         return True
 
-    def close(self) -> None:
-        """Lets go; engines end by themselves when the driver tells them or does not come back."""
+    def close(self, joined: Container[str] = ()) -> None:
+        """Lets go; engines end by themselves when the driver tells them or does not come back. Those that never joined
+        would look for a driver that is gone."""
+        for name, engine in self._running.items():
+            if self._keys[name] not in joined and engine.poll() is None:
+                engine.terminate()
         self._running.clear()
 
     def stop(self) -> None:

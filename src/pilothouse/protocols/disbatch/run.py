@@ -249,8 +249,6 @@ class DisbatchRun:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
             (self._folder / JOIN_FILE).unlink(missing_ok=True)
-            for context in contexts:
-                context.stop()
             if self._task_program is not None and self._task_program.poll() is None:
                 self._task_program.terminate()
             status.write(self._take_skipped())

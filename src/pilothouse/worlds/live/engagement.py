@@ -65,7 +65,9 @@ class Engagement(Outcomes):
             self._dirty[frame.engine] = None
         elif hello is None or departed is not None or self._stopping or self.over:
             self._dismissals.append(frame.engine)
-        elif self.start_commands_known():  # else it will say hello again
+        elif not self.start_commands_known():
+            self._not_ready_for.append(frame.engine)  # it will say hello again
+        else:
             record = self.roster.describe(frame.engine, hello, now + self._unix_offset)
             self._record(record, now)
             proxy = self.roster.engines[frame.engine]

@@ -50,6 +50,8 @@ from pilothouse.worlds.live.messages import (
 )
 
 HELLO_EVERY_S = 1.0
+FIRST_WORD_S = 120.0
+"""How long an engine looks for a driver that it has never heard: the run may have ended while it was on its way."""
 PARTING_S = 10.0
 """How long a leaving engine tries to hand over its last results."""
 _JOIN = -1
@@ -73,17 +75,18 @@ class EngineStimulus(enum.Enum):
     ACKNOWLEDGED = "the driver has all results"
     DISMISSED = "given up by the driver"
     DESERTED = "the driver was silent for too long"
+    TOO_LATE = "the run is over"
 
 
 _S = EngineState
 _ROWS: dict[EngineState, tuple[EngineState, ...]] = {
-    #              WELCOMED      PREPARED      TOLD_TO_LEAVE EMPTY         ACKNOWLEDGED  DISMISSED     DESERTED
-    _S.SEEKING: (_S.PREPARING, _S.SEEKING, _S.SEEKING, _S.SEEKING, _S.SEEKING, _S.SEEKING, _S.GONE),
-    _S.PREPARING: (_S.PREPARING, _S.WORKING, _S.LEAVING, _S.PREPARING, _S.PREPARING, _S.SEEKING, _S.GONE),
-    _S.WORKING: (_S.WORKING, _S.WORKING, _S.LEAVING, _S.WORKING, _S.WORKING, _S.SEEKING, _S.GONE),
-    _S.LEAVING: (_S.LEAVING, _S.LEAVING, _S.LEAVING, _S.PARTING, _S.LEAVING, _S.GONE, _S.GONE),
-    _S.PARTING: (_S.PARTING, _S.PARTING, _S.PARTING, _S.PARTING, _S.GONE, _S.GONE, _S.GONE),
-    _S.GONE: (_S.GONE,) * 7,
+    #  WELCOMED, PREPARED, TOLD_TO_LEAVE, EMPTY, ACKNOWLEDGED, DISMISSED, DESERTED, TOO_LATE
+    _S.SEEKING: (_S.PREPARING, _S.SEEKING, _S.SEEKING, _S.SEEKING, _S.SEEKING, _S.SEEKING, _S.GONE, _S.GONE),
+    _S.PREPARING: (_S.PREPARING, _S.WORKING, _S.LEAVING, _S.PREPARING, _S.PREPARING, _S.SEEKING, _S.GONE, _S.GONE),
+    _S.WORKING: (_S.WORKING, _S.WORKING, _S.LEAVING, _S.WORKING, _S.WORKING, _S.SEEKING, _S.GONE, _S.GONE),
+    _S.LEAVING: (_S.LEAVING, _S.LEAVING, _S.LEAVING, _S.PARTING, _S.LEAVING, _S.GONE, _S.GONE, _S.GONE),
+    _S.PARTING: (_S.PARTING, _S.PARTING, _S.PARTING, _S.PARTING, _S.GONE, _S.GONE, _S.GONE, _S.GONE),
+    _S.GONE: (_S.GONE,) * 8,
 }
 TRANSITIONS: dict[tuple[EngineState, EngineStimulus], EngineState] = {
     (state, stimulus): target
@@ -154,7 +157,7 @@ class Engine:
         self._stop_runs = False
         self._stop_ran = False
         self._heartbeat_s = 2.0
-        self._wait_for_driver_s = 600.0
+        self._wait_for_driver_s = FIRST_WORD_S
         self._out: list[Instruction] = []
 
     # ---- stimuli
@@ -167,17 +170,17 @@ class Engine:
         if frame.session > self.session:
             welcome = next((body for body in frame.bodies if type(body) is Welcome), None)
             if welcome is None:
-                if any(type(body) is Dismiss for body in frame.bodies):
-                    self._dismissed(now)
-                else:
-                    self._say_hello(now)  # a driver that does not know us yet
+                if dismissal := next((body for body in frame.bodies if type(body) is Dismiss), None):
+                    self._dismissed(now, over=dismissal.over)
+                elif now >= self._hello_at:
+                    self._say_hello(now)  # a driver that does not know us yet, or is not ready for us
                 return
             self._welcomed(welcome, frame.session, now)
         if self._channel.take(frame.seq, frame.ack, now):
             for body in frame.bodies:
                 self._obey(body, now)
-        elif frame.bodies and any(type(body) is Dismiss for body in frame.bodies):
-            self._dismissed(now)
+        elif dismissal := next((body for body in frame.bodies if type(body) is Dismiss), None):
+            self._dismissed(now, over=dismissal.over)
         self._forget_acknowledged(frame.ack)
 
     def report(self, cylinder: int, finished: Finished, now: float) -> None:
@@ -278,8 +281,8 @@ class Engine:
                     for number in list(self._held):
                         self._end(number, "killed", now)
                 self._check_empty(now)
-            case Dismiss():
-                self._dismissed(now)
+            case Dismiss(over=over):
+                self._dismissed(now, over=over)
             case Welcome():
                 pass
 
@@ -315,9 +318,9 @@ class Engine:
             everything = tuple(task.task_id for task in held.assignment.tasks)
             self.report(held.assignment.slots[0], Finished(number, [], True, everything), now)
 
-    def _dismissed(self, now: float) -> None:
-        """Given up while nobody heard us: what we hold belongs to others now."""
-        leaving = self.state in (EngineState.LEAVING, EngineState.PARTING)
+    def _dismissed(self, now: float, *, over: bool) -> None:
+        """Given up while nobody heard us: what we hold belongs to others now. Or we came when the run was over."""
+        leaving = over or self.state in (EngineState.LEAVING, EngineState.PARTING)
         for number, held in self._held.items():
             if held.begun:
                 self._tell(held.assignment.slots[0], Stop(number, "dismissed", at_once=True))
@@ -325,7 +328,7 @@ class Engine:
         self.unacked.clear()
         self._channel = Channel()
         self.session = 0
-        self._step(EngineStimulus.DISMISSED)
+        self._step(EngineStimulus.TOO_LATE if over else EngineStimulus.DISMISSED)
         if leaving:
             self._out.append(Go("dismissed"))
             return

@@ -90,6 +90,8 @@ def end_orphans() -> list[int]:
     ended = []
     for pid in _all_pids():
         with contextlib.suppress(OSError, ValueError):
+            if os.stat(f"/proc/{pid}").st_uid != os.getuid():
+                continue  # not ours to end; and a process that is stuck may keep its readers waiting
             environment = Path("/proc", str(pid), "environ").read_bytes()
             if _MARK not in environment:
                 continue

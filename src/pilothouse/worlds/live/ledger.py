@@ -79,6 +79,7 @@ class Ledger:
         self._kills_before: dict[str, str] = {}
         """Jobs that an earlier driver was asked to end, and why."""
         self._dismissals: list[str] = []
+        self._not_ready_for: list[str] = []
         self._spanning: set[str] = set()
         """Running jobs that have units of several engines."""
         self._not_yet_told: dict[str, None] = {}

@@ -169,6 +169,8 @@ class Dismiss(msgspec.Struct, tag="dismiss"):
     """You were given up; whatever you hold is no longer yours. End it, and join again as somebody new if you like."""
 
     reason: str = ""
+    over: bool = False
+    """The run has come to its end: nobody will be welcome any more."""
 
 
 FromEngine: TypeAlias = Hello | Report | Bye

@@ -156,6 +156,11 @@ class Roster:
         """The id of the engine that whoever started it knows by this name."""
         return self._keys.get(key)
 
+    @property
+    def keys_seen(self) -> set[str]:
+        """The same names of all engines that have ever joined."""
+        return {proxy.joined.key for proxy in (*self.engines.values(), *self.departed.values())}
+
     def holder(self, units: IdSet) -> tuple[Proxy | None, bool]:
         """The engine that has the first of these units, and whether it has all of them.
 

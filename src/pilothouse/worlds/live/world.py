@@ -178,7 +178,7 @@ class LiveWorld:
         self._closed = True
         self._part()
         for context in self.contexts:
-            context.close()
+            context.close(self.driver.roster.keys_seen)
         self._wire.close()
         os.close(self._bell_read)
         os.close(self._bell_write)

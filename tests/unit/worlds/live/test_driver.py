@@ -9,6 +9,7 @@ from pilothouse.model.decisions import KillJobs, StartJob
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job
 from pilothouse.worlds.live.driver import Driver
+from pilothouse.worlds.live.engine import Engine, EngineState, Go
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.messages import (
     VERSION,
@@ -97,6 +98,52 @@ def test_limits_and_kills_survive_the_driver() -> None:
     for job_id in ("1", "2"):
         again.driver.apply(StartJob(0.0, job_id, IdSet.of([1])), 0.0)
     assert [engine for engine, _ in again.sent(Leave)] == ["a"]
+
+
+def _engine() -> Engine:
+    return Engine("late", Hello(context="c", node="n", slots=1, pid=1, started_at=0.0), 0.0)
+
+
+def _talk(engine: Engine, driver: Driver, now: float) -> list[Go]:
+    """Lets both say what they have to say; whether the engine goes."""
+    engine.tick(now)
+    goes = []
+    for instruction in engine.take(now):
+        if type(instruction) is EngineFrame:
+            driver.hear(instruction, now)
+        elif type(instruction) is Go:
+            goes.append(instruction)
+    driver.settle(now)
+    for frame in driver.frames(now):
+        engine.hear(frame, now)
+    return goes + [last for last in engine.take(now) if type(last) is Go]
+
+
+def test_an_engine_that_comes_when_the_run_is_over_goes_at_once() -> None:
+    """After --fail-fast it would look for a driver for ten minutes."""
+    table = Table(tasks=5)
+    table.join("a")
+    table.driver.begins(0.0)
+    table.driver.stop("a task failed", 0.0)
+    assert _talk(_engine(), table.driver, 1.0)
+
+
+def test_an_engine_waits_patiently_while_the_source_has_not_said_what_to_run_first() -> None:
+    table = Table()
+    lines: list[TaskLine | None] = [None] * 3600
+    table.driver.feed(Feeder(iter(lines)))
+    engine = _engine()
+    for second in range(1000):
+        assert not _talk(engine, table.driver, float(second))
+    assert engine.state is EngineState.SEEKING
+
+
+def test_an_engine_that_never_hears_a_driver_leaves() -> None:
+    engine = _engine()
+    engine.tick(119.0)
+    assert not [last for last in engine.take(119.0) if type(last) is Go]
+    engine.tick(121.0)
+    assert [last for last in engine.take(121.0) if type(last) is Go]
 
 
 def test_an_engine_leaves_only_when_jobs_that_span_it_have_ended() -> None:

@@ -7,6 +7,7 @@ context hands over.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from math import inf
 from typing import Protocol
 
@@ -78,6 +79,8 @@ class Context(Protocol):
         """Starts a new engine in the place of one that ended; False if that is no use."""
         ...
 
-    def close(self) -> None:
-        """Lets go of what is left; engines that still run are not harmed."""
+    def close(self, joined: Container[str] = ()) -> None:
+        """Lets go of what is left; engines (by their keys) that have joined are not harmed: the driver has told them. Those
+        that are still on their way need not come any more.
+        """
         ...

@@ -6,7 +6,7 @@ import contextlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import IO
 
@@ -89,8 +89,10 @@ class ProgramContext:
                 gone.append(Departure(self.name, key, code, text))
         return gone
 
-    def close(self) -> None:
-        for _part, child, complaints in self._children.values():
+    def close(self, joined: Container[str] = ()) -> None:
+        for key, (_part, child, complaints) in self._children.items():
+            if key not in joined and child.poll() is None:
+                child.terminate()
             complaints.close()
             child.returncode = child.returncode or 0  # it is not ours to wait for any more
         self._children.clear()
