@@ -21,11 +21,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pilothouse.core.contract import Decider
 from pilothouse.core.session import Session
 from pilothouse.journal.store import Journal
 from pilothouse.model.errors import RunError
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState
+from pilothouse.policies.base import Policy
 from pilothouse.worlds.live.contexts import Context
 from pilothouse.worlds.live.contexts.local import LocalContext
 from pilothouse.worlds.live.options import LiveOptions
@@ -72,7 +74,11 @@ class TaskResult(msgspec.Struct, frozen=True):
 
 
 class Pool(Executor):
-    """Engines that run what is submitted. Without contexts: one engine on this host, with `slots` slots (its cores)."""
+    """Engines that run what is submitted. Without contexts: one engine on this host, with `slots` slots (its cores).
+
+    `policy` decides what runs where: the name of a policy of the catalog, such as `easy` or `easy:estimate=2x`, a Policy of
+    your own, or a decider that reaches a foreign scheduler.
+    """
 
     def __init__(
         self,
@@ -80,13 +86,10 @@ class Pool(Executor):
         *,
         contexts: Iterable[Context] | None = None,
         options: LiveOptions | None = None,
-        policy: str = "fcfs",
+        policy: str | Policy | Decider = "fcfs",
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
-        from pilothouse.policies.catalog import make, parse_options
-
-        name, _, rest = policy.partition(":")
-        decider = make(name, parse_options(rest, name) if rest else {})
+        decider = _of_catalog(policy) if isinstance(policy, str) else policy
         self._own_folder = folder is None
         self.folder = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="pilothouse-"))
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +104,7 @@ class Pool(Executor):
         self._serial = 0
         self._closing = False
         self._problem: BaseException | None = None
-        session = Session(self._world, decider, name=policy)
+        session = Session(self._world, decider, name=policy if isinstance(policy, str) else "")
         self._thread = threading.Thread(target=self._run, args=(session,), name="pilothouse pool", daemon=True)
         self._thread.start()
 
@@ -215,6 +218,13 @@ class Pool(Executor):
         for future, _ in list(self._futures.values()):
             if not future.done():
                 future.set_exception(RunError(f"the pool has ended: {self._problem or 'it was shut down'}"))
+
+
+def _of_catalog(name: str) -> Policy:
+    from pilothouse.policies.catalog import make, parse_options
+
+    kind, _, rest = name.partition(":")
+    return make(kind, parse_options(rest, kind) if rest else {})
 
 
 class PoolFuture(Future[Any]):

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from e2e.live_runs import rows, until
+from pilothouse.core.cluster import Cluster
 from pilothouse.core.session import Session
 from pilothouse.journal.store import Journal
 from pilothouse.model.events import Batch
 from pilothouse.model.job import Command, Job, Shape
 from pilothouse.model.lifecycle import JobState
+from pilothouse.policies.base import Policy
 from pilothouse.policies.catalog import make
 from pilothouse.pool import Pool
 from pilothouse.worlds.live.contexts.local import LocalContext
@@ -82,6 +85,27 @@ def test_cancel_waiting_and_running(tmp_path: Path) -> None:
     assert ends["runs"].state is ends["waits"].state is JobState.KILLED
 
 
+class KillAtOnce(Policy):
+    """Starts everything, and in the same breath ends it."""
+
+    def schedule(self, cluster: Cluster) -> None:
+        for waiting in cluster.queue:
+            if cluster.start(waiting):
+                cluster.kill(waiting)
+
+
+def test_a_kill_right_after_the_start(tmp_path: Path) -> None:
+    """Both reach the engine in one message, and the cylinder with one read: neither may get lost."""
+    world = LiveWorld(LiveOptions(), folder=tmp_path, recorder=Journal(tmp_path), contexts=[LocalContext(2)])
+    ends: dict[str, TaskEnded] = {}
+    world.on_task.append(lambda end: ends.__setitem__(end.job_id, end))
+    for number in range(6):
+        world.submit(job(f"j{number}", "sleep 100"))
+    world.no_more()
+    Session(world, KillAtOnce()).run()
+    assert {name: end.state for name, end in ends.items()} == {f"j{number}": JobState.KILLED for number in range(6)}
+
+
 def test_a_job_over_several_nodes(tmp_path: Path) -> None:
     shape = Shape(nodes=2, most_nodes=2)
     ends = run_jobs(
@@ -122,6 +146,25 @@ def test_session_turns_see_every_end(tmp_path: Path) -> None:
     assert kinds[0] == "Began" and kinds[-1] == "Ended"
     assert kinds.count("JobSubmitted") == kinds.count("JobEnded") == 5
     assert [batch.now for batch in batches] == sorted(batch.now for batch in batches)
+
+
+class LastFirst(Policy):
+    def schedule(self, cluster: Cluster) -> None:
+        for waiting in reversed(list(cluster.queue)):
+            if not cluster.start(waiting):
+                break
+
+
+def test_pool_with_a_policy_of_your_own(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with Pool(1, policy=LastFirst(), options=LiveOptions(bundle=1)) as pool:
+        gate = pool.submit(f"touch {tmp_path}/began; until [ -e {tmp_path}/go ]; do sleep 0.01; done")
+        until((tmp_path / "began").exists, "the gate began")
+        futures = [pool.submit(f"echo {number} >> {log}") for number in range(3)]
+        until(lambda: len(rows(pool.folder, "SELECT 1 FROM jobs")) == 4, "all were submitted")
+        (tmp_path / "go").touch()
+        assert all(future.result() for future in [gate, *futures])
+    assert log.read_text().split() == ["2", "1", "0"]
 
 
 def test_pool() -> None:

@@ -221,3 +221,17 @@ def test_list_of_tasks(tmp_path: Path) -> None:
     )
     assert len(as_json.stdout.splitlines()) == 2
     assert '"exit_code":1' in as_json.stdout
+
+
+def test_a_scheduler_is_started_beside_the_run_and_its_death_is_told(tmp_path: Path) -> None:
+    """--decider-command means what it means for a simulation."""
+    socket = f"ipc://{tmp_path}/decider"
+    mine = " ".join(f"'{word}'" for word in COMMAND)
+    scheduler = f"{mine} steer --world batsim:{socket} --by fcfs"
+    file = tasks(tmp_path, "true\n" * 5)
+    by = ("--by", f"batsim:{socket}", "--slots", "2", "--bundle", "1")
+    code, said = run(tmp_path, file, *by, "--decider-command", scheduler)
+    assert (code, "5 succeeded" in said) == (0, True), said
+    code, said = run(tmp_path, tasks(tmp_path, "sleep 30\n"), *by, "--decider-command", "sh -c 'exit 3'")
+    assert code == 1
+    assert "pilothouse: --decider-command: its process ended (exit code 3)" in said

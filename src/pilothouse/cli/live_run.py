@@ -20,7 +20,7 @@ import click
 import msgspec
 
 from pilothouse.cli.live_progress import Progress
-from pilothouse.cli.running import calm_collector
+from pilothouse.cli.running import calm_collector, supervised
 from pilothouse.core.session import Session
 from pilothouse.formats.task_file import TaskLine, TaskReader, check_file, read_file
 from pilothouse.journal.store import FILE_NAME, Journal
@@ -76,6 +76,8 @@ class Choices(msgspec.Struct, kw_only=True):
     auto_slots: int = 0
     auto_idle: float = 300.0
     sbatch_options: str = ""
+    decider_command: str | None = None
+    decider_timeout: float | None = None
 
 
 class RunPlan(msgspec.Struct, kw_only=True):
@@ -95,6 +97,8 @@ class RunPlan(msgspec.Struct, kw_only=True):
     service: bool = False
     redis: str = ""
     auto: AllocationPlan | None = None
+    decider_command: str | None = None
+    decider_timeout: float | None = None
 
 
 def start_run(choices: Choices) -> int:
@@ -116,7 +120,7 @@ def start_run(choices: Choices) -> int:
         options=options, source=str(source), cwd=os.getcwd(), by=choices.by, lenient=choices.lenient,
         hosts=choices.hosts, slurm=_in_slurm(choices), slots=choices.slots or len(os.sched_getaffinity(0)),
         gpus=_gpus(choices), total=total, from_stdin=stdin, service=choices.service, redis=choices.redis,
-        auto=_auto(choices),
+        auto=_auto(choices), decider_command=choices.decider_command, decider_timeout=choices.decider_timeout,
     )  # fmt: skip
     with _lock(folder):
         journal = Journal(folder)
@@ -151,6 +155,8 @@ def resume_run(choices: Choices) -> int:
         if choices.slots or choices.hosts or choices.slurm:
             hosts = choices.hosts or (() if choices.slots else plan.hosts)
             plan = msgspec.structs.replace(plan, slots=choices.slots or plan.slots, hosts=hosts, slurm=choices.slurm)
+        if choices.decider_command:
+            plan = msgspec.structs.replace(plan, decider_command=choices.decider_command)
         if choices.retry_failed:
             journal.reopen_failed()
         os.chdir(plan.cwd)
@@ -189,9 +195,10 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, choices: Choices) -> int
     if plan.options.service:
         world.no_more()
     _stop_on_signals(world)
+    decider = naming.decider(plan.by, timeout=plan.decider_timeout)
     try:
-        with _allocations(plan, world, script):
-            outcome = Session(world, naming.decider(plan.by), name=plan.by).run()
+        with _allocations(plan, world, script), supervised(plan.decider_command):
+            outcome = Session(world, decider, name=plan.by).run()
     finally:
         service.close()
     return progress.finish(outcome)

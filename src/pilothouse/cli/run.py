@@ -57,6 +57,10 @@ from pilothouse.cli.options import Seconds
     metavar="DECIDER",
     help="Who decides: a policy, or any scheduler (see `pilothouse steer`).",
 )
+@click.option("--decider-command", metavar="COMMAND", help="Start this scheduler, wait for it, and end it.")
+@click.option(
+    "--decider-timeout", type=Seconds(), metavar="SECONDS", help="How long a foreign scheduler may think."
+)  # fmt: skip
 @click.option(
     "--bundle",
     type=click.IntRange(1),
