@@ -48,6 +48,7 @@ MIXED = ("protocols", "worlds/live", "journal")
 SHELLS = {
     "protocols/process.py",
     "protocols/request_socket.py",
+    "protocols/waiting.py",
     *(f"protocols/batprotocol/{name}.py" for name in ("channel", "library_host", "world")),
     *(f"protocols/batsim/{name}.py" for name in ("channel", "store", "world")),
     *(

@@ -12,6 +12,7 @@ from pilothouse.model.errors import PeerError
 from pilothouse.protocols.batsim.codec import MOST_BYTES
 from pilothouse.protocols.process import PeerProcess
 from pilothouse.protocols.request_socket import SLICE_S, PeerLeft, RequestSocket
+from pilothouse.protocols.waiting import Waiting
 from pilothouse.protocols.zmtp import WireError, request_of
 
 MOST_HANG_UPS = 20
@@ -26,6 +27,7 @@ class SchedulerChannel:
 
     def __init__(self, endpoint: str, peer: str, *, timeout_s: float = 0.0, process: PeerProcess | None = None) -> None:
         self.peer = peer
+        self._endpoint = endpoint
         self._timeout_s = timeout_s
         self._process = process
         self._socket = RequestSocket(endpoint, MOST_BYTES)
@@ -58,6 +60,7 @@ class SchedulerChannel:
     def _connect(self) -> None:
         """Waits until somebody is there."""
         since = time.monotonic()
+        waiting = Waiting(f"a scheduler that listens at {self._endpoint}")
         hang_ups = 0
         while not self._ready:
             asked_at = time.monotonic()
@@ -69,6 +72,7 @@ class SchedulerChannel:
                     raise PeerError(self.peer, "hangs up on us", hint="is it a ZeroMQ REP socket?") from None
             if not self._ready:
                 self._look_around(since)
+                waiting.still()
                 time.sleep(max(0.0, SLICE_S - (time.monotonic() - asked_at)))
 
     def _wait(self, left: bytes) -> list[bytes]:

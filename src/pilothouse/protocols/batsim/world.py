@@ -21,6 +21,7 @@ from pilothouse.protocols.batsim.heard import Calls, FactReader
 from pilothouse.protocols.batsim.settings import Dialect
 from pilothouse.protocols.batsim.spoken import OrderWriter, registration_finished
 from pilothouse.protocols.batsim.store import RedisStore
+from pilothouse.protocols.waiting import Waiting
 
 DEFAULT_ENDPOINT = "tcp://*:28000"
 _SLICE_MS = 100
@@ -33,6 +34,7 @@ class BatsimWorld:
         self, endpoint: str = DEFAULT_ENDPOINT, *, timeout: float | None = None, decider: str = "decider"
     ) -> None:
         self.name = f"Batsim at {endpoint or DEFAULT_ENDPOINT}"
+        self._endpoint = endpoint or DEFAULT_ENDPOINT
         self._decider = decider
         self._timeout = timeout
         self._context = zmq.Context()
@@ -51,11 +53,13 @@ class BatsimWorld:
         self._orders: OrderWriter
         self._store: RedisStore | None = None
         self._first: e.Batch | None = None
+        self._waiting: Waiting | None = None
         self._ends_registration = False
         self._over = False
 
     def begin(self, wants: d.Wants) -> e.Begins:
         """Waits for SIMULATION_BEGINS."""
+        self._waiting = Waiting(f"a Batsim that connects to {self._endpoint}")
         message = codec.decode_from_batsim(self._receive(), self.name)
         opening = message.events[0] if message.events else None
         if not isinstance(opening, wire.SimulationBegins):
@@ -93,10 +97,13 @@ class BatsimWorld:
             try:
                 data = self._socket.recv()
             except zmq.Again:
+                if self._waiting is not None:
+                    self._waiting.still()
                 if self._timeout and time.monotonic() - waited_since > self._timeout:
                     raise PeerError(self.name, f"said nothing for {self._timeout:g} s") from None
                 continue
             self._over = b'"SIMULATION_ENDS"' in data
+            self._waiting = None
             return data
 
     def watch(self, fd: int) -> None:

@@ -17,6 +17,7 @@ from pilothouse.model.errors import InputError, PeerError
 from pilothouse.model.events import Batch, Begins
 from pilothouse.protocols.rfc27.seat import ManagerSeat
 from pilothouse.protocols.rfc27.server import Server, open_server
+from pilothouse.protocols.waiting import Waiting
 
 if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster
@@ -80,12 +81,14 @@ class Rfc27Decider:
     def _await_scheduler(self) -> None:
         assert self._seat is not None and self._server is not None
         deadline = time.monotonic() + self._limit_s
+        waiting = Waiting(f"a scheduler that connects to {self._address}")
         while not self._seat.manager.online:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise PeerError(self.name, f"no scheduler became ready within {self._limit_s:g} s")
             self._server.step(min(left, 0.5))
             self._seat.digest()
+            waiting.still()
 
     def _let_think(self) -> None:
         """Simulated time: ask the scheduler to say when it is done; one that cannot is given time to be silent."""

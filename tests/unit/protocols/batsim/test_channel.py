@@ -13,11 +13,14 @@ from pathlib import Path
 import pytest
 import zmq
 
+from pilothouse.model.decisions import Wants
 from pilothouse.model.errors import InputError, PeerError
 from pilothouse.model.events import Batch, Began, Begins, CallArrived, Ended
 from pilothouse.model.job import Node
+from pilothouse.protocols import waiting
 from pilothouse.protocols.batsim.channel import SchedulerChannel
 from pilothouse.protocols.batsim.decider import BatsimDecider, batsim_decider
+from pilothouse.protocols.batsim.world import BatsimWorld
 from pilothouse.protocols.process import PeerProcess
 
 BEGIN = Batch(0.0, [Began(0.0, Begins((Node("a", 0),)))])
@@ -87,6 +90,22 @@ def test_a_scheduler_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(PeerError, match=re.escape("peer: could not be reached for 0.3 s")):
         channel.exchange(b"{}")
     channel.close()
+
+
+def test_a_wait_is_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "PATIENCE_S", 0.2)
+    channel = SchedulerChannel(f"ipc://{tmp_path}/nobody", "peer", timeout_s=0.6)
+    with pytest.raises(PeerError):
+        channel.exchange(b"{}")
+    channel.close()
+    assert capsys.readouterr().err == f"pilothouse: waiting for a scheduler that listens at ipc://{tmp_path}/nobody\n"
+    world = BatsimWorld(f"ipc://{tmp_path}/s", timeout=0.6)
+    with pytest.raises(PeerError):
+        world.begin(Wants())
+    world.close()
+    assert capsys.readouterr().err == f"pilothouse: waiting for a Batsim that connects to ipc://{tmp_path}/s\n"
 
 
 def test_a_scheduler_that_answers_twice(tmp_path: Path) -> None:
