@@ -195,3 +195,13 @@ def test_the_default_prefix_is_a_folder_called_out(library: str, tmp_path: Path)
 def test_fewer_hosts(library: str, tmp_path: Path) -> None:
     assert batsim("-p", SMALL, "-w", DELAYS, "-l", library, "", "-e", f"{tmp_path}/", "--mmax", "1").returncode == 0
     assert {row[14] for row in rows(tmp_path)} == {"0"}
+
+
+def test_no_foreign_runtime_is_loaded_before_the_component() -> None:
+    """A component that was built with a newer C++ runtime brings it along; one that is loaded already would win."""
+    code = (
+        "import pilothouse.cli.batsim_run, sys\n"
+        "maps = open('/proc/self/maps').read()\n"
+        "sys.exit('libstdc++' in maps or 'zmq' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

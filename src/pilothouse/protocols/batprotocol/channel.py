@@ -12,9 +12,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import Protocol
-
-import zmq
+from typing import TYPE_CHECKING, Protocol
 
 from pilothouse.model.errors import PeerError
 from pilothouse.protocols.batprotocol import library_host
@@ -24,6 +22,9 @@ try:
     from pilothouse.protocols.batprotocol import _codec
 except ImportError:  # ctypes does the same.
     _codec = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    import zmq
 
 SILENCE_S = 600.0
 """A component that has not answered for so long is given up, unless its user says otherwise."""
@@ -179,6 +180,10 @@ class ZmqPeer:
     """The component is a process that binds a REP socket; we are REQ and connect."""
 
     def __init__(self, endpoint: str, silence_s: float = SILENCE_S) -> None:
+        # Not before it is needed: it brings a C++ runtime along, and a component's own must be the first in its process.
+        import zmq
+
+        self._zmq = zmq
         self.name = endpoint
         self._silence_s = silence_s
         self._context: zmq.Context[zmq.Socket[bytes]] | None = zmq.Context()
@@ -205,9 +210,9 @@ class ZmqPeer:
         try:
             self._socket.send(message)
             return self._socket.recv()
-        except zmq.Again:
+        except self._zmq.Again:
             raise PeerError(self.name, f"no answer within {self._silence_s:g} s") from None
-        except zmq.ZMQError as problem:
+        except self._zmq.ZMQError as problem:
             raise PeerError(self.name, str(problem)) from None
 
     def _stop(self) -> None:
