@@ -102,7 +102,7 @@ def test_a_crash_loses_no_line(library: str, tmp_path: Path) -> None:
 
 
 def test_what_a_component_prints_is_seen(library: str, tmp_path: Path) -> None:
-    for extra in ([], ["--in-process"]):
+    for extra in ([], ["--in-process"], ["--edc-library-load-method", "dlmopen"]):
         done = batsim("-p", SMALL, "-w", DELAYS, "-l", library, "chatty", "-q", "-e", f"{tmp_path}/", *extra)
         assert done.stdout.startswith("call 1\ncall 2\n"), done.stdout
 

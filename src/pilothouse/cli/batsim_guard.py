@@ -148,11 +148,9 @@ class Guard:
     def _be_the_child(self, work: Callable[[], int], parent: int) -> None:
         code = 1
         try:
-            libc = ctypes.CDLL(None)
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() == parent:
                 code = work()
-            libc.fflush(None)  # what the component printed
         except KeyboardInterrupt:
             code = 130
         except Exception:

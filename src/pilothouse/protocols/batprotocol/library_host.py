@@ -48,6 +48,7 @@ class CLibrary:
             self._init = library.batsim_edc_init
             self._take = library.batsim_edc_take_decisions
             self._deinit = library.batsim_edc_deinit
+            self._flush = getattr(library, "fflush", None)  # of its own C library, which may be a second one
         except (OSError, AttributeError) as problem:
             raise LibraryProblem(f"{path} is not a decision component: {problem}") from None
         text, number = ctypes.POINTER(ctypes.c_char), ctypes.POINTER(ctypes.c_uint32)
@@ -105,7 +106,10 @@ class CLibrary:
         return ctypes.cast(self._take, ctypes.c_void_p).value or 0
 
     def deinit(self) -> None:
+        """Says goodbye, and lets out what the component printed."""
         code = self._deinit()
+        if self._flush is not None:
+            self._flush(None)
         if code:
             raise ReturnedError("batsim_edc_deinit", code)
 
