@@ -121,6 +121,27 @@ def test_streams_directories_environment_and_failures(pilot: Pilot, tmp_path: Pa
     }
 
 
+def test_modules_and_virtual_environments_are_there_when_the_job_starts(pilot: Pilot, tmp_path: Path) -> None:
+    """A stand-in `module`, as a login shell of a cluster has it, and an environment with an `activate`."""
+    (tmp_path / ".bash_profile").write_text(
+        'module() { echo "$@" >> "$HOME/modules"; export LOADED="$LOADED $2 $3"; }\n'
+    )
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    (tmp_path / "venv" / "bin" / "activate").write_text("export ACTIVE=$LOADED\n")
+    execution = {
+        "exec": "sh",
+        "args": ["-c", 'echo "$LOADED|$ACTIVE|$1" > out', "x", "a b; c"],
+        "env": {"HOME": str(tmp_path)},
+        "modules": ["mpi/openmpi", "gcc"],
+        "venv": str(tmp_path / "venv"),
+    }
+    path = requests(tmp_path / "r.json", {"name": "a", "execution": execution})
+    assert pilot("--file-path", path, "--nodes", "1").returncode == 0
+    assert report_of(tmp_path)["a"]["state"] == "SUCCEED"
+    assert (tmp_path / "modules").read_text() == "load mpi/openmpi gcc\n"
+    assert (tmp_path / "out").read_text() == " mpi/openmpi gcc| mpi/openmpi gcc|a b; c\n"
+
+
 def test_the_only_argument_is_the_request_file(pilot: Pilot, repository: Path, tmp_path: Path) -> None:
     requests(tmp_path / "bac.json", {"name": "a", "execution": {"exec": "touch", "args": ["made"]}})
     assert pilot("bac.json", program=repository / "libexec" / "qcg" / "qcg-pm").returncode == 0

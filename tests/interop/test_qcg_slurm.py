@@ -128,6 +128,57 @@ def test_openmpi_within_and_across_nodes(slurm_cluster: SlurmCluster, repository
     assert sorted(Counter(row[3] for row in across).values()) == [2, 2]
 
 
+def test_intelmpi_is_told_how_many_tasks_and_how_to_reach_them(
+    slurm_cluster: SlurmCluster, repository: Path, tmp_path: Path
+) -> None:
+    stand_in = tmp_path / "mpirun"
+    stand_in.write_text('#!/bin/sh\nprintf "%s " "$@" > mpirun.args\nshift 3\nexec srun -n 4 --overlap "$@"\n')
+    stand_in.chmod(0o755)
+    options = {"mpirun": str(stand_in), "mpirun_args": ["-v"]}
+    words = ["-c", "echo $I_MPI_PIN $I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS $SLURMD_NODENAME"]
+    executable = repository / "libexec" / "qcg" / "qcg-pm-service"
+    report = manage(
+        slurm_cluster, executable, tmp_path, job("impi", "sh", 2, 2, args=words, model="intelmpi", model_opts=options)
+    )
+    assert report["impi"]["state"] == "SUCCEED", (tmp_path / "impi.err").read_text()
+    assert (tmp_path / "mpirun.args").read_text().startswith("-n 4 -v sh -c echo")
+    lines = (tmp_path / "impi.out").read_text().splitlines()
+    assert len(lines) == 4 and all(line.startswith("1 -v --overcommit --oversubscribe") for line in lines)
+    assert len({line.split()[-1] for line in lines}) == 2, "on both nodes"
+
+
+def test_a_manager_goes_on_in_another_allocation(slurm_cluster: SlurmCluster, repository: Path, tmp_path: Path) -> None:
+    """The first allocation ends in the middle: what had ended does not run again, what ran does, and nothing is lost."""
+    executable = repository / "libexec" / "qcg" / "qcg-pm-service"
+    script = "echo $0 >> ran; [ $0 -lt 3 ] && exit; echo $0 >> begun; until [ -e go ]; do sleep 0.1; done"
+    loop = {
+        "name": "loop",
+        "iteration": {"stop": 10},
+        "execution": {"exec": "sh", "args": ["-c", script, "${it}"]},
+        "resources": {"numCores": {"exact": 1}},
+    }
+    requests = [{"request": "submit", "jobs": [loop]}, {"request": "control", "command": "finishAfterAllTasksDone"}]
+    (tmp_path / "r.json").write_text(json.dumps(requests))
+    (tmp_path / "first.sh").write_text(
+        f"{executable} --id m --file-path r.json & manager=$!\n"
+        "for second in $(seq 300); do grep -qs 'loop:2.*SUCCEED' .qcgpjm-service-m/track.states && "
+        "[ $(grep -c . begun) = 2 ] && break; sleep 0.1; done\nkill -9 $manager\n"
+    )
+    allocation = ("salloc", "-N1", "--ntasks=1", "--cpus-per-task=2", f"--chdir={tmp_path}", "timeout", "60")
+    slurm_cluster.run(*allocation, "sh", "first.sh", timeout_s=90)
+    folder = tmp_path / ".qcgpjm-service-m"
+    assert sorted((tmp_path / "ran").read_text().split()) == ["0", "1", "2", "3", "4"]
+    (tmp_path / "go").touch()
+    done = slurm_cluster.run(*allocation, str(executable), "--resume", str(folder), timeout_s=90)
+    assert done.returncode == 0, done.stderr
+    states = [json.loads(line) for line in (folder / "jobs.report").read_text().splitlines()]
+    assert Counter(entry["name"] for entry in states) == {"loop": 1, **{f"loop:{index}": 1 for index in range(10)}}
+    assert {entry["state"] for entry in states} == {"SUCCEED"}
+    ran = Counter((tmp_path / "ran").read_text().split())
+    assert {index: count for index, count in ran.items() if count > 1} == {"3": 2, "4": 2}
+    assert len(ran) == 10
+
+
 def test_the_real_client_inside_an_allocation(
     slurm_cluster: SlurmCluster, client_env: Callable[[str], Path], repository: Path, tmp_path: Path
 ) -> None:

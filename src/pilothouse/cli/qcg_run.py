@@ -9,9 +9,12 @@ import getpass
 import logging
 import os
 import random
+import re
+import shutil
 import signal
 import socket
 import sqlite3
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -54,6 +57,8 @@ LOCK_S = 60.0
 """How long a resumed manager waits for the one before it to end."""
 KILL_GRACE_S = 10.0
 """Between TERM and KILL when a job is cancelled, as in 0.14.2."""
+
+_ALLOCATION = re.compile(r"J\d+")
 
 log = logging.getLogger("pilothouse.qcg")
 
@@ -122,7 +127,7 @@ def _manage(
     if session > 1:
         known = _known_jobs(journal)
         live.restore(journal.replay())
-        _give_up_dead_engines(live)
+        _give_up_dead_engines(live, allocation.context.name)
     live.contexts.extend(_missing(live, allocation.context))
     folder = Folder(path, choices.report_file, choices.report_format)
     folder.write_environment(os.environ)
@@ -264,17 +269,38 @@ def _known_jobs(journal: Journal) -> list[str]:
     return list(known)
 
 
-def _give_up_dead_engines(live: LiveWorld) -> None:
-    """Engines on this host whose process is gone need not be waited for; those elsewhere may yet be heard of."""
+def _give_up_dead_engines(live: LiveWorld, here: str) -> None:
+    """Engines that are gone for sure need not be waited for: on this host those without a process, in Slurm those of an
+    allocation that is over. Others may yet be heard of."""
+    over: dict[str, bool] = {here: False}
     for proxy in list(live.driver.roster.engines.values()):
-        if proxy.joined.context != VirtualNodes.NAME:
-            continue
-        try:
-            os.kill(proxy.joined.pid, 0)
-        except ProcessLookupError:
-            live.driver.engine_vanished(proxy.id, "its process is gone", live.now())
-        except PermissionError:
-            continue
+        context = proxy.joined.context
+        if context == VirtualNodes.NAME:
+            gone = not _is_alive(proxy.joined.pid)
+        else:
+            gone = over.setdefault(context, _is_over(context))
+        if gone:
+            live.driver.engine_vanished(proxy.id, "it is gone", live.now())
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _is_over(context: str) -> bool:
+    """Whether this is a Slurm allocation (`J4711`) that does not run any more."""
+    if not _ALLOCATION.fullmatch(context) or shutil.which("squeue") is None:
+        return False
+    command = ["squeue", "--noheader", f"--jobs={context[1:]}", "--states=running,suspended", "--format=%i"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    # A job that is long over is not known any more.
+    return not told.stdout.strip() and (told.returncode == 0 or "Invalid job id" in told.stderr)
 
 
 def _missing(live: LiveWorld, context: Context) -> list[Context]:
