@@ -18,7 +18,9 @@ Examples:
   pilothouse batsim4 -p cluster.xml -W workflow.dax -s ipc:///tmp/scheduler
 
 Options and files are Batsim 4.2's; those named --decider-... are ours. A wrong decision ends the run with one line that
-names the scheduler's event and the rule, exit code 1; what was written so far is kept.
+names the scheduler's event and the rule, exit code 1; what was written so far is kept. So it is when the scheduler dies,
+is silent for longer than --decider-timeout, or answers what it should not. A run that can go nowhere because the
+scheduler leaves jobs waiting is told in one line; its exit code is Batsim's 0, or 1 with --fail-on-deadlock.
 """
 
 
