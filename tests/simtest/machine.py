@@ -123,8 +123,10 @@ class Machine:
         hello = Hello(context="storm", node=name, slots=slots, pid=1, started_at=storm.clock.now)
         self.engine = Engine(name, hello, storm.clock.now, new_identity=self._new_name)
         self._cylinders = [PlayedCylinder(self, index) for index in range(slots + 1)]
-        self._prepared = False
-        self._stopping = False
+        self._starts: list[bytes] = []
+        self._stops: list[bytes] = []
+        self._age = 0
+        """So many START commands have ended here: the engine's own age, whenever it joined."""
 
     def _new_name(self) -> str:
         self._names += 1
@@ -189,19 +191,25 @@ class Machine:
             assert not mine & set(work.assignment.slots), f"{self._name}: a slot is used twice"
 
     def began(self, order: TaskOrder, work: Work) -> None:
+        starts, stops = self.storm.starts, self.storm.stops
         if work.assignment.id == -1:
-            assert not self._prepared, "START commands ran twice"
+            self._starts.append(order.line)
+            assert self._starts == starts[: len(self._starts)], "START commands ran twice or out of order"
+            assert self._age == len(self._starts) - 1, "a START command began before the one before it had ended"
         elif work.assignment.id == -2:
-            self._stopping = True
+            self._stops.append(order.line)
+            assert self._stops == stops[: len(self._stops)], "STOP commands ran twice or out of order"
+            assert self._age == len(starts), "STOP commands of an engine that had not been set up"
+            others = [cylinder for cylinder in self._cylinders if cylinder.work is not None]
+            assert all(other.work is work or other._killed for other in others), "STOP commands while tasks ran"
         else:
-            assert not self._stopping, "a task began after the STOP commands"
-            starts = self.engine._welcome.on_join if self.engine._welcome else []
-            assert self._prepared or not starts, "a task began before the START commands were done"
+            assert not self._stops, "a task began after the STOP commands"
+            assert self._age == len(starts), "a task began before the START commands were done"
             self.storm.note_begin(order.task_id, self)
 
     def ended(self, order: TaskOrder, work: Work) -> None:
         if work.assignment.id == -1:
-            self._prepared = True
+            self._age += 1
 
     def crash(self, *, with_will: bool) -> None:
         """kill -9 of the engine (its warden then speaks for it), or of the whole node."""

@@ -18,7 +18,7 @@ import msgspec
 from tests.simtest.machine import Machine
 
 from pilothouse.core.session import Session
-from pilothouse.formats.task_file import TaskLine, read_file
+from pilothouse.formats.task_file import LineKind, TaskLine, read_file
 from pilothouse.model import events as e
 from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import RunError
@@ -140,12 +140,16 @@ class Storm:
         self.cancels = chance.choice([0.0, 0.002])
         self.lines = {line.task_id: line for line in self._read() if line.kind.value in "NBC"}
         self.ages = {task_id: line.age for task_id, line in self.lines.items()}
+        self.starts = [line.command.encode() for line in self._read() if line.kind is LineKind.ENGINE_START]
+        self.stops = [line.command.encode() for line in self._read() if line.kind is LineKind.ENGINE_STOP]
 
     def _task_file(self) -> bytes:
         chance = self.random
         lines = []
         if chance.random() < 0.3:
-            lines += ["#DISBATCH PERENGINE START setup", "#DISBATCH PERENGINE STOP teardown"]
+            for when, most in (("START", 3), ("STOP", 2)):
+                count = chance.randint(0, most)
+                lines += [f"#DISBATCH PERENGINE {when} {when.lower()} {chance.choice([0.1, 2.0])}" for _ in range(count)]
         for _ in range(chance.randint(1, 4)):
             lines += [f"task {chance.choice([0.001, 0.01, 1.0, 5.0])}" for _ in range(chance.randint(0, 25))]
             if chance.random() < 0.2:

@@ -293,9 +293,9 @@ class Driver(Engagement):
                 frames = [(0, [])]
             if frames:
                 proxy.speaks_at = now + self.options.heartbeat_s
-        over = self.over or bool(self._stopping)
         for engine in self._dismissals:
-            out.append(DriverFrame(VERSION, engine, self.session, 0, 0, [Dismiss("not of this run any more", over)]))
+            dismissal = Dismiss("not of this run any more", self._too_late)
+            out.append(DriverFrame(VERSION, engine, self.session, 0, 0, [dismissal]))
         out.extend(DriverFrame(VERSION, engine, self.session, 0, 0, []) for engine in self._not_ready_for)
         self._dismissals.clear()
         self._not_ready_for.clear()

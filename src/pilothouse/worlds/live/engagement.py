@@ -63,7 +63,7 @@ class Engagement(Outcomes):
         if departed is not None and departed.state is ProxyState.GONE and frame.session == self.session:
             departed.speaks_at = now  # it has not heard that we know
             self._dirty[frame.engine] = None
-        elif hello is None or departed is not None or self._stopping or self.over:
+        elif hello is None or departed is not None or self._too_late:
             self._dismissals.append(frame.engine)
         elif not self.start_commands_known():
             self._not_ready_for.append(frame.engine)  # it will say hello again
@@ -82,6 +82,11 @@ class Engagement(Outcomes):
                 self._limits.setdefault(proxy.joined.context, int(limit))
             if self._limits.get(proxy.joined.context, 1) <= 0:
                 self.ask_to_leave(proxy.id, "task limit of its context", now)
+
+    @property
+    def _too_late(self) -> bool:
+        """Whether an engine that comes now would find nothing to do."""
+        return bool(self._stopping) or self.over or self._parting_until != inf
 
     def start_commands_known(self) -> bool:
         """Whether the source has said all that an engine must run before its first task (a pipe may take its time)."""

@@ -128,6 +128,16 @@ def test_an_engine_that_comes_when_the_run_is_over_goes_at_once() -> None:
     assert _talk(_engine(), table.driver, 1.0)
 
 
+def test_an_engine_that_comes_while_the_others_leave_sets_nothing_up() -> None:
+    table = Table(tasks=1)
+    table.join("a")
+    table.driver.begins(0.0)
+    (start,) = _started(table, 0)
+    table.say("a", Report([Finished(start.assignments[0].id, [Result(0, 1, 0, 1, 0.0, 0.0)], True)]))
+    assert table.sent(Leave)
+    assert _talk(_engine(), table.driver, 1.0)
+
+
 def test_an_engine_waits_patiently_while_the_source_has_not_said_what_to_run_first() -> None:
     table = Table()
     lines: list[TaskLine | None] = [None] * 3600
