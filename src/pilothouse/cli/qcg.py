@@ -35,8 +35,8 @@ _IGNORED = "Accepted for compatibility."
 @click.option("--nodes", metavar="[NAME:]CORES,...", help="Nodes on this host (implies --resources local).")
 @click.option("--ssh", "hosts", multiple=True, metavar="HOST:CORES,...", help="Nodes reached over ssh.")
 @click.option(
-    "--report-format", type=click.Choice(["json", "text", "none"]), default="json", show_default=True,
-    help="Format of jobs.report.",
+    "--report-format", type=click.Choice(["json", "text", "none"]),
+    help="Format of jobs.report (default: json; text for a request file in the specification's dialect).",
 )  # fmt: skip
 @click.option("--report-file", default="jobs.report", show_default=True, metavar="NAME", help="Name of the report.")
 @click.option(

@@ -35,7 +35,7 @@ class Choices(msgspec.Struct, kw_only=True):
     resources: str
     nodes: str | None
     hosts: tuple[str, ...]
-    report_format: str
+    report_format: str | None
     report_file: str
     level: str
     show_progress: bool

@@ -32,7 +32,7 @@ def govern(choices: Choices, path: Path, network: Network, system: System, reque
         lambda now: request_variables(next(numbers), uuid.uuid4().hex, "local", now),
         awaited=len(partitions) or 1,
     )
-    folder = Folder(path, choices.report_file, choices.report_format)
+    folder = Folder(path, choices.report_file, choices.report_format or "json")
     folder.write_environment(os.environ)
     governing = Governing(
         governor, network, folder, asker, clock=time.time, requests=requests, partitions=partitions
@@ -47,7 +47,7 @@ def _partitions(choices: Choices, address: str) -> list[tuple[str, list[str]]]:
     assert size is not None
     nodes = named_nodes(choices)
     program = [sys.executable, "-c", _CODE.format(root=str(Path(pilothouse.__file__).parent.parent))]
-    common = ["--parent", address, "--wd", choices.wd, "--report-format", choices.report_format]
+    common = ["--parent", address, "--wd", choices.wd, "--report-format", choices.report_format or "json"]
     common += ["--log", choices.level, "--envschema", choices.envschema, "--policy", choices.by]
     for option, port in (("--net-port-min", choices.net_port_min), ("--net-port-max", choices.net_port_max)):
         common += [option, str(port)] if port is not None else []

@@ -129,10 +129,11 @@ def _manage(
         live.restore(journal.replay())
         _give_up_dead_engines(live, allocation.context.name)
     live.contexts.extend(_missing(live, allocation.context))
-    folder = Folder(path, choices.report_file, choices.report_format)
+    specified = requests is not None and preferred_dialect(requests) is Dialect.SPECIFICATION
+    folder = Folder(path, choices.report_file, choices.report_format or _report_format(path, choices, specified))
     folder.write_environment(os.environ)
     network = _network(choices, path) if choices.networked else None
-    if requests is not None and preferred_dialect(requests) is Dialect.SPECIFICATION:
+    if specified:
         folder.link_into(wd)
     service = Service(
         live,
@@ -162,6 +163,15 @@ def _manage(
         log.info("network interface @ %s, events @ %s", network.address, network.events_address)
     _end_on_signals(service)
     Session(service, naming.decider(choices.by), name=choices.by).run()
+
+
+def _report_format(path: Path, choices: Choices, specified: bool) -> str:
+    """What was begun is gone on with; else the form of the dialect that the requests are written in."""
+    report = path / choices.report_file
+    begun = report.read_bytes()[:1] if report.exists() else b""
+    if begun:
+        return "json" if begun == b"{" else "text"
+    return "text" if specified else "json"
 
 
 def _parent(choices: Choices, instance: str, network: Network | None, allocation: Allocation) -> Parent | None:
