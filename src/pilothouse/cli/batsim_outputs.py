@@ -7,30 +7,20 @@ and kept whatever happens; the summary only of a run that came to its end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isnan, nan
+from math import nan
 from pathlib import Path
 from typing import TextIO
 
-from pilothouse.cli.batsim4_outputs import Summary
 from pilothouse.cli.batsim_options import VERSION
+from pilothouse.cli.batsim_tables import Figures, Tables, written
 from pilothouse.cli.outputs import opened
 from pilothouse.formats.jobs_csv import JobsCsv
-from pilothouse.model.idset import IdSet
 from pilothouse.model.record import JobRecord
-from pilothouse.worlds.simulated.control import Known, Server, Watcher
+from pilothouse.worlds.simulated.control import Server
 from pilothouse.worlds.simulated.execution import SHORTEST_RUN_S
-from pilothouse.worlds.simulated.machines import MachineState
-
-_STATES = (
-    MachineState.SLEEPING,
-    MachineState.SWITCHING_ON,
-    MachineState.SWITCHING_OFF,
-    MachineState.IDLE,
-    MachineState.COMPUTING,
-)
 
 
-class Batsim5Outputs(Watcher):
+class Batsim5Outputs(Tables):
     """`finish` writes the summary."""
 
     def __init__(
@@ -43,54 +33,23 @@ class Batsim5Outputs(Watcher):
         opened_to_keep: Callable[[str], TextIO] | None = None,
     ) -> None:
         """`opened_to_keep` opens files that keep what is written to them whatever happens: then nothing waits here."""
-        self._prefix = prefix
-        self._opened = opened_to_keep or opened
-        self._jobs = JobsCsv(self._opened(prefix + "jobs.csv"))
-        self._at_once = opened_to_keep is not None
-        self._states = self._table(
-            "machine_states", "time," + ",".join(f"nb_{state.name.lower()}" for state in _STATES), machine_states
+        opens = opened_to_keep or opened
+        self._jobs = JobsCsv(opens(prefix + "jobs.csv"))
+        super().__init__(
+            prefix, energy=energy, machine_states=machine_states, pstate_changes=pstate_changes, opens=opens
         )
-        self._energy = self._table("consumed_energy", "time,energy,event_type,wattmin,epower", energy)
-        self._pstates = self._table("pstate_changes", "time,machine_id,new_pstate", pstate_changes)
+        self._at_once = opened_to_keep is not None
         self._last_energy = (0.0, 0.0)
         self._energy_at_first_submission: float | None = None
-        self._energy_at_last_end = -1.0
         self._first_submission = 0.0
-        self.summary = Summary()
-
-    def _table(self, name: str, columns: str, wanted: bool) -> TextIO | None:
-        if not wanted:
-            return None
-        stream = self._opened(f"{self._prefix}{name}.csv")
-        stream.write(columns + "\n")
-        return stream
 
     # ---- what happens
-
-    def began(self, server: Server) -> None:
-        if self._pstates is not None:
-            for power_state, units in server.machines.by_power_state():
-                self._pstates.write(f"0,{units},{power_state}\n")
 
     def note_first_submission(self, server: Server) -> int:
         """Where the summary's energy starts; returns how many hosts had to be asked."""
         if self._energy_at_first_submission is None:
             self._energy_at_first_submission = server.energy_j()
         return len(server.machines)
-
-    def job_started(self, server: Server, known: Known) -> None:
-        if self._energy is not None:
-            assert known.run is not None
-            known.energy_j = -server.energy_j(known.run.units)
-            self._trace_energy(server, "s")
-        self.machines_changed(server)
-
-    def job_left(self, server: Server, known: Known) -> None:
-        if self._energy is not None:
-            assert known.run is not None and known.energy_j is not None
-            known.energy_j += server.energy_j(known.run.units)
-            self._energy_at_last_end = self._trace_energy(server, "e")
-        self.machines_changed(server)
 
     def job_over(self, record: JobRecord) -> None:
         if record.started_at is not None:
@@ -102,26 +61,6 @@ class Batsim5Outputs(Watcher):
         else:
             self._jobs.write(record)
         self.summary.add(record)
-
-    def before_switch(self, server: Server) -> None:
-        if self._energy is not None:
-            self._trace_energy(server, "p")
-
-    def switch_asked(self, server: Server, units: IdSet, mark: int) -> None:
-        self._trace_power(server, units, mark)
-
-    def switch_done(self, server: Server, units: IdSet, power_state: int) -> None:
-        self._trace_power(server, units, power_state)
-
-    def machines_changed(self, server: Server) -> None:
-        if self._states is not None:
-            counts = server.machines.counts
-            numbers = ",".join(str(counts[state]) for state in _STATES)
-            self._states.write(f"{server.agenda.now:g},{numbers}\n")
-
-    def _trace_power(self, server: Server, units: IdSet, power_state: int) -> None:
-        if self._pstates is not None:
-            self._pstates.write(f"{server.agenda.now:g},{units},{power_state}\n")
 
     def _trace_energy(self, server: Server, kind: str) -> float:
         assert self._energy is not None and server.physics.machines is not None
@@ -139,13 +78,11 @@ class Batsim5Outputs(Watcher):
     def close(self) -> None:
         """Everything that was written so far reaches the disk."""
         self._jobs.close()
-        for stream in (self._states, self._energy, self._pstates):
-            if stream is not None:
-                stream.close()
+        self.close_tables()
 
-    def finish(self, server: Server, *, edc_s: float, simulation_s: float) -> dict[str, float | int | str]:
+    def finish(self, server: Server, *, edc_s: float, simulation_s: float) -> Figures:
         """Writes the summary; returns its figures."""
-        columns = self.summary.columns()
+        columns = self.figures(server)
         makespan = columns["makespan"]
         assert isinstance(makespan, float)
         columns |= {
@@ -154,10 +91,7 @@ class Batsim5Outputs(Watcher):
             "makespan": makespan - self._first_submission if self.summary.finished else 0.0,
             "consumed_joules": self._joules(),
             "nb_computing_machines": server.machines.compute_count,
-            "nb_grouped_switches": server.machines.grouped_switches,
-            "nb_machine_switches": server.machines.switched_machines,
         }
-        columns |= {f"time_{state.name.lower()}": server.machines.seconds[state] for state in MachineState}
         lines = [f'  "{name}": {_written(columns[name])}' for name in sorted(columns)]
         with opened(self._prefix + "schedule.json") as stream:
             stream.write("{\n" + ",\n".join(lines) + "\n}\n")
@@ -175,10 +109,7 @@ class Batsim5Outputs(Watcher):
 
 
 def _written(value: float | int | str) -> str:
-    """QUIRK: means over no job are written as -nan, which is not JSON (golden: do_nothing_ok)."""
-    if isinstance(value, float):
-        return "-nan" if isnan(value) else f"{value:f}"
-    return str(value) if isinstance(value, int) else f'"{value}"'
+    return f'"{value}"' if isinstance(value, str) else written(value)
 
 
 def _memory_peaks() -> dict[str, int | float]:
