@@ -238,6 +238,21 @@ def test_a_mismatch_ends_it_before_anything_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "a").exists()
 
 
+def test_the_version_is_that_of_the_one_stood_in_for_and_old_options_are_told(
+    tmp_path: Path, client_env: Callable[[str], Path]
+) -> None:
+    real = client_env("disbatch").with_name("disBatch")
+    said = [
+        subprocess.run([program, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
+        for program in (real, DROP_IN / "disBatch")
+    ]
+    assert said[0] == said[1]
+    (tmp_path / "tasks").write_text("true\n")
+    command = [DROP_IN / "disbatch", "-g", "-s", "localhost:2", "tasks"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    assert "-g/--gpu is not needed any more" in ran.stderr
+
+
 def test_no_context_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "tasks").write_text("true\n")
     env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "DISBATCH_"))}

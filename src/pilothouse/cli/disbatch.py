@@ -34,8 +34,11 @@ def drop_in(arguments: Sequence[str], program: str) -> int:
         print(error.text, end="", file=sys.stderr)
         return 1
     if options.version:
-        print(f"3.0 (pilothouse {__version__})")
+        print("3.0")  # scripts compare it
+        print(f"({program} is pilothouse {__version__})", file=sys.stderr)
         return 0
+    if options.context.gpu:
+        print(f"{program}: -g/--gpu is not needed any more and changes nothing", file=sys.stderr)
     if options.task_file not in ("", "-"):
         try:
             Path(options.task_file).open("rb").close()
