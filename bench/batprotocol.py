@@ -21,22 +21,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from cluster32 import HOSTS, PLATFORM
+
 ROOT = Path(__file__).resolve().parent.parent
 REAL_BATSIM_5_US = 98.0
-HOSTS = 32
-PLATFORM = f"""<?xml version='1.0'?>
-<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
-<platform version="4.1">
- <zone id="world" routing="Full">
-  <cluster id="c" prefix="n" suffix="" radical="0-{HOSTS - 1}" speed="1Gf" bw="125MBps" lat="50us" bb_bw="2.25GBps"
-           bb_lat="500us"/>
-  <cluster id="m" prefix="master_host" suffix="" radical="0-0" speed="1Gf" bw="125MBps" lat="50us" bb_bw="2.25GBps"
-           bb_lat="500us"><prop id="role" value="master"/></cluster>
-  <link id="l" bandwidth="1.25GBps" latency="500us"/>
-  <zoneRoute src="c" dst="m" gw_src="nc_router" gw_dst="master_hostm_router"><link_ctn id="l"/></zoneRoute>
- </zone>
-</platform>
-"""
 
 
 def write_inputs(folder: Path, count: int) -> tuple[str, str, str]:
