@@ -66,7 +66,7 @@ _IGNORED = "Accepted for compatibility."
 @click.option("--disable-nl", is_flag=True, hidden=True, help=_IGNORED)
 @click.option("--nl-init-timeout", type=int, hidden=True, help=_IGNORED)
 @click.option("--nl-ready-threshold", type=float, hidden=True, help=_IGNORED)
-@click.option("--nl-start-method", default="slurm", hidden=True, help=_IGNORED)
+@click.option("--nl-start-method", type=click.Choice(["slurm", "ssh"]), default="slurm", hidden=True, help=_IGNORED)
 @click.option("--enable-proc-stats", is_flag=True, hidden=True, help=_IGNORED)
 @click.option("--enable-rt-stats", is_flag=True, hidden=True, help=_IGNORED)
 @click.option("--wrapper-rt-stats", hidden=True, help=_IGNORED)

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
@@ -164,6 +165,9 @@ def fits_ever(resources: Resources, nodes: tuple[Node, ...]) -> bool:
     return cores <= sum(node.count for node in nodes)
 
 
+_REPORTED = re.compile(r"(\S+) \([A-Z]+\)")
+
+
 class Durations:
     """How long jobs take in simulation."""
 
@@ -194,10 +198,20 @@ def _read_durations(path: Path) -> Iterator[tuple[str, float]]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise InputError(str(path), "cannot be read", found=error.strerror or "", hint="seconds, or a file") from None
+    reported = ""
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
         where = f"{path}:{number}"
+        if heading := _REPORTED.match(line):
+            reported = heading[1]
+            continue
+        if reported and line[0] in "\t ":
+            # The text form of a report: history, place and run time below the job's name.
+            key, _, value = line.strip().partition(": ")
+            if key == "rtime":
+                yield reported, parse_rtime(value, where)
+            continue
         if line.startswith("{"):
             entry = msgspec.json.decode(line)
             runtime = entry.get("runtime", {}) if isinstance(entry, dict) else {}

@@ -92,6 +92,16 @@ def test_durations_of_an_earlier_run(tmp_path: Path) -> None:
     assert Durations.named("").of("anything") == 60
 
 
+def test_durations_of_a_report_in_text(tmp_path: Path) -> None:
+    report = tmp_path / "jobs.report"
+    report.write_text(
+        "old (SUCCEED)\n    2018-01-11 16:02:27.740711: QUEUED\n    allocation: e0003:2\n    rtime: 0:00:06.500000\n"
+        "gone (OMITTED)\n    2018-01-11 16:02:27.740711: QUEUED\n"
+        "new:1 (FAILED) no such program\n\twd: /x\n\trtime: 1:00:00.250000\n"
+    )
+    assert Durations.named(str(report)).known == {"old": 6.5, "new:1": 3600.25}
+
+
 def test_a_name_stands_for_its_iterations(tmp_path: Path) -> None:
     lengths = tmp_path / "l.csv"
     lengths.write_text("it,5\nit:2,7\n")
