@@ -93,7 +93,7 @@ def replayed(folder: Path, shared_dir: Path, tmp_path: Path, python: Path) -> st
     done = simulate(tmp_path, python, lines["sched"].split()[3], *arguments)
     if folder.name in DIED:
         last = done.stderr.splitlines()[-1]
-        return "" if done.returncode == 1 and "closed the connection while an answer was expected" in last else last
+        return "" if done.returncode == 1 and "ended (exit code 1) while an answer was expected" in last else last
     if done.returncode:
         return f"{folder.name}: {done.stderr[-500:]}"
     written, recorded = (tmp_path / "out_jobs.csv").read_text(), (folder / "out_jobs.csv").read_text()
@@ -138,6 +138,39 @@ def test_jobs_talk_with_the_scheduler(client: str, dialect: str, tmp_path: Path,
     assert done.returncode == 0, done.stderr
     times = {row["job_id"]: float(row["execution_time"]) for row in csv.DictReader((tmp_path / "out_jobs.csv").open())}
     assert times == {"1": pytest.approx(7, abs=0.02), "2": pytest.approx(3, abs=0.02), "3": 7.0, "4": 3.0}
+
+
+MOLDABLE = {
+    "nb_res": 4,
+    "jobs": [
+        {"id": "1", "subtime": 0, "walltime": 1000, "res": 2, "profile": "two steps"},
+        {"id": "2", "subtime": 1, "walltime": 1000, "res": 3, "profile": "two steps"},
+        {"id": "3", "subtime": 2, "walltime": 1000, "res": 1, "profile": "two steps"},
+    ],
+    "profiles": {
+        "two steps": {"type": "composed", "seq": ["step", "step"]},
+        "step": {"type": "msg_par_hg_tot", "cpu": 1e9, "com": 1e3},
+    },
+}
+
+
+def test_pybatsim_2_kills_and_submits_what_is_left(tmp_path: Path, client_env: ClientEnv) -> None:
+    """Bebida kills a job that runs on fewer hosts than it wants, and submits the rest of it, with profiles of its own."""
+    workload, config = tmp_path / "moldable.json", tmp_path / "config.json"
+    workload.write_text(json.dumps(MOLDABLE))
+    config.write_text(
+        '{"job_submission": {"forward_profiles": true, "from_scheduler": {"enabled": true}},'
+        ' "job_kill": {"forward_profiles": true}}'
+    )
+    done = simulate(
+        tmp_path, client_env("pybatsim2"), "schedBebida", "-p", str(PLATFORM), "-w", str(workload),
+        "--decider-dialect", "2", "--config-file", str(config),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "deadlock" not in done.stderr
+    ends = {row["job_id"]: row["final_state"] for row in csv.DictReader((tmp_path / "out_jobs.csv").open())}
+    assert ends.pop("2") == "COMPLETED_KILLED"
+    assert len(ends) == 3 and set(ends.values()) == {"COMPLETED_SUCCESSFULLY"}
 
 
 def test_pybatsim_3_shares_machines(tmp_path: Path, client_env: ClientEnv) -> None:

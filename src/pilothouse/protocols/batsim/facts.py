@@ -134,9 +134,11 @@ class FactWriter:
         written: dict[str, object] = {key: name}
         if self._dialect is Dialect.ANY:
             written["profile"] = name
+        profile = self.profiles.get(tree.profile)
+        if self._settings.job_kill.forward_profiles and profile is not None:
+            written = {"profile_name": name, "profile": begins_of.profile_text(profile)}
         if not tree.parts:
             return written | {"progress": tree.done}
-        profile = self.profiles.get(tree.profile)
         length = len(profile.spec.parts) if profile is not None and isinstance(profile.spec, Sequence) else 0
         written["current_task_index"] = tree.repetition * length + tree.index
         written["current_task"] = self._progress(tree.parts[0])

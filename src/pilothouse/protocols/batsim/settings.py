@@ -49,6 +49,12 @@ class JobSubmission(msgspec.Struct, frozen=True):
     from_scheduler: FromScheduler = FromScheduler()
 
 
+class JobKill(msgspec.Struct, frozen=True):
+    """A word of Batsim 2 that the specification does not have: profiles are told with the progress of killed jobs."""
+
+    forward_profiles: bool = False
+
+
 class Settings(msgspec.Struct, frozen=True):
     """`extra` is whatever else the user put into the configuration; it reaches the scheduler as it is."""
 
@@ -56,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True):
     job_submission: JobSubmission = JobSubmission()
     scheduler_config: str = ""
     extra: dict[str, object] = {}
+    job_kill: JobKill = JobKill()
 
     @classmethod
     def read(cls, path: str | Path) -> Settings:
@@ -74,7 +81,7 @@ class Settings(msgspec.Struct, frozen=True):
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             raise InputError(where, f"not a configuration: {problem}") from None
         extra = {key: value for key, value in everything.items() if key not in ("redis", "job_submission")}
-        return cls(known.redis, known.job_submission, extra=extra)
+        return cls(known.redis, known.job_submission, extra=extra, job_kill=known.job_kill)
 
     def nested(self, begins: Begins) -> dict[str, object]:
         """The configuration as generation 2 sends it."""
@@ -114,3 +121,4 @@ class Settings(msgspec.Struct, frozen=True):
 class _Written(msgspec.Struct):
     redis: RedisSettings = RedisSettings()
     job_submission: JobSubmission = JobSubmission()
+    job_kill: JobKill = JobKill()

@@ -35,9 +35,11 @@ def begins(**more: Any) -> e.Begins:
     return e.Begins(nodes, workloads={"w0": "/w.json"}, profiles=profiles, **more)
 
 
-def told(*facts: e.Event, dialect: Dialect = Dialect.FOUR, **more: Any) -> list[dict[str, Any]]:
+def told(
+    *facts: e.Event, dialect: Dialect = Dialect.FOUR, config: bytes = b"{}", **more: Any
+) -> list[dict[str, Any]]:
     """What a scheduler hears of facts after the beginning."""
-    writer = FactWriter(Settings(), dialect)
+    writer = FactWriter(Settings.parse(config), dialect)
     writer.events(e.Batch(0.0, [e.Began(0.0, begins(**more))]))
     written = codec.encode(100.0, writer.events(e.Batch(100.0, list(facts))))
     return list(json.loads(written)["events"])
@@ -55,6 +57,14 @@ def test_a_job_without_source_or_profile_is_made_up() -> None:
     (event,) = told(e.JobSubmitted(1.5, job), dialect=Dialect.ANY)
     assert event["data"]["job"] == {"id": "x!7", "subtime": 1.5, "res": 3, "profile": "command"}
     assert event["data"]["profile"]["type"] == "delay"
+
+
+def test_the_profiles_of_killed_jobs_are_told_on_demand() -> None:
+    killed = e.JobsKilled(21.0, ("w0!1",), {"w0!1": e.Progress("w0!d", 0.25)})
+    (event,) = told(killed, dialect=Dialect.TWO, config=b'{"job_kill": {"forward_profiles": true}}')
+    assert event["data"]["job_progress"]["w0!1"] == {
+        "profile_name": "d", "profile": {"type": "delay", "delay": 10}, "progress": 0.25
+    }  # fmt: skip
 
 
 def test_ends_kills_and_progress() -> None:
