@@ -10,6 +10,7 @@ import time
 
 import msgspec
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
@@ -42,6 +43,9 @@ class BatsimWorld:
         self._socket.linger = 1000
         self._socket.maxmsgsize = 64 * codec.MOST_BYTES
         self._socket.rcvtimeo = _SLICE_MS
+        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+        self._monitor.linger = 0
+        self._connections = 0
         try:
             self._socket.bind(endpoint or DEFAULT_ENDPOINT)
         except zmq.ZMQError as problem:
@@ -99,6 +103,8 @@ class BatsimWorld:
             except zmq.Again:
                 if self._waiting is not None:
                     self._waiting.still()
+                if self._is_gone():
+                    raise PeerError(self.name, "left before the end of its simulation") from None
                 if self._timeout and time.monotonic() - waited_since > self._timeout:
                     raise PeerError(self.name, f"said nothing for {self._timeout:g} s") from None
                 continue
@@ -106,11 +112,20 @@ class BatsimWorld:
             self._waiting = None
             return data
 
+    def _is_gone(self) -> bool:
+        """Whether the Batsim that we have heard has closed its connection and left nothing to read."""
+        while self._monitor.poll(0):
+            accepted = recv_monitor_message(self._monitor)["event"] == zmq.EVENT_ACCEPTED
+            self._connections += 1 if accepted else -1
+        return self._waiting is None and self._connections == 0 and not self._socket.poll(0)
+
     def watch(self, fd: int) -> None:
         """Its time waits for us, so there is nothing to watch."""
 
     def close(self) -> None:
         if not self._socket.closed:
+            self._socket.disable_monitor()
+            self._monitor.close(0)
             self._socket.close()
             self._context.term()
         store = getattr(self, "_store", None)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from pilothouse.model.decisions import Wants
+from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import InputError, PeerError
 from pilothouse.model.events import Batch, Began, Begins, CallArrived, Ended
 from pilothouse.model.job import Node
@@ -106,6 +106,27 @@ def test_a_wait_is_told_once(
         world.begin(Wants())
     world.close()
     assert capsys.readouterr().err == f"pilothouse: waiting for a Batsim that connects to ipc://{tmp_path}/s\n"
+
+
+def test_a_batsim_that_dies_is_noticed(tmp_path: Path) -> None:
+    """A real one aborts whenever it does not like a decision."""
+    endpoint = f"ipc://{tmp_path}/s"
+    world = BatsimWorld(endpoint)
+    channel = SchedulerChannel(endpoint, "us", timeout_s=20)
+    data = b'{"nb_resources": 1, "resources_data": [{"id": 0, "name": "a"}]}'
+    begin = b'{"now": 0, "events": [{"timestamp": 0, "type": "SIMULATION_BEGINS", "data": %b}]}' % data
+    asking = threading.Thread(target=channel.exchange, args=(begin,))
+    asking.start()
+    try:
+        world.begin(Wants())
+        world.advance()
+        world.apply(Reply(0.0, []))
+        asking.join(10)
+        channel.close()
+        with pytest.raises(PeerError, match="left before the end of its simulation"):
+            world.advance()
+    finally:
+        world.close()
 
 
 def test_a_scheduler_that_answers_twice(tmp_path: Path) -> None:
