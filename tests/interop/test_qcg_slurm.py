@@ -33,8 +33,8 @@ def manage(
     (wd / "r.json").write_text(json.dumps(requests))
     done = cluster.run(
         "salloc", "-N2", "--ntasks-per-node=1", "--cpus-per-task=4", f"--chdir={wd}",
-        "timeout", "100", str(executable), "--file-path", str(wd / "r.json"), "--wd", str(wd), "--report-format", "json", *options,
-        timeout_s=120,
+        "timeout", "100", str(executable), "--file-path", str(wd / "r.json"), "--wd", str(wd),
+        "--report-format", "json", *options, timeout_s=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (folder,) = wd.glob(".qcgpjm-service-*")
