@@ -235,3 +235,18 @@ def test_a_scheduler_is_started_beside_the_run_and_its_death_is_told(tmp_path: P
     code, said = run(tmp_path, tasks(tmp_path, "sleep 30\n"), *by, "--decider-command", "sh -c 'exit 3'")
     assert code == 1
     assert "pilothouse: --decider-command: its process ended (exit code 3)" in said
+
+
+def test_interrupted_before_any_engine_has_joined(tmp_path: Path) -> None:
+    """Here an engine that never comes: its program is ended as well, and nobody is sent to look into logs."""
+    slow = tmp_path / "bin" / "ssh"
+    slow.parent.mkdir()
+    slow.write_text("#!/bin/sh\necho $$ > began\nexec sleep 100\n")
+    slow.chmod(0o755)
+    env = {"PATH": f"{slow.parent}:{os.environ['PATH']}"}
+    process = start(tmp_path, tasks(tmp_path, "true\n"), "--ssh", "elsewhere:2", env=env)
+    until(lambda: (tmp_path / "began").exists() and (tmp_path / "began").read_text(), "ssh was started")
+    process.send_signal(signal.SIGINT)
+    code, said = finish(process)
+    assert (code, said) == (1, "pilothouse: interrupted; no task had begun\n")
+    until(lambda: not alive(int((tmp_path / "began").read_text())), "the program of the engine is gone")

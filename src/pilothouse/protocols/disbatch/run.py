@@ -42,14 +42,12 @@ from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.records import EngineJoined, Note, Record, Recorder, TaskEnded
 from pilothouse.worlds.live.stream_lines import StreamLines
 from pilothouse.worlds.live.wire import write_secret
-from pilothouse.worlds.live.world import LiveWorld
+from pilothouse.worlds.live.world import NO_ENGINE, LiveWorld
 
 _MOST_SKIPPED_AT_ONCE = 1000
 """Lines of skipped tasks that are kept before they are written."""
 REDIS_VARIABLE = "PILOTHOUSE_KVS_REDIS"
 """A `redis://` address: where the values of the key-value service are kept (disBatch has no option for it)."""
-NO_ENGINE = "no engine is left"
-"""Why the world stopped, if that is why."""
 
 log = logging.getLogger("disBatch.driver")
 

@@ -40,6 +40,7 @@ from pilothouse.worlds.live.work import DoneIds
 TICK_S = 0.5
 FIRST_ENGINE_S = 120.0
 """How long begin() waits for an engine before it gives up (a service waits for ever)."""
+NO_ENGINE = "no engine is left"
 STUCK_S = 60.0
 """After how long a run in which nothing happens is worth a word."""
 DEADLOCK_S = 2.0
@@ -129,8 +130,9 @@ class LiveWorld:
                 break
             if self.options.service and not expected:
                 break
-            if self.driver.stopped_because:
-                raise RunError(f"{self.driver.stopped_because}; see the engine logs in {self.folder}")
+            if why := self.driver.stopped_because:
+                hint = f"see the engine logs in {self.folder}" if why == NO_ENGINE else "no task had begun"
+                raise RunError(f"{why}; {hint}")
             if not self.driver.start_commands_known():
                 until = self.now() + FIRST_ENGINE_S  # nobody is welcome yet
             if not present and self.now() > until:
@@ -349,7 +351,7 @@ class LiveWorld:
                     if context.name == joined.context and context.again(joined.key, self.launch()):
                         self._warn(f"{context.name}: the engine on {joined.node} was lost; starting another")
         if self._given_up and not driver.roster.engines and not self._may_come():
-            driver.stop("no engine is left", now)
+            driver.stop(NO_ENGINE, now)
 
     def _look_whether_stuck(self, now: float) -> None:
         """Engines idle while jobs wait: the decider may have its reasons, but the user should know."""
@@ -363,7 +365,7 @@ class LiveWorld:
             driver.stop(f"the decider starts none of the {driver.waiting} jobs that wait, and nothing is left to happen", now)
         elif stuck_s > STUCK_S:
             self._stuck_since = now + 10 * STUCK_S
-            why = "the decider starts none of them" if driver.roster.engines else "no engine is left"
+            why = "the decider starts none of them" if driver.roster.engines else NO_ENGINE
             self._warn(f"{driver.waiting} jobs wait, nothing runs, and {why}")
 
     def _engines_to_come(self) -> bool:
