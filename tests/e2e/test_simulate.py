@@ -208,6 +208,7 @@ BAD_WORKLOADS = {
     "negative size": {"jobs": [{"id": 1, "subtime": 0, "res": -1, "profile": "ten"}]},
     "zero walltime": {"jobs": [{"id": 1, "subtime": 0, "res": 1, "walltime": 0, "profile": "ten"}]},
     "negative delay": {"profiles": {"ten": {"type": "delay", "delay": -1}}},
+    "profile of no job": {"profiles": {**GOOD_PROFILES, "other": {"type": "delay", "delay": -1}}},
     "missing field": {"jobs": [{"id": 1, "res": 1, "profile": "ten"}]},
     "wrong type": {"jobs": [{"id": 1, "subtime": "0", "res": 1, "profile": "ten"}]},
     "larger than the machine": {"jobs": [{"id": 1, "subtime": 0, "res": 5, "profile": "ten"}]},

@@ -139,6 +139,15 @@ def test_no_message_breaks_the_scheduler(messages: list[Message]) -> None:
             frames.encode(answer)
 
 
+@pytest.mark.parametrize("topic", ["sched.alloc", "sched.free", "sched.cancel"])
+def test_a_negative_job_id_is_told_and_survived(topic: str) -> None:
+    engine = SchedulerEngine()
+    engine.begin()
+    known = len(engine.troubles)
+    engine.receive(rpc.request(topic, b'{"id":-7,"priority":1,"userid":0,"t_submit":0.0}', matchtag=5))
+    assert ">= 0" in "".join(engine.troubles[known:])
+
+
 @given(st.lists(st.tuples(st.integers(1, 2), RANDOM), max_size=12))
 def test_no_message_breaks_broker_and_manager_and_no_job_is_lost(messages: list[tuple[int, Message]]) -> None:
     manager = Manager()

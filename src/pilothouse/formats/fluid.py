@@ -19,6 +19,8 @@ _MOST_SEQUENCE = 2**10
 
 
 def to_f58(fluid: int) -> str:
+    if fluid < 0:
+        raise ValueError(f"no FLUID is negative: {fluid}")
     digits = ""
     number = fluid
     while number:

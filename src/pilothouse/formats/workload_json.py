@@ -19,7 +19,6 @@ from pilothouse.model.errors import InputError, quoted
 from pilothouse.model.job import Job
 from pilothouse.model.profile import Delay, HomogeneousTask, ParallelTask, Profile, Sequence, Spread, parts_of
 
-
 _NOTHING = msgspec.Raw(b"null")
 
 
@@ -99,7 +98,7 @@ class _Reader:
                 full = self._already_full(local, index)
             profile = profiles.get(w.profile) or self._profile(w.profile, index)
             walltime = w.walltime
-            if walltime is None or walltime <= 0.0 or walltime != walltime:
+            if walltime is None or not walltime > 0.0:
                 walltime = self._walltime(walltime, index)
             if units < 0:
                 raise self._error(index, "res", "the number of resources", expected="0 or more", found=str(units))
@@ -133,8 +132,13 @@ class _Reader:
         raise AssertionError("all ids differ")
 
     def needed(self) -> dict[str, Profile]:
-        """The profiles that were read, because a job or a part of one needs them, under their full names."""
-        return {profile.name: profile for profile in self._profiles.values()}
+        """The profiles that a job or a part of one needs, under their full names. The others must be right as well."""
+        needed = {profile.name: profile for profile in self._profiles.values()}
+        if len(needed) < len(self._written):
+            for name in self._written:
+                if name not in self._profiles:
+                    self._read(name, f"$.profiles[{name!r}]", ())
+        return needed
 
     def _error(self, index: int, field: str, problem: str, **facts: str) -> InputError:
         return InputError(f"{self._path}: $.jobs[{index}].{field}", problem, **facts)

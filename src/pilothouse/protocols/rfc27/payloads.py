@@ -9,7 +9,7 @@ import base64
 import binascii
 import enum
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -17,6 +17,9 @@ MOST_PRIORITY = 2**32 - 1
 EXPEDITED_PRIORITY = MOST_PRIORITY
 HELD_PRIORITY = 0
 DEFAULT_URGENCY, HELD_URGENCY, EXPEDITED_URGENCY = 16, 0, 31
+
+JobId = Annotated[int, msgspec.Meta(ge=0)]
+"""A FLUID (formats/fluid.py)."""
 
 T = TypeVar("T")
 
@@ -39,7 +42,7 @@ class HelloRequest(msgspec.Struct, rename="kebab"):
 class HelloJob(msgspec.Struct):
     """A job that already holds resources. Flux's schedulers insist on t_submit, as a JSON real."""
 
-    id: int
+    id: JobId
     priority: int
     userid: int
     t_submit: float = 0.0
@@ -63,7 +66,7 @@ class ReadyAnswer(msgspec.Struct):
 
 
 class AllocRequest(msgspec.Struct, omit_defaults=True):
-    id: int
+    id: JobId
     priority: int
     userid: int
     t_submit: float = 0.0
@@ -71,7 +74,7 @@ class AllocRequest(msgspec.Struct, omit_defaults=True):
 
 
 class AllocAnswer(msgspec.Struct, omit_defaults=True):
-    id: int
+    id: JobId
     type: int
     R: msgspec.Raw = msgspec.Raw(b"")
     annotations: dict[str, Any] | None = None
@@ -81,11 +84,11 @@ class AllocAnswer(msgspec.Struct, omit_defaults=True):
 class JobOnly(msgspec.Struct):
     """sched.cancel, the specification's sched.free and its answer."""
 
-    id: int
+    id: JobId
 
 
 class FreeRequest(msgspec.Struct, omit_defaults=True):
-    id: int
+    id: JobId
     R: msgspec.Raw = msgspec.Raw(b"")
     final: bool = True
 
@@ -93,17 +96,17 @@ class FreeRequest(msgspec.Struct, omit_defaults=True):
 class FreePart(msgspec.Struct):
     """sched.free as Flux of today sends it: `final` is always said."""
 
-    id: int
+    id: JobId
     R: msgspec.Raw
     final: bool
 
 
 class PrioritizeRequest(msgspec.Struct):
-    jobs: list[tuple[int, int]]
+    jobs: list[tuple[JobId, int]]
 
 
 class ExpirationRequest(msgspec.Struct):
-    id: int
+    id: JobId
     expiration: float
 
 
@@ -126,7 +129,7 @@ class QuiesceAnswer(msgspec.Struct, omit_defaults=True):
 
 
 class RaiseRequest(msgspec.Struct):
-    id: int
+    id: JobId
     severity: int
     type: str
     note: str = ""
@@ -154,7 +157,7 @@ DECODE_JOB_INFO = 1
 
 
 class JobInfoRequest(msgspec.Struct):
-    id: int
+    id: JobId
     keys: list[str]
     flags: int = 0
 
