@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pilothouse.model import decisions as d
@@ -131,6 +131,7 @@ def test_orders_are_the_same(message: m.Message) -> None:
 
 @settings(max_examples=300)
 @given(replies(odd_sets), st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3), st.integers(0, 8))
+@example(m.Message(0.0, []), [(48, 5)], 0)
 def test_whatever_it_accepts_python_accepts_too(message: m.Message, wrong: list[tuple[int, int]], cut: int) -> None:
     data = bytearray(binary.encode(message))
     for place, value in wrong:

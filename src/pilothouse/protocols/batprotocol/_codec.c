@@ -336,9 +336,11 @@ static uint32_t get32(const in *i, size_t at) { return get16(i, at) | get16(i, a
 
 static double get_double(const in *i, size_t at) { return PyFloat_Unpack8((const char *)i->data + at, 1); }
 
-static int open_table(const in *i, size_t at, table *t)
+/* `widths`: a digit for each field, its size in bytes. */
+static int open_table(const in *i, size_t at, table *t, const char *widths)
 {
     int64_t vtable;
+    uint32_t one, other, known;
     if (at + 4 > i->size || at + 4 < at)
         return 0;
     vtable = (int64_t)at - (int32_t)get32(i, at);
@@ -348,7 +350,20 @@ static int open_table(const in *i, size_t at, table *t)
     t->vtable = (size_t)vtable;
     t->vtable_size = get16(i, t->vtable);
     t->size = get16(i, t->vtable + 2);
-    return t->vtable_size >= 4 && t->vtable + t->vtable_size <= i->size && at + t->size <= i->size;
+    if (t->vtable_size < 4 || t->vtable_size % 2 || t->vtable + t->vtable_size > i->size || at + t->size > i->size)
+        return 0;
+    known = t->vtable_size / 2 - 2;
+    for (one = 0; one < known && widths[one]; one++) {
+        uint32_t offset = get16(i, t->vtable + 4 + 2 * one);
+        for (other = 0; offset && other < one; other++) {
+            uint32_t before = get16(i, t->vtable + 4 + 2 * other);
+            if (before && offset < before + (uint32_t)(widths[other] - '0') && before < offset + (uint32_t)(widths[one] - '0'))
+                return 0;
+        }
+        if (offset && offset < 4)
+            return 0;
+    }
+    return 1;
 }
 
 /* Where a field lies: -1 if it is wrong, 0 if it is not there. */
@@ -432,7 +447,7 @@ static PyObject *order_in(const in *i, size_t at, double *last, double now)
     size_t length;
     PyObject *job_id, *mask, *result;
     int fills = 0;
-    if (!open_table(i, at, &event))
+    if (!open_table(i, at, &event, "814"))
         return NULL;
     date = field(i, &event, 0, 8);
     kind = field(i, &event, 1, 1);
@@ -440,7 +455,7 @@ static PyObject *order_in(const in *i, size_t at, double *last, double now)
     if (date < 0 || kind <= 0 || where <= 0)
         return NULL;
     when = date ? get_double(i, (size_t)date) : 0.0;
-    if (!(when <= now && when >= *last) || !open_table(i, (size_t)where, &body) ||
+    if (!(when <= now && when >= *last) || !open_table(i, (size_t)where, &body, "4444") ||
         !text_at(i, part(i, &body, 0), &text, &length))
         return NULL;
     *last = when;
@@ -453,12 +468,12 @@ static PyObject *order_in(const in *i, size_t at, double *last, double now)
         int64_t union_kind, strategy, hosts = part(i, &body, 1);
         const char *host_text;
         size_t host_length;
-        if (hosts <= 0 || part(i, &body, 2) || part(i, &body, 3) || !open_table(i, (size_t)hosts, &allocation) ||
+        if (hosts <= 0 || part(i, &body, 2) || part(i, &body, 3) || !open_table(i, (size_t)hosts, &allocation, "414") ||
             !text_at(i, part(i, &allocation, 0), &host_text, &host_length))
             return NULL;
         union_kind = field(i, &allocation, 1, 1);
         where = part(i, &allocation, 2);
-        if (union_kind <= 0 || i->data[union_kind] != 1 || where <= 0 || !open_table(i, (size_t)where, &placement))
+        if (union_kind <= 0 || i->data[union_kind] != 1 || where <= 0 || !open_table(i, (size_t)where, &placement, "1"))
             return NULL;
         strategy = field(i, &placement, 0, 1);
         if (strategy < 0 || (strategy && i->data[strategy] > 1))
@@ -502,7 +517,7 @@ static PyObject *decode(PyObject *self, PyObject *data)
     }
     i.data = (const uint8_t *)PyBytes_AS_STRING(data);
     i.size = (size_t)PyBytes_GET_SIZE(data);
-    if (i.size < 8 || !open_table(&i, get32(&i, 0), &message))
+    if (i.size < 8 || !open_table(&i, get32(&i, 0), &message, "84"))
         Py_RETURN_NONE;
     date = field(&i, &message, 0, 8);
     events = part(&i, &message, 1);
