@@ -277,7 +277,7 @@ def test_a_recording_gives_the_same_bytes_twice(tmp_path: Path) -> None:
 
 
 HANGS = """
-import os, sys, zmq
+import os, signal, sys, zmq
 socket = zmq.Context().socket(zmq.REP)
 socket.bind(sys.argv[1])
 socket.recv()
@@ -285,7 +285,7 @@ socket.send(b'{"now": 0, "events": []}')
 socket.recv()
 open(sys.argv[2] + ".new", "w").write(str(os.getpid()))
 os.rename(sys.argv[2] + ".new", sys.argv[2])
-socket.recv()
+signal.pause()
 """
 
 
