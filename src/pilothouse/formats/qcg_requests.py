@@ -153,7 +153,7 @@ class _Envelope(msgspec.Struct):
     jobName: object = None
     jobNames: object = None
     params: object = None
-    options: object = None
+    options: object = msgspec.field(default_factory=dict)
     entity: object = None
 
 
@@ -179,8 +179,7 @@ def parse_request(text: bytes, variables: Callable[[], RequestVariables], prefer
         case "listJobs" | "resourcesInfo" | "finish":
             return Plain(str(kind))
         case "status":
-            options = envelope.options if isinstance(envelope.options, dict) else {}
-            return Status(bool(options.get("allJobsFinished")))
+            return Status(bool(_mapping("options", envelope.options).get("allJobsFinished")))
         case "register" | "notify":
             return _foreign(str(kind), envelope)
     raise RequestError(f"Invalid request: Unknown request name: {kind}")
@@ -195,13 +194,19 @@ def _control(command: object) -> Control:
 
 
 def _named(kind: str, envelope: _Envelope) -> NamedJobs:
-    params = envelope.params if isinstance(envelope.params, dict) else {}
+    params = _mapping("params", envelope.params or {}) if kind == "jobInfo" else {}
     names = envelope.jobNames
     if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
         return NamedJobs(kind, names, Dialect.LATER, bool(params.get("withChilds")))
     if names is None and isinstance(envelope.jobName, str) and envelope.jobName:
         return NamedJobs(kind, [envelope.jobName], Dialect.SPECIFICATION, bool(params.get("withChilds")))
     raise RequestError(f"Invalid request: {_MISSING_NAMES[kind]}")
+
+
+def _mapping(field: str, value: object) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise RequestError(f"Invalid request: {field}: must be a dictionary, found {quoted(value)}")
+    return value
 
 
 def _foreign(kind: str, envelope: _Envelope) -> Foreign:

@@ -57,7 +57,7 @@ class Dependencies:
 
     def _judge(self, place: Place, names: list[str]) -> Verdict:
         missing = set()
-        for name in names:
+        for name in map(_plainly, names):
             state = self._state(name)
             if state is None or (state in FINAL and state is not JobState.SUCCEEDED):
                 return Verdict.NEVER
@@ -106,6 +106,12 @@ class Dependencies:
     def forget(self, place: Place) -> None:
         """It was cancelled: it waits for nothing any more."""
         self._missing.pop((place[0].number, place[1]), None)
+
+
+def _plainly(name: str) -> str:
+    """`job:03` is the iteration that ends as `job:3`."""
+    job, index = split_name(name)
+    return name if index is None else f"{job}:{index}"
 
 
 def _sorted(after: tuple[str, ...], entry: Entry) -> tuple[list[str], list[str]]:

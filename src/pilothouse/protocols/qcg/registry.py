@@ -216,10 +216,13 @@ def _zeros() -> dict[str, int]:
 
 
 def split_name(name: str) -> tuple[str, int | None]:
-    """`job:3` -> ("job", 3); a name without an index, or with one that is no number, is a job's name."""
+    """`job:3` -> ("job", 3), `job:-1` -> ("job", -1); no job has a name with a colon whose index is no number."""
     job, colon, index = name.partition(":")
-    if colon and index.isdigit():
-        return job, int(index)
+    if colon:
+        try:
+            return job, int(index)
+        except ValueError:
+            return name, None
     return name, None
 
 

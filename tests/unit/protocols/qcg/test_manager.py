@@ -331,3 +331,64 @@ def test_report_text_and_json_of_the_later_dialect() -> None:
     assert [step["state"] for step in child["history"]] == ["SCHEDULED", "EXECUTING", "FAILED"]
     assert parent["execution"]["exec"] == "/bin/true" and parent["resources"] == {"numCores": {"exact": 2}}
     assert [step["state"] for step in parent["history"]] == ["QUEUED", "FAILED"]
+
+
+# ---- names of iterations
+
+
+@pytest.fixture
+def looped() -> VirtualPilot:
+    pilot = VirtualPilot(4)
+    loop = {"name": "l", "iteration": {"start": -2, "stop": 1}, "execution": {"exec": "true"}}
+    pilot.ask({"request": "submit", "jobs": [{"name": "j", "execution": {"exec": "true"}}, loop]})
+    return pilot
+
+
+@pytest.mark.parametrize("kind", ["jobStatus", "jobInfo"])
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("l:x", "invalid literal for int() with base 10: 'x'"),
+        ("nobody:", "invalid literal for int() with base 10: ''"),
+        ("j:1:2", "invalid literal for int() with base 10: '1:2'"),
+        ("j:-1", "'NoneType' object has no attribute 'in_range'"),
+    ],
+)
+def test_a_wrong_index_is_told_in_its_place(looped: VirtualPilot, kind: str, name: str, problem: str) -> None:
+    answer = looped.ask({"request": kind, "jobNames": ["j", name]})
+    jobs = answer["data"]["jobs"]
+    assert answer["code"] == 0 and jobs["j"]["status"] == 0
+    assert jobs[name] == {"status": 1, "message": problem}
+    cancelled = looped.ask({"request": "cancelJob", "jobNames": [name]})
+    assert cancelled == {"code": 0, "data": {"canceled": 0, "errors": {name: problem}}}
+
+
+def test_iterations_may_have_negative_indexes(looped: VirtualPilot) -> None:
+    each = {"name": "e", "iteration": {"start": -2, "stop": 1}, "execution": {"exec": "true"}}
+    each["dependencies"] = {"after": ["l:${it}"]}
+    one = {"name": "o", "execution": {"exec": "true"}, "dependencies": {"after": ["l:-01", "l: 0"]}}
+    looped.ask({"request": "submit", "jobs": [each, one]})
+    for kind in ("jobStatus", "jobInfo"):
+        assert looped.ask({"request": kind, "jobNames": ["l:-3"]}) == {
+            "code": 1,
+            "message": "Unknown iteration -3 for job l",
+        }
+    looped.run()
+    found = looped.ask({"request": "jobStatus", "jobNames": ["l:-2", "e:-1", "e", "o"]})["data"]["jobs"]
+    assert {name: job["data"]["status"] for name, job in found.items()} == dict.fromkeys(found, "SUCCEED")
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        ({"request": "status", "options": None}, "options"),
+        ({"request": "status", "options": ["allJobsFinished"]}, "options"),
+        ({"request": "jobInfo", "jobNames": ["j"], "params": "withChilds"}, "params"),
+    ],
+)
+def test_options_that_are_no_dictionary_are_refused(
+    looped: VirtualPilot, request_: dict[str, object], field: str
+) -> None:
+    answer = looped.ask(request_)
+    assert answer["code"] == 1
+    assert str(answer["message"]).startswith(f"Invalid request: {field}: must be a dictionary, found ")
