@@ -31,6 +31,7 @@ class Wire:
     """One manager, one client, one subscriber."""
 
     def __init__(self, executable: Path, folder: Path) -> None:
+        self.folder = folder
         self.process = subprocess.Popen([executable, "--net", "--nodes", "4", "--wd", folder])
         while not list(folder.glob(".qcgpjm-service-*/address")):
             assert self.process.poll() is None
@@ -234,3 +235,20 @@ def test_the_specifications_dialect_over_the_network(wire: Wire) -> None:
     assert wire.ask({"request": "jobStatus", "jobName": "s_1"})["code"] == 1
     assert wire.ask({"request": "finish"}) == {"code": 0, "data": {"when": "0s"}}
     assert wire.process.wait(30) == 0
+
+
+def test_ends_are_published_before_an_answer_tells_of_them(wire: Wire) -> None:
+    """Or wait4all() of the real client takes the news of earlier jobs for those of the jobs that it waits for."""
+    wire.ask({"request": "status"})
+    finished = {"request": "status", "options": {"allJobsFinished": True}}
+    for number in range(5):
+        script = "until [ -e go${rcnt} ]; do sleep 0.01; done; sleep 0.0${it}"
+        job = {"name": f"j{number}", "iteration": {"stop": 4}, "execution": {"exec": "sh", "args": ["-c", script]}}
+        wire.ask({"request": "submit", "jobs": [job]})
+        (wire.folder / f"go{number + 1}").touch()
+        while not wire.ask(finished)["data"]["AllJobsFinished"]:
+            time.sleep(0.001)
+        for _ in range(3):
+            wire.ask(finished)
+        # What was sent before the answer has come before the answers to three later questions.
+        assert wire.until("NOJ", timeout_s=0)[-1][0] == "NOJ"

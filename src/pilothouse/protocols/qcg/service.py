@@ -178,6 +178,7 @@ class Service:
     def _answer(self, text: bytes) -> Answer:
         now = self._clock()
         answer = self.manager.handle(text, now)
+        self._publish_before_the_answer()
         if log.isEnabledFor(logging.INFO):
             log.info("request %s", text[:2000].decode("utf-8", "replace"))
             log.info("answer %s", msgspec.json.encode(answer)[:2000].decode())
@@ -240,8 +241,18 @@ class Service:
         self._gathering = threading.Timer(GATHER_S, self.live.call, (self._publish,))
         self._gathering.start()
 
+    def _publish_before_the_answer(self) -> None:
+        """Whoever is told that a job has ended must not hear of it later, as news of jobs that came since."""
+        publications = self.manager.work.outbox.publications
+        if publications or self._unpublished:
+            self._unpublished += publications
+            publications.clear()
+            self._publish()
+
     def _publish(self) -> None:
-        self._gathering = None
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
         publications, self._unpublished = self._unpublished, []
         for topic, event in publications:
             if self._network is not None:
