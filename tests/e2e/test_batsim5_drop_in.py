@@ -170,6 +170,7 @@ def test_wrong_workloads_end_it_with_sigabrt(text: str, told: str, library: str,
         (["-r", "Jupiter", "master"], "There are two master hosts"),
         (["-r", "master_host", "compute_node"], 'Cannot find the "master" role'),
         (["-p", CLUSTER, "-r", "m0", "storage"], "unknown role"),
+        (["-r", "Jupiter", "king"], "unknown role"),
     ],
 )
 def test_wrong_roles_end_it_with_sigabrt(extra: list[str], told: str, library: str, tmp_path: Path) -> None:
@@ -177,6 +178,12 @@ def test_wrong_roles_end_it_with_sigabrt(extra: list[str], told: str, library: s
     done = batsim(*platform, "-w", DELAYS, "-l", library, "", "-e", f"{tmp_path}/", *extra)
     assert done.returncode == -signal.SIGABRT
     assert told in done.stderr
+
+
+def test_an_init_file_that_is_not_there_ends_it_with_sigabrt(library: str, tmp_path: Path) -> None:
+    done = batsim("-p", SMALL, "-w", DELAYS, "-L", library, f"{tmp_path}/nowhere", "-e", f"{tmp_path}/")
+    assert (done.returncode, done.stdout) == (-signal.SIGABRT, "")
+    assert f"{tmp_path}/nowhere" in done.stderr
 
 
 def test_usage_errors_say_nothing_on_stdout(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Batsim 5's configuration files: TOML as CLI11 writes it, or INI when the name of a written file ends in .ini.
 
-Read: `key = value` lines, where a value is bare or quoted, a list `["a", "b"]` or words `a "b c"`; comments and section
-headers are skipped. Written: every option that was given.
+Read: `key = value` lines, where a value is bare or quoted, a list `["a", "b"]` (over several lines, if need be) or words
+`a "b c"`; comments and section headers are skipped. Written: every option that was given.
 """
 
 from __future__ import annotations
@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from pilothouse.cli.batsim_options import Option
 
 _WORD = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|\[[^\[\]]*\]|[^\s,\[\]]+")
-_NOT_KEPT = ("config", "gen_config", "help", "version", "simgrid_version", "dump_execution_context")
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?").fullmatch
+NOT_CONFIGURABLE = (
+    "config",
+    "gen_config",
+    "help",
+    "version",
+    "simgrid_version",
+    "batsim_git_commit",
+    "simgrid_git_commit",
+    "dump_execution_context",
+)
 
 
 def read(path: str, known: Mapping[str, Option]) -> dict[str, list[list[str]]]:
@@ -27,7 +37,8 @@ def read(path: str, known: Mapping[str, Option]) -> dict[str, list[list[str]]]:
     except (OSError, UnicodeDecodeError) as problem:
         raise InputError(path, f"cannot be read: {problem}") from None
     found: dict[str, list[list[str]]] = {}
-    for line in lines:
+    following = iter(lines)
+    for line in following:
         text = line.strip()
         if not text or text[0] in "#;[" or "=" not in text:
             continue
@@ -35,7 +46,10 @@ def read(path: str, known: Mapping[str, Option]) -> dict[str, list[list[str]]]:
         option = known.get(key.strip().strip("\"'").lstrip("-"))
         if option is None:
             continue
-        words = _words(rest.strip())
+        rest = rest.strip()
+        while rest.startswith("[") and "]" not in rest and (more := next(following, None)) is not None:
+            rest += " " + more.strip()
+        words = _words(rest)
         if option.values == 2:
             groups = [words[i : i + 2] for i in range(0, len(words), 2)]
         elif option.values == 0:
@@ -43,7 +57,7 @@ def read(path: str, known: Mapping[str, Option]) -> dict[str, list[list[str]]]:
         else:
             groups = [words]
         if option.values > 0 and any(len(group) != option.values for group in groups):
-            raise InputError(path, f"{key.strip()}: {option.values} values are needed", found=rest.strip())
+            raise InputError(path, f"{key.strip()}: {option.values} values are needed", found=rest)
         if groups and (groups[0] or option.values == 0):
             found[option.field] = groups
     return found
@@ -72,13 +86,13 @@ def write(path: str, found: Mapping[str, list[list[str]]], options: Sequence[Opt
     lines = []
     for option in options:
         groups = found.get(option.field)
-        if groups is None or option.field in _NOT_KEPT:
+        if groups is None or option.field in NOT_CONFIGURABLE:
             continue
         if option.values == 0:
             lines.append(f"{option.long}=true")
             continue
         words = [_quoted(word) for group in groups for word in group]
-        if len(words) == 1 and option.values == 1:
+        if len(words) == 1:
             lines.append(f"{option.long}={words[0]}")
         elif ini:
             lines.append(f"{option.long}={' '.join(words)}")
@@ -91,4 +105,6 @@ def write(path: str, found: Mapping[str, list[list[str]]], options: Sequence[Opt
 
 
 def _quoted(word: str) -> str:
+    if _NUMBER(word):
+        return word
     return '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'

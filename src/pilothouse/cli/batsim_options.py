@@ -2,7 +2,9 @@
 
 In: the arguments. Out: `Options`, or `Usage` with the exit code and the lines that the real program would end with:
 109 for an unknown argument, 105 for a value that fails its check, 114 and 104 for missing and unreadable values, 108
-for two options that exclude each other, 1 for anything that makes no sense together.
+for two options that exclude each other, 103 and 110 for a configuration file that is not there or sets what only the
+command line may, 1 for anything that makes no sense together. Its order of complaints is kept: missing values, values,
+help, exclusions, unknown arguments, and then what its own code looks at.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from pilothouse.cli import batsim_config
 
 VERSION = "v5.0.0-rc2"
 SIMGRID_VERSION = "4.0.0"
-CONVERSION, VALIDATION, EXCLUDES, EXTRAS, MISMATCH = 104, 105, 108, 109, 114
+NO_FILE, CONVERSION, VALIDATION, EXCLUDES, EXTRAS, CONFIG, MISMATCH = 103, 104, 105, 108, 109, 110, 114
+_TRUE = ("true", "on", "yes", "enable", "t", "y", "+", "1")
+_FALSE = ("false", "off", "no", "disable", "f", "n", "-", "0")
 
 
 class Usage(Exception):
@@ -92,14 +96,13 @@ class Option(msgspec.Struct):
     field: str
     values: int = 1
     check: Callable[[str], str] | None = None
-    check_at: int = 0
     many: bool = False
     """May be given several times; the values are added."""
     text: str = ""
 
     @property
     def long(self) -> str:
-        return max(self.names, key=len).lstrip("-")
+        return next(name for name in self.names if name.startswith("--"))[2:]
 
 
 def existing_file(value: str) -> str:
@@ -129,13 +132,9 @@ OPTIONS = (
     Option(("--trace-pstate-changes",), "trace_pstate_changes", 0, text="write pstate_changes.csv"),
     Option(("--trace-probe-data",), "trace_probe_data", check=one_of("always", "never", "auto"), text="no effect"),
     Option(("-l", "--edc-library-str"), "edc_library_str", 2, many=True, text="EDC library, init string"),
-    Option(
-        ("-L", "--edc-library-file"), "edc_library_file", 2, existing_file, 1, many=True, text="EDC library, init file"
-    ),
+    Option(("-L", "--edc-library-file"), "edc_library_file", 2, many=True, text="EDC library, init file"),
     Option(("-s", "--edc-socket-str"), "edc_socket_str", 2, many=True, text="EDC endpoint, init string"),
-    Option(
-        ("-S", "--edc-socket-file"), "edc_socket_file", 2, existing_file, 1, many=True, text="EDC endpoint, init file"
-    ),
+    Option(("-S", "--edc-socket-file"), "edc_socket_file", 2, many=True, text="EDC endpoint, init file"),
     Option(
         ("--edc-library-load-method",),
         "edc_library_load_method",
@@ -153,8 +152,8 @@ OPTIONS = (
     Option(("--sg-log",), "sg_log", -1, many=True, text="SimGrid log settings (ignored)"),
     Option(("-v", "--verbosity"), "verbosity", check=one_of("quiet", "info", "debug"), text="quiet, info or debug"),
     Option(("-q", "--quiet"), "quiet", 0, text="the same as --verbosity quiet"),
-    Option(("-c", "--config"), "config", check=existing_file, text="read options from a file"),
-    Option(("--gen-config",), "gen_config", text="write the options to a file, and exit"),
+    Option(("-c", "--config"), "config", text="read options from a file"),
+    Option(("--gen-config",), "gen_config", text="write the options to a file, and go on"),
     Option(("-h", "--help"), "help", 0, text="print this help and exit"),
     Option(("--version", "--batsim-version"), "version", 0, text="print the version and exit"),
     Option(("--simgrid-version",), "simgrid_version", 0, text="print the version of SimGrid and exit"),
@@ -172,23 +171,39 @@ _RUN_WITH_HELP = "Run with --help for more information."
 
 def parse(arguments: Sequence[str]) -> Options:
     """Reads the command line and the configuration file; raises Usage for everything that is not a simulation."""
-    found = _split(arguments)
+    found, extras = _split(arguments)
+    no_config = ""
     if "config" in found:
-        _check_values(BY_KEY["config"], found["config"])
         path = found["config"][-1][0]
-        for option, groups in batsim_config.read(path, BY_KEY).items():
-            found.setdefault(option, groups)  # the command line wins
+        if Path(path).is_file():
+            for field, groups in batsim_config.read(path, BY_KEY).items():
+                if field in batsim_config.NOT_CONFIGURABLE:
+                    raise Usage(CONFIG, f"{path}: {field} belongs on the command line\n{_RUN_WITH_HELP}")
+                found.setdefault(field, groups)  # the command line wins
+        else:
+            no_config = path
     options = _fill(found)
-    _print_and_exit(options)
-    _refuse_nonsense(options)
+    if options.help:
+        raise Usage(0, output=help_text())
+    if no_config:
+        raise Usage(NO_FILE, f"{no_config} was not readable (missing?)\n{_RUN_WITH_HELP}")
+    _refuse_exclusions(options, found)
+    if extras:
+        noun = "argument was" if len(extras) == 1 else "arguments were"
+        raise Usage(EXTRAS, f"The following {noun} not expected: {' '.join(extras)}\n{_RUN_WITH_HELP}")
     if options.gen_config:
         batsim_config.write(options.gen_config, found, OPTIONS)
-        raise Usage(0)
+    _print_and_exit(options)
+    _refuse_nonsense(options)
     return options
 
 
-def _split(arguments: Sequence[str]) -> dict[str, list[list[str]]]:
-    """Field -> the values of each time that its option was given."""
+def _split(arguments: Sequence[str]) -> tuple[dict[str, list[list[str]]], list[str]]:
+    """Field -> the values of each time that its option was given; and what belongs to no option.
+
+    The first values of an option are taken whatever they look like; an option that may be given several times goes on
+    as long as no word looks like an option.
+    """
     found: dict[str, list[list[str]]] = {}
     extras: list[str] = []
     todo = list(arguments)
@@ -208,16 +223,16 @@ def _split(arguments: Sequence[str]) -> dict[str, list[list[str]]]:
             extras.append(word)
             continue
         values = [] if attached is None else [attached]
-        while todo and (option.values < 0 or len(values) < option.values) and not _is_option(todo[0]):
+        least = abs(option.values)
+        while todo and len(values) < least:
             values.append(todo.pop(0))
-        if (option.values > 0 and len(values) != option.values) or (option.values < 0 and not values):
-            wanted = "at least 1" if option.values < 0 else str(option.values)
-            raise Usage(MISMATCH, f"--{option.long}: {wanted} required, received {len(values)}\n{_RUN_WITH_HELP}")
-        found.setdefault(option.field, []).append(values)
-    if extras:
-        noun = "argument was" if len(extras) == 1 else "arguments were"
-        raise Usage(EXTRAS, f"The following {noun} not expected: {' '.join(extras)}\n{_RUN_WITH_HELP}")
-    return found
+        while todo and option.values and option.many and not _is_option(todo[0]):
+            values.append(todo.pop(0))
+        if least and (len(values) < least or len(values) % least):
+            raise Usage(MISMATCH, f"--{option.long}: {least} required, received {len(values)}\n{_RUN_WITH_HELP}")
+        groups = [values[at : at + 2] for at in range(0, len(values), 2)] if option.values == 2 else [values]
+        found.setdefault(option.field, []).extend(groups)
+    return found, extras
 
 
 def _is_option(word: str) -> bool:
@@ -226,13 +241,12 @@ def _is_option(word: str) -> bool:
 
 
 def _check_values(option: Option, groups: list[list[str]]) -> None:
-    if option.check is None:
-        return
-    for values in groups:
-        for value in values if option.values < 0 else [values[option.check_at]]:
-            if problem := option.check(value):
-                code = CONVERSION if option.check is number else VALIDATION
-                raise Usage(code, f"--{option.long}: {problem}\n{_RUN_WITH_HELP}")
+    for value in (value for values in groups for value in values):
+        if option.check is not None and (problem := option.check(value)):
+            code = CONVERSION if option.check is number else VALIDATION
+            raise Usage(code, f"--{option.long}: {problem}\n{_RUN_WITH_HELP}")
+        if option.values == 0 and value.lower() not in _TRUE + _FALSE:
+            raise Usage(CONVERSION, f"--{option.long}: {value!r} is neither true nor false\n{_RUN_WITH_HELP}")
 
 
 def _fill(found: dict[str, list[list[str]]]) -> Options:
@@ -243,7 +257,7 @@ def _fill(found: dict[str, list[list[str]]]) -> Options:
             continue
         _check_values(option, groups)
         if option.values == 0:
-            setattr(options, option.field, not groups[-1] or groups[-1][0].lower() not in ("false", "0", "off", "no"))
+            setattr(options, option.field, not groups[-1] or groups[-1][0].lower() in _TRUE)
         elif option.values < 0:
             setattr(options, option.field, [value for values in groups for value in values])
         elif option.values == 2:
@@ -259,8 +273,6 @@ def _fill(found: dict[str, list[list[str]]]) -> Options:
                 raise Usage(CONVERSION, f"--edc-timeout: not a number\n{_RUN_WITH_HELP}") from None
         else:
             setattr(options, option.field, groups[0][0])
-    if options.quiet and "verbosity" in found:
-        raise Usage(EXCLUDES, f"--quiet excludes --verbosity\n{_RUN_WITH_HELP}")
     if options.quiet:
         options.verbosity = "quiet"
     options.verbosity = options.verbosity.lower()
@@ -268,10 +280,18 @@ def _fill(found: dict[str, list[list[str]]]) -> Options:
     return options
 
 
+def _refuse_exclusions(options: Options, found: dict[str, list[list[str]]]) -> None:
+    for one, others in (("quiet", ("verbosity",)), ("energy", ("energy_host", "energy_link"))):
+        for other in others:
+            if one in found and other in found:
+                names = f"--{one} excludes --{other.replace('_', '-')}"
+                raise Usage(EXCLUDES, f"{names}\n{_RUN_WITH_HELP}")
+
+
 def _print_and_exit(options: Options) -> None:
     asked = [
         name
-        for name in ("help", "version", "simgrid_version", "dump_execution_context")
+        for name in ("version", "simgrid_version", "dump_execution_context")
         if getattr(options, name)
     ]
     missing = [name for name in ("batsim_git_commit", "simgrid_git_commit") if getattr(options, name)]
@@ -280,8 +300,6 @@ def _print_and_exit(options: Options) -> None:
         raise Usage(1, f"Options that print something and exit cannot be combined: {names}")
     if missing:
         raise Usage(1, f"--{missing[0].replace('_', '-')} is not implemented")
-    if options.help:
-        raise Usage(0, output=help_text())
     if options.version:
         raise Usage(0, output=VERSION)
     if options.simgrid_version:
@@ -304,9 +322,6 @@ def _refuse_nonsense(options: Options) -> None:
         problems.append("--energy is not implemented")
     if options.mmax < 0:
         problems.append(f"--mmax must not be negative, {options.mmax} was given")
-    for _, role in options.add_role:
-        if role not in ("master", "storage", "compute_node"):
-            problems.append(f"--add-role: unknown role '{role}' (master, storage and compute_node exist)")
     if problems:
         raise Usage(1, "\n".join(problems))
 

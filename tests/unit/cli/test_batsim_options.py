@@ -58,10 +58,16 @@ def test_an_empty_init_string_is_a_value(platform: str) -> None:
     [
         ([], 1, "platform"),
         (["--nonsense"], 109, "not expected: --nonsense"),
-        (["-p", "{p}", *EDC, "stray"], 109, "not expected: stray"),
+        (["-p", "{p}", *EDC, "-e", "x/", "stray"], 109, "not expected: stray"),
+        (["--nonsense", "-p", "/nowhere.xml"], 105, "File does not exist"),
+        (["--nonsense", "-p"], 114, "1 required"),
+        (["-p", "{p}", *EDC, "--nonsense", "-E", "--energy-host"], 108, "--energy excludes --energy-host"),
+        (["-c", "/nowhere.toml", "--nonsense"], 103, "/nowhere.toml was not readable"),
+        (["-p", "{p}", *EDC, "--energy-host=perhaps"], 104, "neither true nor false"),
+        (["-p", "{p}", *EDC, "-r", "a", "storage", "b"], 114, "2 required, received 3"),
+        (["-p", "{p}", *EDC, "stray"], 114, "received 3"),
         (["-p", "/nowhere.xml", *EDC], 105, "File does not exist: /nowhere.xml"),
         (["-p", "{p}", *EDC, "-w", "/nowhere.json"], 105, "File does not exist"),
-        (["-p", "{p}", "-L", "lib.so", "/nowhere"], 105, "File does not exist"),
         (["-p", "{p}", *EDC, "-v", "loud"], 105, "loud not in"),
         (["-p", "{p}", *EDC, "--edc-library-load-method", "magic"], 105, "magic not in"),
         (["-p", "{p}", *EDC, "--mmax", "many"], 104, "--mmax"),
@@ -73,7 +79,6 @@ def test_an_empty_init_string_is_a_value(platform: str) -> None:
         (["-p", "{p}", *EDC, *EDC], 1, "2 were given"),
         (["-p", "{p}", *EDC, "--energy-link"], 1, "not implemented"),
         (["-p", "{p}", *EDC, "-E"], 1, "not implemented"),
-        (["-p", "{p}", *EDC, "-r", "host", "king"], 1, "unknown role 'king'"),
         (["--version", "--simgrid-version"], 1, "cannot be combined"),
         (["--batsim-git-commit"], 1, "not implemented"),
         (["--simgrid-git-commit"], 1, "not implemented"),
@@ -94,6 +99,7 @@ def test_what_is_wrong_has_the_exit_code_of_the_real_one(
         (["--batsim-version"], "v5.0.0-rc2"),
         (["--simgrid-version"], "4."),
         (["-h"], "--edc-library-str"),
+        (["-h", "--version", "--nonsense"], "--edc-library-str"),
         (["--dump-execution-context", "-s", "tcp://a:1", ""], '{"socket_endpoint":"tcp://a:1","export_prefix":"out/"}'),
     ],
 )
@@ -108,8 +114,34 @@ def test_a_written_configuration_reads_back(name: str, platform: str, tmp_path: 
     arguments = ["-p", platform, "-w", platform, platform, "-r", "a", "storage", "--mmax", "3", "--energy-host"]
     arguments += ["-l", "lib with blank.so", 'say "hi" \\o/', "-e", "x/"]
     config = str(tmp_path / name)
-    assert refusal(*arguments, "--gen-config", config).code == 0
-    assert parse(["-c", config]) == msgspec.structs.replace(parse(arguments), config=config)
+    plain = parse(arguments)
+    assert parse([*arguments, "--gen-config", config]) == msgspec.structs.replace(plain, gen_config=config)
+    assert parse(["-c", config]) == msgspec.structs.replace(plain, config=config)
+
+
+def test_a_configuration_is_written_also_where_something_is_missing(tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    assert refusal("--mmax", "3", "-q", "--version", "--gen-config", str(config)).code == 0
+    assert refusal("--mmax", "3", "--ee", str(config), "--gen-config", str(config)).code == 1
+    assert config.read_text() == f'ee="{config}"\nmmax=3\n'
+
+
+def test_lists_of_a_configuration_may_take_several_lines(platform: str, tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(f'workload = [\n  "{platform}",\n  "{platform}"\n]\nplatform="{platform}"\nedc-library-str=["a", "b"]')
+    assert parse(["-c", str(config)]).workload == [platform, platform]
+
+
+def test_what_only_the_command_line_may_say(tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text("version=true\n")
+    assert refusal("-c", str(config)).code == 110
+
+
+def test_values_that_look_like_options_and_several_pairs(platform: str) -> None:
+    options = parse(["-p", platform, "-l", "lib.so", "--nonsense", "-e", "-x", "-r", "a", "storage", "b", "master"])
+    assert options.edcs == [("edc_library_str", "lib.so", "--nonsense")]
+    assert (options.export, options.add_role) == ("-x", [["a", "storage"], ["b", "master"]])
 
 
 def test_the_command_line_wins_over_the_configuration(platform: str, tmp_path: Path) -> None:
