@@ -204,6 +204,12 @@ def test_fewer_hosts(library: str, tmp_path: Path) -> None:
     assert {row[14] for row in rows(tmp_path)} == {"0"}
 
 
+@pytest.mark.parametrize(("count", "told"), [("5", "there are only 4"), ("-1", "0 or more")])
+def test_a_wrong_number_of_hosts_ends_it_with_sigabrt(count: str, told: str, library: str, tmp_path: Path) -> None:
+    done = batsim("-p", SMALL, "-w", DELAYS, "-l", library, "", "-e", f"{tmp_path}/", "--mmax", count)
+    assert done.returncode == -signal.SIGABRT and told in done.stderr
+
+
 def test_no_foreign_runtime_is_loaded_before_the_component() -> None:
     """A component that was built with a newer C++ runtime brings it along; one that is loaded already would win."""
     code = (

@@ -114,8 +114,10 @@ class Scene:
         if options.mmax_workload:
             widest = max((workload.units for workload in self.workloads), default=0)
             most = min(most, widest) if most else widest
+        if most < 0:
+            raise InputError("--mmax", "a number of machines", expected="0 or more", found=str(most))
         try:
-            return Platform.load(
+            platform = Platform.load(
                 options.platform,
                 generation=5,
                 master_host=options.master_host,
@@ -125,6 +127,11 @@ class Scene:
             )
         except InputError as problem:
             raise _in_batsims_words(problem) from None
+        if platform.compute_count < most:
+            raise InputError(
+                options.platform, f"cannot compute on {most} machines: there are only {platform.compute_count}"
+            )
+        return platform
 
     @staticmethod
     def _read_events(path: str, name: str) -> list[ExternalEvent]:

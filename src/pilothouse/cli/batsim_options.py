@@ -320,8 +320,6 @@ def _refuse_nonsense(options: Options) -> None:
         problems.append("--energy-link is not implemented")
     if options.energy:
         problems.append("--energy is not implemented")
-    if options.mmax < 0:
-        problems.append(f"--mmax must not be negative, {options.mmax} was given")
     if problems:
         raise Usage(1, "\n".join(problems))
 
