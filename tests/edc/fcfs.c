@@ -174,13 +174,20 @@ static void execute(double now, const char *id, const char *hosts) {
         text(head);
         text("\"allocation\": {\"host_allocation\": \"");
         text(hosts);
-        text("\", \"executor_placement_type\": \"PredefinedExecutorPlacementStrategyWrapper\", \"executor_placement\": {}}}}");
+        text("\", \"executor_placement_type\": \"PredefinedExecutorPlacementStrategyWrapper\", \"executor_placement\": {}}, "
+             "\"profile_allocation_override\": [], \"storage_placement\": []}}");
         return;
     }
+    /* The library of the real components writes empty vectors rather than nothing. */
     size_t slot = event(now, 4);
-    field e[] = {{0, 4, 0, 0}, {1, 4, 0, 0}};
-    refer(slot, table(2, 2, e));
+    field e[] = {{0, 4, 0, 0}, {1, 4, 0, 0}, {2, 4, 0, 0}, {3, 4, 0, 0}};
+    refer(slot, table(4, 4, e));
     string(e[0].at, id);
+    for (int i = 2; i < 4; i++) {
+        pad(4);
+        point(e[i].at);
+        put("\0\0\0", 4);
+    }
     field a[] = {{0, 4, 0, 0}, {2, 4, 0, 0}, {1, 1, 1, 0}};
     refer(e[1].at, table(3, 3, a));
     string(a[0].at, hosts);

@@ -81,8 +81,12 @@ placements = st.one_of(
 )
 
 
+overrides = st.one_of(st.none(), st.lists(st.builds(m.ProfileAllocationPlacement, names, ranges, placements), max_size=1))
+storage = st.one_of(st.none(), st.lists(st.builds(m.StorageHost, names, st.integers(0, 9)), max_size=1))
+
+
 def execute(sets: st.SearchStrategy[str]) -> st.SearchStrategy[m.ExecuteJobEvent]:
-    return st.builds(m.ExecuteJobEvent, names, st.builds(m.AllocationPlacement, sets, placements))
+    return st.builds(m.ExecuteJobEvent, names, st.builds(m.AllocationPlacement, sets, placements), overrides, storage)
 
 
 def replies(sets: st.SearchStrategy[str]) -> st.SearchStrategy[m.Message]:
@@ -123,6 +127,8 @@ def test_orders_are_the_same(message: m.Message) -> None:
         or (
             type(item.event) is m.ExecuteJobEvent
             and type(item.event.allocation.executor_placement) is m.PredefinedExecutorPlacementStrategyWrapper
+            and not item.event.profile_allocation_override
+            and not item.event.storage_placement
         )
         for item in events
     )

@@ -398,6 +398,13 @@ static int text_at(const in *i, int64_t at, const char **text, size_t *length)
     return (size_t)at + 4 + *length < i->size && !i->data[(size_t)at + 4 + *length];
 }
 
+/* Whether a field is left out, or a vector of nothing: the library of the real components always writes one. */
+static int is_empty(const in *i, const table *t, uint32_t number)
+{
+    int64_t at = part(i, t, number);
+    return !at || (at > 0 && !get32(i, (size_t)at));
+}
+
 /* "0-3 7" as a bitmask. */
 static PyObject *hosts_in(const char *text, size_t length)
 {
@@ -468,7 +475,7 @@ static PyObject *order_in(const in *i, size_t at, double *last, double now)
         int64_t union_kind, strategy, hosts = part(i, &body, 1);
         const char *host_text;
         size_t host_length;
-        if (hosts <= 0 || part(i, &body, 2) || part(i, &body, 3) || !open_table(i, (size_t)hosts, &allocation, "414") ||
+        if (hosts <= 0 || !is_empty(i, &body, 2) || !is_empty(i, &body, 3) || !open_table(i, (size_t)hosts, &allocation, "414") ||
             !text_at(i, part(i, &allocation, 0), &host_text, &host_length))
             return NULL;
         union_kind = field(i, &allocation, 1, 1);
