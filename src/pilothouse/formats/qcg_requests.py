@@ -12,6 +12,7 @@ index each, so that a long loop costs little before it runs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TypeAlias
@@ -238,19 +239,33 @@ def _submit(raw: msgspec.Raw, variables: RequestVariables, preferred: Dialect) -
     planned: list[Planned] = []
     later = False
     common = variables.values()
-    for job, variables_inside in decoded:
-        _check_outline(job)
-        assert isinstance(job, dict)
-        own = dialect_of(job)
-        later = later or own is Dialect.LATER
-        if own is Dialect.EITHER and dialect is not Dialect.SPECIFICATION and not variables_inside:
-            # The usual job of a long list: nothing to replace.
-            planned.append(Planned(_plain_name(job), own, _described(job, dialect)))
-        else:
-            planned.extend(_plan(job, own, dialect, common))
+    for number, (job, variables_inside) in enumerate(decoded, 1):
+        try:
+            _check_outline(job)
+            assert isinstance(job, dict)
+            own = dialect_of(job)
+            later = later or own is Dialect.LATER
+            if own is Dialect.EITHER and dialect is not Dialect.SPECIFICATION and not variables_inside:
+                # The usual job of a long list: nothing to replace.
+                planned.append(Planned(_plain_name(job), own, _described(job, dialect)))
+            else:
+                planned.extend(_plan(job, own, dialect, common))
+        except RequestError as error:
+            if len(items) == 1:
+                raise
+            raise RequestError(_naming(str(error), job, number)) from None
     if dialect is not Dialect.SPECIFICATION and later:
         dialect = Dialect.LATER
     return Submit(planned, dialect)
+
+
+def _naming(problem: str, job: object, number: int) -> str:
+    """0.14.2's texts seldom say which of several jobs is meant."""
+    name = job.get("name") if isinstance(job, dict) else None
+    if not isinstance(name, str):
+        return f"{problem} (job number {number})"
+    named = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", problem)
+    return problem if named else f"{problem} (job {name})"
 
 
 def dialect_of(job: Mapping[str, object]) -> Dialect:

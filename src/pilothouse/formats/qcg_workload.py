@@ -18,12 +18,10 @@ import msgspec
 
 from pilothouse.formats.qcg_description import (
     Description,
-    DescriptionError,
     Dialect,
     Iteration,
     Resources,
     Size,
-    iteration_sizes,
 )
 from pilothouse.formats.qcg_requests import (
     Planned,
@@ -81,13 +79,12 @@ class Sizing:
     """What each iteration of one job asks for; iteration schedulers are worked out once for all iterations."""
 
     def __init__(self, description: Description, totals: Totals) -> None:
-        self._resources = resources = description.resources
+        self._resources = resources = _meant(description.resources)
         self._totals = totals
         self._lenient = description.dialect is Dialect.SPECIFICATION
-        count = len(description.iteration) if description.iteration is not None else 1
         per_node = totals.cores if resources.nodes is None else totals.smallest_node
-        self._cores = _planned_sizes(resources.cores, count, per_node)
-        self._nodes = _planned_sizes(resources.nodes, count, totals.nodes)
+        self._cores = _planned_sizes(resources.cores, description.iteration, per_node)
+        self._nodes = _planned_sizes(resources.nodes, description.iteration, totals.nodes)
         self._plain: Request | None = None
 
     def request(self, position: int) -> Request:
@@ -118,13 +115,53 @@ class Sizing:
         return request
 
 
-def _planned_sizes(size: Size | None, count: int, total: int) -> list[int] | None:
+def iteration_sizes(size: Size, iterations: int, total: int) -> Iterator[int]:
+    """The exact size of each iteration in turn, on an allocation with `total` cores (or nodes).
+
+    split-into cuts the allocation into `parts` (or one part per iteration) and gives each iteration one of them.
+    maximum-iters runs as many iterations at once as their minimum allows, in as few rounds as possible, and shares
+    the whole allocation among those of one round. Raises Unfit where nothing is left for an iteration.
+    """
+    if size.most is not None:
+        raise Unfit("Wrong submit request - split-into directive mixed with max directive")
+    if size.scheduler == "split-into":
+        part = total // (size.parts or iterations)
+        if part < 1:
+            raise Unfit("Wrong submit request - split-into resolved to zero")
+        for _ in range(iterations):
+            yield part
+        return
+    at_once = total // max(1, size.least or 1)
+    if at_once < 1:
+        raise Unfit("Wrong submit request - maximum-iters resolved to zero")
+    rounds = -(-iterations // at_once)
+    left = iterations
+    for done in range(rounds):
+        in_round = -(-left // (rounds - done))
+        free = total
+        for index in range(in_round):
+            share = free // (in_round - index)
+            free -= share
+            yield share
+        left -= in_round
+
+
+def _meant(resources: Resources) -> Resources:
+    """In 0.14.2's dialect `0` says as much as nothing."""
+    cores, nodes = (None if size is None or size.exact == 0 else size for size in (resources.cores, resources.nodes))
+    if cores is None and nodes is None:
+        raise Unfit("Missing node and cores specification")
+    if cores is resources.cores and nodes is resources.nodes:
+        return resources
+    return msgspec.structs.replace(resources, cores=cores, nodes=nodes)
+
+
+def _planned_sizes(size: Size | None, loop: Iteration | None, total: int) -> list[int] | None:
     if size is None or not size.scheduler or size.inside:
         return None
-    try:
-        return list(iteration_sizes(size, count, total))
-    except DescriptionError as error:
-        raise Unfit(str(error)) from None
+    if loop is None and size.most is not None:
+        return None  # a plain range: schedulers are for loops
+    return list(iteration_sizes(size, len(loop) if loop is not None else 1, total))
 
 
 def _range(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilothouse.formats.qcg_description import DescriptionError, Dialect, Size, iteration_sizes
+from pilothouse.formats.qcg_description import Dialect, Size
 from pilothouse.formats.qcg_requests import (
     NamedJobs,
     Planned,
@@ -18,6 +18,7 @@ from pilothouse.formats.qcg_requests import (
     preferred_dialect,
     split_requests,
 )
+from pilothouse.formats.qcg_workload import Unfit, iteration_sizes
 
 VARIABLES = RequestVariables("7", "uniq", "eagle", "2018-01-12", "14:58:49", "2018-01-12 14:58:49")
 
@@ -169,19 +170,55 @@ def test_wrong_loops(bounds: object) -> None:
 # ---- fields, in both dialects
 
 
+def scheduled(name: str, params: object) -> dict[str, object]:
+    return {"resources": {"numCores": {"min": 1, "scheduler": {"name": name, "params": params}}}}
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"execution": {"exec": "true", "colour": 1}}, "job a: execution/colour: an unknown field"),
+        ({"execution": {"exec": "true", "colour": 1}}, "execution/colour: an unknown field"),
+        ({"resources": {"numCores": {"exact": 0}}}, "resources/numCores: must be at least 1"),
+        ({"resources": {"numCores": {"many": 1}}}, "resources/numCores/many: an unknown field"),
+        ({"resources": {"numCores": "two"}}, "resources/numCores: must be a number or a dictionary"),
+        ({"resources": {"numThreads": 1}}, "resources/numThreads: an unknown field"),
+    ],
+)
+def test_refusals_in_the_specifications_dialect(changes: dict[str, object], text: str) -> None:
+    assert f"job a_1: {text}" in refusal(loop(**changes))
+
+
+def test_of_several_jobs_the_wrong_one_is_named() -> None:
+    good, negative = job(), job(name="b", resources={"numCores": -1})
+    assert refusal(negative) == "Wrong submit request: Neative number of resources"
+    assert refusal(good, negative) == "Wrong submit request: Neative number of resources (job b)"
+    assert refusal(good, {"name": "c"}) == "Invalid request: Missing execution element in job description (job c)"
+    assert refusal(good, {}) == "Invalid request: Missing name in job description (job number 2)"
+    assert refusal(good, job(name="b:1")) == "Wrong submit request: Invalid job name b:1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (
+            {"execution": {"exec": "true", "colour": 1}},
+            "JobExecution.__init__() got an unexpected keyword argument 'colour'",
+        ),
         ({"execution": {"exec": "true", "wd": 3}}, "job a: execution/wd: must be a text, found 3"),
         ({"execution": {"exec": "true", "modules": [1]}}, "job a: execution/modules: must be a list of names"),
         ({"execution": {"exec": "true", "model": "pvm"}}, "job a: execution/model: must be one of"),
         ({"resources": {"numCores": {"exact": "1"}}}, "job a: resources/numCores/exact: must be a whole number"),
-        ({"resources": {"numCores": {"exact": 0}}}, "job a: resources/numCores: must be at least 1"),
-        ({"resources": {"numCores": {"many": 1}}}, "job a: resources/numCores/many: an unknown field"),
-        ({"resources": {"numCores": "two"}}, "job a: resources/numCores: must be a number or a dictionary"),
-        ({"resources": {"numThreads": 1}}, "job a: resources/numThreads: an unknown field"),
-        ({"resources": {"numNodes": {"exact": -1}}}, "Negative number of resources"),
+        ({"resources": {"numCores": {"max": 0}}}, "job a: resources/numCores: must be at least 1"),
+        ({"resources": {"numCores": {"many": 1}}}, "ResourceSize.__init__() got an unexpected keyword argument 'many'"),
+        ({"resources": {"numCores": "two"}}, "Wrong definition of number of cores (str)"),
+        ({"resources": {"numNodes": 1.5}}, "Wrong definition of number of nodes (float)"),
+        ({"resources": {"numThreads": 1}}, "JobResources.__init__() got an unexpected keyword argument 'numThreads'"),
+        ({"resources": None}, "Job resources not defined or wrong type"),
+        ({"resources": {"numNodes": {"exact": -1}}}, "Neative number of resources"),
+        (scheduled("split-into", {"parts": 0}), "scheduler/params/parts: must be a positive number, found 0"),
+        (scheduled("split-into", []), "job a: resources/numCores/scheduler/params: must be a dictionary"),
+        (scheduled("fastest", {}), "job a: resources/numCores/scheduler/name: must be split-into or maximum-iters"),
+        ({"resources": {"numNodes": 1, "nodeCrs": 3}}, "Wrong definition of Consumable Resources int (must be"),
         ({"resources": {"numNodes": 1, "nodeCrs": {"tpu": 1}}}, "Unknown consumable resource tpu"),
         ({"resources": {"numNodes": 1, "nodeCrs": {"gpu": 0}}}, "must be greater than 0"),
         ({"dependencies": {"after": "b"}}, "must be an array of job names"),
@@ -268,7 +305,19 @@ def test_request_files_that_are_no_list_are_refused() -> None:
         split_requests(b"[", "f")
 
 
-KEYS = ["request", "jobs", "name", "execution", "exec", "resources", "numCores", "exact", "iterate", "iteration", "stop"]
+KEYS = [
+    "request",
+    "jobs",
+    "name",
+    "execution",
+    "exec",
+    "resources",
+    "numCores",
+    "exact",
+    "iterate",
+    "iteration",
+    "stop",
+]
 KEYS += ["jobNames", "command", "x"]
 LEAVES = st.none() | st.integers() | st.text() | st.booleans()
 ANYTHING = st.recursive(
@@ -294,7 +343,7 @@ def test_split_into_gives_every_iteration_one_part() -> None:
     size = Size(least=1, scheduler="split-into", parts=4)
     assert list(iteration_sizes(size, 3, 10)) == [2, 2, 2]
     assert list(iteration_sizes(Size(least=1, scheduler="split-into"), 3, 10)) == [3, 3, 3]
-    with pytest.raises(DescriptionError, match="zero"):
+    with pytest.raises(Unfit, match="zero"):
         list(iteration_sizes(Size(least=1, scheduler="split-into", parts=11), 3, 10))
 
 
@@ -304,7 +353,7 @@ def test_maximum_iters_uses_whole_rounds_and_never_less_than_the_minimum(
 ) -> None:
     size = Size(least=least, scheduler="maximum-iters")
     if total < least:
-        with pytest.raises(DescriptionError):
+        with pytest.raises(Unfit):
             list(iteration_sizes(size, iterations, total))
         return
     sizes = list(iteration_sizes(size, iterations, total))

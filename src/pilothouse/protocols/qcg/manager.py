@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pilothouse.formats.qcg_description import Dialect
+from pilothouse.formats.qcg_description import Description, Dialect
 from pilothouse.formats.qcg_requests import (
     Control,
     Foreign,
@@ -28,7 +28,7 @@ from pilothouse.formats.qcg_requests import (
     missing_names,
     parse_request,
 )
-from pilothouse.formats.qcg_workload import fits_ever
+from pilothouse.formats.qcg_workload import Sizing, Unfit, fits_ever
 from pilothouse.model.job import Node
 from pilothouse.model.lifecycle import FINAL
 from pilothouse.protocols.qcg import answers
@@ -133,6 +133,14 @@ class Manager:
                 if id(resources) not in fitting and not fits_ever(resources, nodes):
                     raise RequestError(f"Not enough resources for job {planned.name}")
                 fitting.add(id(resources))
+                if planned.description.iteration is not None and resources.scheduled:
+                    self._check_parts(planned.description)
+
+    def _check_parts(self, description: Description) -> None:
+        try:
+            Sizing(description, self.work.totals)
+        except Unfit as error:
+            raise RequestError(str(error)) from None
 
     def _control(self, request: Control) -> Answer:
         if self.finish_when_done or self.stop_at is not None:

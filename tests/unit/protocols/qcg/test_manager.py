@@ -167,6 +167,39 @@ def test_a_range_needs_both_ends_in_the_later_dialect() -> None:
     assert info["messages"] == "Both core's range boundaries (min, max) must be defined"
 
 
+def test_zero_is_no_size_in_the_later_dialect() -> None:
+    pilot = VirtualPilot(2, 2)
+    jobs = {"none": {"numCores": 0}, "nodes": {"numCores": 0, "numNodes": 1}, "cores": {"numCores": 3, "numNodes": 0}}
+    submit(pilot, *({"name": name, "execution": {"exec": "true"}, "resources": size} for name, size in jobs.items()))
+    pilot.run()
+    found = pilot.ask({"request": "jobInfo", "jobNames": list(jobs)})["data"]["jobs"]
+    assert (found["none"]["data"]["status"], found["none"]["data"]["messages"]) == (
+        "FAILED",
+        "Missing node and cores specification",
+    )
+    assert found["nodes"]["data"]["runtime"]["allocation"] == "n0[0:1]"
+    assert found["cores"]["data"]["runtime"]["allocation"] == "n0[0:1],n1[0]"
+
+
+def test_parts_of_a_loop_that_cannot_be_refuse_the_request() -> None:
+    pilot = VirtualPilot(4)
+    split = {"name": "split-into", "params": {"parts": 9}}
+    for size, problem in (
+        ({"min": 1, "scheduler": split}, "Wrong submit request - split-into resolved to zero"),
+        (
+            {"min": 1, "max": 2, "scheduler": split},
+            "Wrong submit request - split-into directive mixed with max directive",
+        ),
+    ):
+        loop = job("a", size, iteration={"stop": 2})
+        assert submit(pilot, loop) == {"code": 1, "message": problem}
+    assert pilot.ask({"request": "listJobs"})["data"]["length"] == 0
+    submit(pilot, job("plain", {"min": 1, "max": 2, "scheduler": split}))
+    pilot.run()
+    info = pilot.ask({"request": "jobInfo", "jobNames": ["plain"]})["data"]["jobs"]["plain"]["data"]
+    assert (info["status"], info["runtime"]["allocation"]) == ("SUCCEED", "n0[0:1]")
+
+
 def test_gpus_per_node() -> None:
     pilot = VirtualPilot(2, 2, gpus=1)
     gpu = {"numNodes": 1, "numCores": 1, "nodeCrs": {"gpu": 1}}
