@@ -20,7 +20,7 @@ import click
 import msgspec
 
 from pilothouse.cli.live_progress import Progress
-from pilothouse.cli.running import calm_collector, supervised
+from pilothouse.cli.running import calm_collector, is_alive, supervised
 from pilothouse.core.session import Session
 from pilothouse.formats.task_file import TaskLine, TaskReader, check_file, read_file
 from pilothouse.journal.store import FILE_NAME, Journal
@@ -239,23 +239,13 @@ def _take_over(world: LiveWorld, contexts: list[Context]) -> None:
     """Engines that may still be there are waited for; contexts start only what is missing."""
     host = os.uname().nodename
     for proxy in list(world.driver.roster.engines.values()):
-        if proxy.joined.node.partition("#")[0] == host and not _alive(proxy.joined.pid):
+        if proxy.joined.node.partition("#")[0] == host and not is_alive(proxy.joined.pid):
             world.driver.engine_vanished(proxy.id, "its process is gone", world.now())
     world.driver.lost_engines.clear()
     for context in contexts:
         known = [proxy.joined for proxy in world.driver.roster.engines.values() if proxy.joined.context == context.name]
         if isinstance(context, ProgramContext):
             context.adopt({joined.key: joined.node.partition("#")[0] for joined in known})
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _lines(plan: RunPlan, world: LiveWorld, *, fresh: bool) -> Iterator[TaskLine | None]:

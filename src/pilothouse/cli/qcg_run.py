@@ -26,6 +26,7 @@ import msgspec
 from pilothouse import __version__
 from pilothouse.cli import naming
 from pilothouse.cli.qcg_choices import Allocation, Choices, allocation
+from pilothouse.cli.running import is_alive
 from pilothouse.core.session import Session
 from pilothouse.formats.qcg_description import Dialect
 from pilothouse.formats.qcg_requests import RequestError, preferred_dialect, split_requests
@@ -286,21 +287,11 @@ def _give_up_dead_engines(live: LiveWorld, here: str) -> None:
     for proxy in list(live.driver.roster.engines.values()):
         context = proxy.joined.context
         if context == VirtualNodes.NAME:
-            gone = not _is_alive(proxy.joined.pid)
+            gone = not is_alive(proxy.joined.pid)
         else:
             gone = over.setdefault(context, _is_over(context))
         if gone:
             live.driver.engine_vanished(proxy.id, "it is gone", live.now())
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _is_over(context: str) -> bool:

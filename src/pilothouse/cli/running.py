@@ -1,4 +1,5 @@
-"""Around a run: the garbage collector kept calm, and a scheduler that we start for the user and that lives no longer."""
+"""Around a run: the garbage collector kept calm, a scheduler that we start for the user and that lives no longer, and
+whether a process of an earlier run is still there."""
 
 from __future__ import annotations
 
@@ -21,6 +22,17 @@ LAST_WORD_S = 2.0
 def calm_collector() -> None:
     """Simulations make few cycles and many objects that live long: looking for garbage less often saves a sixth."""
     gc.set_threshold(1_000_000, 50, 100)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether this host has a process of that number, ours or somebody else's."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 @contextmanager
