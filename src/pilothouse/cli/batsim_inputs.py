@@ -40,12 +40,14 @@ MOST_JOBS_WITH_EXACT_TIES = 5000
 """Up to here, two things within a nanosecond fall as in SimGrid, bit by bit; that costs time that grows with a run."""
 
 
-class _Job(msgspec.Struct):
-    walltime: float | None = None
+class _Job(msgspec.Struct, gc=False):
+    walltime: float | msgspec.UnsetType = msgspec.UNSET
+    extra_data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Type(msgspec.Struct):
     type: str
+    extra_data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class _File(msgspec.Struct):
@@ -61,22 +63,42 @@ def read_workload(path: str, name: str) -> Workload:
     except JSON_PROBLEMS as problem:
         raise json_error(path, data, problem) from None
     for index, job in enumerate(file.jobs):
-        if job.walltime is not None and not job.walltime > 0:
+        if job.walltime is not msgspec.UNSET and not job.walltime > 0:
             where, found = f"{path}: $.jobs[{index}].walltime", f"{job.walltime:g}"
             raise InputError(where, "a walltime", expected="above 0, or none", found=found)
+        if job.extra_data is not msgspec.UNSET:
+            _refuse_null(job.extra_data, f"{path}: $.jobs[{index}].extra_data")
     base = Path(path).absolute().parent
     for local, raw in file.profiles.items():
         where = f"{path}: $.profiles[{local!r}]"
         try:
-            kind = msgspec.json.decode(raw, type=_Type).type
+            head = msgspec.json.decode(raw, type=_Type)
         except JSON_PROBLEMS as problem:
             raise InputError(where, f"not a profile: {problem}") from None
+        if head.extra_data is not msgspec.UNSET:
+            _refuse_null(head.extra_data, f"{where}.extra_data")
+        kind = head.type
         if kind in NOT_IMPLEMENTED:
             raise InputError(where, f"{kind} is not implemented")
         if kind not in PROFILE_TYPES:
             raise InputError(where, "unknown profile type", found=quoted(kind))
         profile_json.parse(raw, local, profile_json.Place(where, name, base))
-    return workload_json.read(path, name)
+    try:
+        workload = workload_json.read(path, name)
+    except InputError as problem:
+        if problem.where.endswith("].res") and problem.problem.startswith("Expected"):
+            raise InputError(problem.where, f"a non-number 'res' field: {problem.problem}") from None
+        raise
+    if b"!" in data:
+        for full in (job.id for job in workload.jobs):
+            if full.count("!") != 1:
+                raise InputError(path, "a job's id with a '!' in it", expected="workload!id", found=quoted(full))
+    return workload
+
+
+def _refuse_null(raw: msgspec.Raw, where: str) -> None:
+    if bytes(raw) == b"null":
+        raise InputError(where, "must be a string, an object or an array", found="null")
 
 
 def given_path(path: str) -> str:
