@@ -86,13 +86,6 @@ class JobSubmitted(msgspec.Struct, gc=False):
     job: Job
 
 
-class JobStarted(msgspec.Struct):
-    """The launch that a StartJob ordered has happened (worlds with a launch phase only)."""
-
-    at: float
-    job_id: str
-
-
 class JobEnded(msgspec.Struct, gc=False):
     at: float
     job_id: str
@@ -246,7 +239,6 @@ Event: TypeAlias = (
     Began
     | Ended
     | JobSubmitted
-    | JobStarted
     | JobEnded
     | JobRequeued
     | JobsKilled

@@ -54,7 +54,6 @@ class FactsOut:
             e.PowerStateChanged: lambda fact: m.HostsPStateChangedEvent(str(fact.units), fact.power_state),
             e.UnitsSwitched: lambda fact: m.HostsTurnedOnOffEvent(str(fact.units), fact.power_state),
             e.ProbeData: self._probe_data,
-            e.JobStarted: lambda fact: None,
         }
 
     def write(self, fact: e.Event) -> m.Event | None:
