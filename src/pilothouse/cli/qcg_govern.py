@@ -30,7 +30,7 @@ def govern(choices: Choices, path: Path, network: Network, system: System, reque
         system,
         asker,
         lambda now: request_variables(next(numbers), uuid.uuid4().hex, "local", now),
-        awaited=len(partitions) or 1,
+        partitions=tuple(name for name, _ in partitions),
     )
     folder = Folder(path, choices.report_file, choices.report_format or "json")
     folder.write_environment(os.environ)

@@ -78,18 +78,26 @@ class Governor:
     """Requests in, answers out; jobs go to managers."""
 
     def __init__(
-        self, system: System, ask: Ask, variables: Callable[[float], RequestVariables], *, awaited: int = 1
+        self,
+        system: System,
+        ask: Ask,
+        variables: Callable[[float], RequestVariables],
+        *,
+        partitions: tuple[str, ...] = (),
     ) -> None:
+        """`partitions` are the managers that it starts itself; without any, others register as they like."""
         self.system = system
         self.members: dict[str, Member] = {}
+        """Its own partitions in their order, then others as they came: the first gets the first share of a loop."""
         self.registry = Registry()
         self.finish_when_done = False
         self.stop_at: float | None = None
         self.publications: list[tuple[str, dict[str, object]]] = []
         self._ask = ask
         self._variables = variables
-        self._awaited = awaited
-        """So many managers must have registered before the first job is handed out."""
+        self._order = {name: number for number, name in enumerate(partitions)}
+        self._awaited = set(partitions)
+        """They must have registered before the first job is handed out."""
         self._descriptions: dict[str, dict[str, object]] = {}
         self._parts: dict[str, dict[str, Part]] = {}
         self._waiting: list[Entry] = []
@@ -164,6 +172,9 @@ class Governor:
         except (KeyError, TypeError, ValueError) as error:
             return refused(f"Failed to register manager: {error!r}")
         self.members[name] = Member(name, address, nodes, used)
+        self._awaited.discard(name)
+        others = len(self._order)
+        self.members = dict(sorted(self.members.items(), key=lambda item: self._order.get(item[0], others)))
         cores = sum(node.count for node in nodes)
         log.info("manager %s @ %s registered: %d cores on %d nodes", name, address, cores, len(nodes))
         return ok(data={"id": name})
@@ -172,14 +183,14 @@ class Governor:
         """A manager is gone; what it had fails, and if it was the last, what waits does, too."""
         self._now = now
         self.members.pop(name, None)
-        self._awaited -= 1
+        self._awaited.discard(name)
         for job, parts in list(self._parts.items()):
             for part in parts.values():
                 if part.member == name and not part.end:
                     self.registry.entries[job].life.say(f"manager {name} is gone")
                     part.end = QCG[JobState.FAILED]
             self._look_whether_ended(job)
-        if self._awaited <= 0 and not self.members:
+        if not self._awaited and not self.members:
             waiting, self._waiting = self._waiting, []
             for entry in waiting:
                 entry.life.say("no manager is left")
@@ -232,7 +243,7 @@ class Governor:
 
     @property
     def _ready(self) -> bool:
-        return len(self.members) >= max(1, self._awaited)
+        return bool(self.members) and not self._awaited
 
     def _fitting(self, planned: Planned) -> list[Member]:
         return [member for member in self.members.values() if fits_ever(planned.description.resources, member.nodes)]

@@ -18,13 +18,13 @@ from pilothouse.protocols.qcg.parent import Registration
 class Fleet:
     """A governor, and managers on virtual nodes that report to it."""
 
-    def __init__(self, *sizes: int, awaited: int = 1) -> None:
+    def __init__(self, *sizes: int, partitions: tuple[str, ...] = ()) -> None:
         self.pilots: dict[str, VirtualPilot] = {}
         self.silent: set[str] = set()
         self.now = 0.0
         self._told: set[str] = set()
         self.governor = Governor(
-            System("gov", 0.0), self._ask, lambda now: request_variables(1, "u", "local", now), awaited=awaited
+            System("gov", 0.0), self._ask, lambda now: request_variables(1, "u", "local", now), partitions=partitions
         )
         for size in sizes:
             self.join(size)
@@ -160,13 +160,32 @@ def test_iterations_that_wait_for_iterations_go_where_those_are() -> None:
 
 
 def test_jobs_are_kept_until_all_managers_are_there() -> None:
-    fleet = Fleet(awaited=2)
+    fleet = Fleet(partitions=("m0", "m1"))
     assert fleet.submit(job("early", iteration={"stop": 2}), job("huge", 9))["code"] == 0
     fleet.join(1)
     assert not fleet.held("early")
     assert fleet.join(1)["data"] == {"id": "m1"}
     assert fleet.held("early") == {"m0": (0, 1), "m1": (1, 2)}
     assert fleet.state("huge") == "FAILED"
+
+
+def test_partitions_get_their_shares_in_their_own_order() -> None:
+    fleet = Fleet(partitions=("m1", "m2", "m0"))
+    for _ in range(3):
+        fleet.join(1)  # m0, m1, m2
+    fleet.join(1)  # m3, which somebody else started
+    fleet.submit(job("loop", iteration={"stop": 4}), job("single"))
+    assert fleet.held("loop") == {"m1": (0, 1), "m2": (1, 2), "m0": (2, 3), "m3": (3, 4)}
+    assert list(fleet.held("single")) == ["m1"]
+
+
+def test_others_do_not_stand_in_for_a_partition() -> None:
+    fleet = Fleet(partitions=("m1",))
+    fleet.submit(job("a"))
+    fleet.join(1)
+    assert not fleet.held("a")
+    fleet.join(1)
+    assert list(fleet.held("a")) == ["m1"]
 
 
 def test_cancelling_and_removing() -> None:
@@ -197,13 +216,13 @@ def test_a_manager_that_is_gone_takes_its_jobs_along() -> None:
 
 
 def test_managers_that_never_come_are_not_waited_for() -> None:
-    fleet = Fleet(awaited=2)
+    fleet = Fleet(partitions=("m9", "m0"))
     fleet.submit(job("a"))
     fleet.lose("m9")
     assert fleet.state("a") == "QUEUED"
     fleet.join(1)
     assert fleet.held("a")
-    fleet = Fleet(awaited=1)
+    fleet = Fleet(partitions=("m9",))
     fleet.submit(job("a"), job("b", dependencies={"after": ["a"]}))
     fleet.lose("m9")
     assert fleet.state("a") == fleet.state("b") == "FAILED"
