@@ -33,8 +33,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "protocols": BELOW_WORLDS | {"worlds", "protocols"},
     "journal": BELOW_WORLDS | {"worlds", "protocols", "journal"},
     "views": BELOW_WORLDS | {"worlds", "protocols", "journal", "views"},
-    "cli": BELOW_WORLDS | {"worlds", "protocols", "journal", "views", "cli", "pool"},
-    "pool": BELOW_WORLDS | {"worlds", "protocols", "journal"},
+    "cli": BELOW_WORLDS | {"worlds", "protocols", "journal", "views", "cli"},
+    "pool": BELOW_WORLDS | {"worlds", "protocols", "journal", "cli"},
 }
 # Rooms that take events and a `now` and return what to do; whatever waits, runs or guesses is outside.
 SANS_IO = ("model", "policies", "core", "formats", "worlds/simulated")

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pilothouse.cli import naming
 from pilothouse.core.contract import Decider
 from pilothouse.core.session import Session
 from pilothouse.journal.store import Journal
@@ -76,8 +77,8 @@ class TaskResult(msgspec.Struct, frozen=True):
 class Pool(Executor):
     """Engines that run what is submitted. Without contexts: one engine on this host, with `slots` slots (its cores).
 
-    `policy` decides what runs where: the name of a policy of the catalog, such as `easy` or `easy:estimate=2x`, a Policy of
-    your own, or a decider that reaches a foreign scheduler.
+    `policy` decides what runs where: a name as on the command line (`easy`, `easy:estimate=2x`, `file.py:Class`,
+    `batsim:ENDPOINT`), a Policy of your own, or a decider that reaches a foreign scheduler.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class Pool(Executor):
         policy: str | Policy | Decider = "fcfs",
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
-        decider = _of_catalog(policy) if isinstance(policy, str) else policy
+        decider = naming.decider(policy) if isinstance(policy, str) else policy
         self._own_folder = folder is None
         self.folder = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="pilothouse-"))
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -218,13 +219,6 @@ class Pool(Executor):
         for future, _ in list(self._futures.values()):
             if not future.done():
                 future.set_exception(RunError(f"the pool has ended: {self._problem or 'it was shut down'}"))
-
-
-def _of_catalog(name: str) -> Policy:
-    from pilothouse.policies.catalog import make, parse_options
-
-    kind, _, rest = name.partition(":")
-    return make(kind, parse_options(rest, kind) if rest else {})
 
 
 class PoolFuture(Future[Any]):

@@ -14,6 +14,7 @@ from e2e.live_runs import rows, until
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.session import Session
 from pilothouse.journal.store import Journal
+from pilothouse.model.errors import InputError
 from pilothouse.model.events import Batch
 from pilothouse.model.job import Command, Job, Shape
 from pilothouse.model.lifecycle import JobState
@@ -165,6 +166,24 @@ def test_pool_with_a_policy_of_your_own(tmp_path: Path) -> None:
         (tmp_path / "go").touch()
         assert all(future.result() for future in [gate, *futures])
     assert log.read_text().split() == ["2", "1", "0"]
+
+
+def test_pool_with_a_policy_by_its_name(tmp_path: Path) -> None:
+    """Names are those of the command line, so that what was tried there is used as it is."""
+    (tmp_path / "mine.py").write_text(
+        "from pathlib import Path\n"
+        "from pilothouse import Cluster, Policy\n"
+        "class Mine(Policy):\n"
+        "    def schedule(self, cluster: Cluster) -> None:\n"
+        f"        Path({str(tmp_path / 'asked')!r}).touch()\n"
+        "        for job in cluster.queue:\n"
+        "            cluster.start(job)\n"
+    )
+    with Pool(1, policy=f"{tmp_path}/mine.py:Mine") as pool:
+        assert pool.submit("true").result()
+    assert (tmp_path / "asked").exists()
+    with pytest.raises(InputError, match="no class 'Yours'"):
+        Pool(1, policy=f"{tmp_path}/mine.py:Yours")
 
 
 def test_pool() -> None:
