@@ -9,6 +9,7 @@ COMPILED = (
     "pilothouse.protocols.batprotocol._codec",
     "pilothouse.worlds.simulated._rounds",
     "pilothouse.worlds.simulated._sharing",
+    "pilothouse.worlds.simulated._stepped",
     "pilothouse.worlds.live._spawn",
 )
 

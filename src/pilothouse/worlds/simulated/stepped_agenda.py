@@ -11,6 +11,8 @@ Beside actions there are alarms, which have an absolute date: a step never leads
 shows its date, and it comes before the actions that end in the same step.
 
 Steps are only remembered; an action catches up with them when it comes near its end (about 20 ns for each step).
+
+`_stepped.c` does the same, where it was compiled.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from typing import Any
 import msgspec
 
 from pilothouse.worlds.simulated.agenda import Agenda, Entry
+
+__all__ = ["MOST_STEPS_KEPT", "PRECISION_S", "PlainSteppedAgenda", "SteppedAgenda"]
 
 PRECISION_S = 1e-9
 """Less than this of a timer or of a latency is nothing."""
@@ -49,16 +53,15 @@ class _Action(msgspec.Struct, eq=False, gc=False):
     next_rate: float = 0.0
 
 
-class SteppedAgenda(Agenda):
+class PlainSteppedAgenda(Agenda):
     """The heap is ordered by the date at which an action will end but for rounding; remainders decide between ties."""
 
-    __slots__ = ("_actions", "_alarms", "_due", "_steps")
+    __slots__ = ("_actions", "_alarms", "_steps")
 
     def __init__(self) -> None:
         super().__init__()
         self._actions: list[tuple[float, int, _Action]] = []
         self._alarms: list[Entry] = []
-        self._due: list[Entry] = []
         self._steps: list[float] = []
 
     def at(self, date: float, callback: Callable[[Any], None], argument: Any = None) -> int:
@@ -115,7 +118,6 @@ class SteppedAgenda(Agenda):
             or latency_s < PRECISION_S
             or last_step == 0.0
             or len(steps) >= MOST_STEPS_KEPT
-            or self._due
         ):
             return False
         self.now = end
@@ -124,8 +126,6 @@ class SteppedAgenda(Agenda):
         return True
 
     def next_date(self) -> float:
-        if self._due:
-            return self.now
         actions, cancelled = self._actions, self._cancelled
         while actions and actions[0][1] in cancelled:
             cancelled.discard(heappop(actions)[1])
@@ -133,11 +133,6 @@ class SteppedAgenda(Agenda):
         while alarms and alarms[0][1] in cancelled:
             cancelled.discard(heappop(alarms)[1])
         return min(actions[0][0] if actions else inf, alarms[0][0] if alarms else inf)
-
-    def pop(self) -> Entry:
-        if not self._due:
-            self._due = self.step()
-        return self._due.pop(0)
 
     def step(self) -> list[Entry]:
         """Steps until something ends; returns all that ended in that step, in the order in which it was entered.
@@ -284,3 +279,9 @@ class SteppedAgenda(Agenda):
 
 def _place(action: _Action) -> int:
     return action.place
+
+
+try:
+    from pilothouse.worlds.simulated._stepped import SteppedAgenda
+except ImportError:
+    SteppedAgenda = PlainSteppedAgenda  # type: ignore[misc, assignment]
