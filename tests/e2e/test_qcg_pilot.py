@@ -121,6 +121,28 @@ def test_streams_directories_environment_and_failures(pilot: Pilot, tmp_path: Pa
     }
 
 
+@pytest.mark.parametrize("cores", [1, 2])
+def test_why_a_program_could_not_be_started(pilot: Pilot, tmp_path: Path, cores: int) -> None:
+    """One core: in a bundle; two: by itself. Either way in the words of 0.14."""
+    plain, unreadable = tmp_path / "plain", tmp_path / "unreadable"
+    plain.write_text("true\n")
+    unreadable.write_text("no program\n")
+    unreadable.chmod(0o755)
+    programs = {
+        str(tmp_path): "[Errno 13] Permission denied",
+        str(plain): "[Errno 13] Permission denied",
+        str(unreadable): "[Errno 8] Exec format error",
+        "no_such_program": "[Errno 2] No such file or directory",
+    }
+    jobs = [
+        {"name": f"j{number}", "execution": {"exec": program}, "resources": {"numCores": cores}}
+        for number, program in enumerate(programs)
+    ]
+    assert pilot("--file-path", requests(tmp_path / "r.json", *jobs), "--nodes", "2").returncode == 0
+    found = [entry["messages"] for _, entry in sorted(report_of(tmp_path).items())]
+    assert found == [f"{why}: '{program}'" for program, why in programs.items()]
+
+
 def test_modules_and_virtual_environments_are_there_when_the_job_starts(pilot: Pilot, tmp_path: Path) -> None:
     """A stand-in `module`, as a login shell of a cluster has it, and an environment with an `activate`."""
     (tmp_path / ".bash_profile").write_text(

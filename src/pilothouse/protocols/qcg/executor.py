@@ -6,6 +6,7 @@ handed over in bundles (bundles.py), whose members are told of one by one all th
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Callable
@@ -222,10 +223,7 @@ class Executor:
             return record.pid or -1, record.return_code, message
         if event.state is JobState.LOST:
             return -1, record.return_code, message or f"lost with its node: {record.reason}"
-        program, _, why = record.reason.rpartition(": ")
-        if why.lower() in ("no such program", "no such file or directory"):
-            return -1, -1, message or f"[Errno 2] No such file or directory: '{program}'"
-        return -1, -1, message or record.reason
+        return -1, -1, message or _as_python_says(record.reason)
 
     # ---- bundles
 
@@ -373,6 +371,19 @@ class Executor:
 def _step_id() -> str:
     """Of a start, unlike any other: what a random UUID would be, for a tenth of its price."""
     return os.urandom(16).hex()
+
+
+def _as_python_says(reason: str) -> str:
+    """Why a program was not started (`/no/such: No such file or directory`), as 0.14.2 tells it."""
+    program, _, why = reason.rpartition(": ")
+    if why == "no such program":
+        # What is there but may not be executed was not found either.
+        why = os.strerror(errno.EACCES if "/" in program and os.path.exists(program) else errno.ENOENT)
+    number = _NUMBERS.get(why)
+    return reason if number is None else f"[Errno {number}] {why}: '{program}'"
+
+
+_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
 
 
 def _as_record(result: Result, state: JobState) -> TaskEnded:
