@@ -165,6 +165,7 @@ DYNAMIC = {"dynamic_registration": True, "acknowledge_dynamic_jobs": True}
         ([job("w0!1", "w0!delay10")], "already exists"),
         ([job("w0!2", "w0!nothing")], "its profile does not exist"),
         ([job("bare", "w0!delay10")], "has no workload name"),
+        ([job("w0!2!3", "w0!delay10")], "has more than one '!'"),
     ],
 )
 def test_refused_orders_end_it_with_the_words_of_the_real_one(orders: list[Order], told: str, bench: Bench) -> None:
@@ -208,6 +209,17 @@ def test_registration_needs_no_feature_but_then_nobody_waits_for_its_end(bench: 
         ("dyn", "2"),
         ("w0", "1"),
     ]
+
+
+def test_parts_of_a_registered_sequence_are_sought_in_its_workload(bench: Bench) -> None:
+    sequence = {"profile_ids": ["p", "w0!delay10", "d!p"]}
+    register = "RegisterProfileEvent", {
+        "profile": {"id": "d!s", "profile_type": "SequentialCompositionProfile", "profile": sequence}
+    }
+    orders: list[Order] = [profile("d!p"), register, job("d!1", "s"), execute("d!1", "0")]
+    code, words = bench(Script(*orders, JobSubmittedEvent=[[execute("w0!1", "1")]]))
+    assert code == 0, words
+    assert [row["execution_time"] for row in bench.rows() if row["workload_name"] == "d"] == ["20.000000"]
 
 
 def test_registration_that_never_finishes_is_a_deadlock(bench: Bench) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
+import msgspec
+
 from pilothouse.model import profile as p
 from pilothouse.model.job import Job
 from pilothouse.protocols.batprotocol import messages as m
@@ -52,7 +54,13 @@ def profile_out(profile: p.Profile) -> m.ProfileAndId:
 
 
 def profile_in(profile: m.ProfileAndId) -> p.Profile:
-    return p.Profile(profile.id, _IN[type(profile.profile)](profile.profile), extra_data=profile.extra_data)
+    """A profile of theirs. A part's name alone is one of the profile's workload."""
+    spec = _IN[type(profile.profile)](profile.profile)
+    workload, bang, _ = profile.id.partition("!")
+    if bang and isinstance(spec, p.Sequence | p.ForkJoin | p.Merge):
+        parts = tuple(part if "!" in part else f"{workload}!{part}" for part in spec.parts)
+        spec = msgspec.structs.replace(spec, parts=parts)
+    return p.Profile(profile.id, spec, extra_data=profile.extra_data)
 
 
 def _spread_out(spread: p.Spread) -> m.HomogeneousParallelTaskGenerationStrategy:

@@ -245,8 +245,9 @@ def on_register_profile(server: Batsim5Server, order: d.RegisterProfile) -> None
 
 def on_register_job(server: Batsim5Server, order: d.RegisterJob) -> None:
     job = order.job
-    if "!" not in job.id:
-        raise server.refuse("job id", f"Invalid new job registration: '{job.id}' has no workload name")
+    if job.id.count("!") != 1:
+        what = "has more than one '!'" if "!" in job.id else "has no workload name"
+        raise server.refuse("job id", f"Invalid new job registration: '{job.id}' {what}")
     if job.id in server.met or job.id in server.jobs:
         detail = f"Invalid new job registration: Job '{job.id}' already exists in the workload."
         raise server.refuse("duplicate job", detail)
