@@ -463,7 +463,9 @@ def _after(raw: object, where: _Where) -> tuple[str, ...]:
         raise DescriptionError("Job dependencies wrong type")
     for key in raw:
         if key != "after":
-            raise where.wrong(f"dependencies/{key}", "an unknown field")
+            if where.specified:
+                raise where.wrong(f"dependencies/{key}", "an unknown field")
+            raise DescriptionError("Job dependencies wrong specification")
     names = raw.get("after")
     if names is None:
         return ()

@@ -182,6 +182,7 @@ def scheduled(name: str, params: object) -> dict[str, object]:
         ({"resources": {"numCores": {"many": 1}}}, "resources/numCores/many: an unknown field"),
         ({"resources": {"numCores": "two"}}, "resources/numCores: must be a number or a dictionary"),
         ({"resources": {"numThreads": 1}}, "resources/numThreads: an unknown field"),
+        ({"dependencies": {"before": ["b"]}}, "dependencies/before: an unknown field"),
     ],
 )
 def test_refusals_in_the_specifications_dialect(changes: dict[str, object], text: str) -> None:
@@ -222,7 +223,7 @@ def test_of_several_jobs_the_wrong_one_is_named() -> None:
         ({"resources": {"numNodes": 1, "nodeCrs": {"tpu": 1}}}, "Unknown consumable resource tpu"),
         ({"resources": {"numNodes": 1, "nodeCrs": {"gpu": 0}}}, "must be greater than 0"),
         ({"dependencies": {"after": "b"}}, "must be an array of job names"),
-        ({"dependencies": {"before": ["b"]}}, "job a: dependencies/before: an unknown field"),
+        ({"dependencies": {"before": ["b"]}}, "Job dependencies wrong specification"),
         ({"name": 3}, "name: must be a text"),
         ({"name": "a b"}, "contains invalid characters"),
         ({"iteration": {"stop": "4"}}, "job a: iteration/stop: must be a whole number"),
