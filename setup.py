@@ -4,7 +4,7 @@ from setuptools import Extension, setup
 
 COMPILED = (
     "pilothouse.model._masks",
-    "pilothouse.policies._scan",
+    "pilothouse.policies._line",
     "pilothouse.formats._rows",
     "pilothouse.protocols.batprotocol._codec",
     "pilothouse.worlds.simulated._rounds",

@@ -1,4 +1,4 @@
-"""The compiled twins give what the Python ones give: bitmasks, the walks of backfilling, rows of jobs.csv."""
+"""The compiled twins give what the Python ones give: bitmasks, rows of jobs.csv."""
 
 from math import inf, nan, nextafter
 
@@ -8,11 +8,8 @@ from hypothesis import strategies as st
 
 from pilothouse.formats.jobs_csv import plain_row
 from pilothouse.model import masks
-from pilothouse.model.job import Job
-from pilothouse.policies import scan
 
 compiled_masks = pytest.importorskip("pilothouse.model._masks", reason="not compiled here")
-compiled_scan = pytest.importorskip("pilothouse.policies._scan", reason="not compiled here")
 compiled_rows = pytest.importorskip("pilothouse.formats._rows", reason="not compiled here")
 
 MASKS = st.one_of(
@@ -52,31 +49,6 @@ def test_masks_refuse_nonsense(nonsense: tuple[object, ...]) -> None:
     for function in (compiled_masks.first_block, compiled_masks.lowest_bits):
         with pytest.raises((ValueError, TypeError)):
             function(*nonsense)
-
-
-DATES = st.one_of(st.sampled_from([0.0, 1.0, 2.0, inf]), st.floats(0, 1e9))
-ENTRIES = st.lists(st.tuples(st.just(0.0), st.integers(0, 9), st.just(Job("1", 1)), DATES, st.integers(0, 9)), max_size=12)
-
-
-@given(st.lists(st.tuples(DATES, st.integers(0, 99), st.integers(0, 9))).map(sorted), st.integers(-5, 40))
-def test_the_shadow(ends: list[scan.End], missing: int) -> None:
-    assert compiled_scan.shadow(ends, missing) == scan.plain_shadow(ends, missing)
-
-
-@given(ENTRIES, st.integers(0, 13), st.integers(0, 9), st.integers(0, 9), DATES, DATES)
-def test_the_next_candidate(
-    entries: list[scan.Entry], index: int, free: int, extra: int, now: float, shadow: float
-) -> None:
-    expected = scan.plain_candidate(entries, index, free, extra, now, shadow)
-    assert compiled_scan.candidate(entries, index, free, extra, now, shadow) == expected
-
-
-def test_walks_refuse_nonsense() -> None:
-    for nonsense in ([1], [(1.0, 2)], [("x", 1, 1)], (1, 2)):
-        with pytest.raises(TypeError):
-            compiled_scan.shadow(nonsense, 1)
-    with pytest.raises(TypeError):
-        compiled_scan.candidate([(1.0, 2)], 0, 1, 1, 0.0, 0.0)
 
 
 NUMBERS = st.one_of(

@@ -1,0 +1,3 @@
+from pilothouse.policies.line import PlainLine
+
+class Line(PlainLine): ...
