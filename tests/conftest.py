@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,9 @@ UNTRACKED = pytest.StashKey[set[str]]()
 # Tests start the command hundreds of times; compiling all modules each time would be most of the work.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A shell ignores SIGINT in what it runs in the background, and whoever is started there inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says more about the neighbours on the machine than about the code.
 hypothesis.settings.register_profile(
