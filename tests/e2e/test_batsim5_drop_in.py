@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -105,6 +106,18 @@ def test_what_a_component_prints_is_seen(library: str, tmp_path: Path) -> None:
     for extra in ([], ["--in-process"], ["--edc-library-load-method", "dlmopen"]):
         done = batsim("-p", SMALL, "-w", DELAYS, "-l", library, "chatty", "-q", "-e", f"{tmp_path}/", *extra)
         assert done.stdout.startswith("call 1\ncall 2\n"), done.stdout
+
+
+def test_what_a_component_leaves_in_the_buffers_of_its_streams_is_seen(tmp_path: Path) -> None:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("real component missing: g++")
+    path = str(tmp_path / "libstreams.so")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", path, str(EDC / "streams.cpp")], check=True, timeout=120)
+    for method in ("dlopen", "dlmopen"):
+        load = ["--edc-library-load-method", method]
+        done = batsim("-p", SMALL, "-l", path, "", "-q", "-e", f"{tmp_path}/", *load)
+        assert (done.returncode, done.stdout) == (0, "init\ncall\ncall\ndeinit\n"), done.stderr
 
 
 def test_a_silent_component_is_given_up_on_request(library: str, tmp_path: Path) -> None:

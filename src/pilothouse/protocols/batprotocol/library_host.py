@@ -48,7 +48,7 @@ class CLibrary:
             self._init = library.batsim_edc_init
             self._take = library.batsim_edc_take_decisions
             self._deinit = library.batsim_edc_deinit
-            self._flush = getattr(library, "fflush", None)  # of its own C library, which may be a second one
+            self._library = library
         except (OSError, AttributeError) as problem:
             raise LibraryProblem(f"{path} is not a decision component: {problem}") from None
         text, number = ctypes.POINTER(ctypes.c_char), ctypes.POINTER(ctypes.c_uint32)
@@ -108,10 +108,18 @@ class CLibrary:
     def deinit(self) -> None:
         """Says goodbye, and lets out what the component printed."""
         code = self._deinit()
-        if self._flush is not None:
-            self._flush(None)
+        self._flush()
         if code:
             raise ReturnedError("batsim_edc_deinit", code)
+
+    def _flush(self) -> None:
+        """Its streams are those of its own C and C++ libraries, which may be the second ones in this process."""
+        library = self._library
+        if (flush_stream := getattr(library, "_ZNSo5flushEv", None)) is not None:  # std::ostream::flush()
+            for name in ("_ZSt4cout", "_ZSt4clog"):
+                flush_stream(ctypes.byref(ctypes.c_char.in_dll(library, name)))
+        if (flush := getattr(library, "fflush", None)) is not None:
+            flush(None)
 
     def _output(self, function: str) -> bytes:
         size = self._size.value

@@ -46,13 +46,15 @@ class Malformed(ValueError):
 class Reader:
     """One buffer being read, and what is left of its budget."""
 
-    __slots__ = ("data", "depth", "left", "size")
+    __slots__ = ("data", "depth", "left", "long_texts", "size")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.size = len(data)
         self.left = (1 << 16) + 16 * len(data)
         self.depth = 0
+        self.long_texts: dict[int, str] | None = None
+        """Long strings that were read, by where they lie: a writer may refer to one of them as often as it likes."""
 
     def descend(self) -> None:
         """A table that may contain itself begins; the caller takes one off `depth` when it ends."""
@@ -75,12 +77,19 @@ class Reader:
         end = pos + 4 + length
         if end >= self.size or data[end]:
             raise Malformed(f"the string of {length} bytes at byte {pos} does not end inside the buffer with a zero")
-        if length > _SMALL:
-            self.spend(length)
         try:
-            return data[pos + 4 : end].decode()
+            return data[pos + 4 : end].decode() if length <= _SMALL else self._long_text(pos, end)
         except UnicodeDecodeError:
             raise Malformed(f"the string at byte {pos} is not UTF-8") from None
+
+    def _long_text(self, pos: int, end: int) -> str:
+        if self.long_texts is None:
+            self.long_texts = {}
+        found = self.long_texts.get(pos)
+        if found is None:
+            self.spend(end - pos)
+            found = self.long_texts[pos] = self.data[pos + 4 : end].decode()
+        return found
 
     def count(self, pos: int, width: int) -> int:
         """The length of the vector at pos, whose elements take `width` bytes each."""

@@ -234,16 +234,29 @@ def test_nested_and_shared_parts_have_limits() -> None:
         codec.decode(codec.encode(deep, Format.BINARY), Format.BINARY)
 
 
-def test_a_buffer_that_refers_to_one_part_many_times_is_refused() -> None:
-    event = m.EventAndTimestamp(0.0, m.KillJobsEvent(["x" * 4000]))
-    data = bytearray(codec.encode(m.Message(0.0, [event] * 2000), Format.BINARY))
-    vector = data.index(struct.pack("<I", 2000))
+def shared(event: m.Event, count: int) -> bytes:
+    """A message whose vector of events refers to one event many times."""
+    stamped = m.EventAndTimestamp(0.0, event)
+    alone = len(codec.encode(m.Message(0.0, [stamped]), Format.BINARY))
+    data = bytearray(codec.encode(m.Message(0.0, [stamped] * count), Format.BINARY))
+    vector = data.index(struct.pack("<I", count))
     (first,) = struct.unpack_from("<I", data, vector + 4)
-    end = vector + 4 + first + 4200
-    for i in range(2000):  # all entries now refer to the first event
+    for i in range(count):
         struct.pack_into("<I", data, vector + 4 + 4 * i, first - 4 * i)
+    return bytes(data[: vector + 4 + first + alone])
+
+
+def test_a_buffer_that_refers_to_one_vector_many_times_is_refused() -> None:
     with pytest.raises(PeerError, match="beyond measure"):
-        codec.decode(bytes(data[:end]), Format.BINARY)
+        codec.decode(shared(m.KillJobsEvent(["x"] * 1000), 2000), Format.BINARY)
+
+
+def test_a_long_text_may_be_referred_to_many_times() -> None:
+    event = m.RegisterJobEvent("w0!1", m.Job(extra_data="x" * 10_000))
+    data = shared(event, 1000)
+    assert len(data) < 20_000
+    found = codec.decode(data, Format.BINARY).events or []
+    assert len(found) == 1000 and all(item.event == event for item in found)
 
 
 def test_unknown_union_member_and_enum_value() -> None:
