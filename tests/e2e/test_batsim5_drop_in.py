@@ -118,6 +118,10 @@ def test_what_a_component_leaves_in_the_buffers_of_its_streams_is_seen(tmp_path:
         load = ["--edc-library-load-method", method]
         done = batsim("-p", SMALL, "-l", path, "", "-q", "-e", f"{tmp_path}/", *load)
         assert (done.returncode, done.stdout) == (0, "init\ncall\ncall\ndeinit\n"), done.stderr
+    unused = ["-Wl,--no-as-needed", "-lstdc++"]  # loaded, but its streams are not set up
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", path, str(EDC / "fcfs.c"), *unused], check=True, timeout=120)
+    done = batsim("-p", SMALL, "-w", DELAYS, "-l", path, "", "-q", "-e", f"{tmp_path}/")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_a_silent_component_is_given_up_on_request(library: str, tmp_path: Path) -> None:

@@ -117,7 +117,9 @@ class CLibrary:
         library = self._library
         if (flush_stream := getattr(library, "_ZNSo5flushEv", None)) is not None:  # std::ostream::flush()
             for name in ("_ZSt4cout", "_ZSt4clog"):
-                flush_stream(ctypes.byref(ctypes.c_char.in_dll(library, name)))
+                stream = ctypes.c_void_p.in_dll(library, name)
+                if stream.value:  # it is set up only where something uses it
+                    flush_stream(ctypes.byref(stream))
         if (flush := getattr(library, "fflush", None)) is not None:
             flush(None)
 
