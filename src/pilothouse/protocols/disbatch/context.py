@@ -187,7 +187,7 @@ class DisbatchContext:
             )
         assert engine.stdin is not None
         try:
-            engine.stdin.write(msgspec.msgpack.encode(self._config(node, launch, ends_at)))
+            engine.stdin.write(self._config(node, launch, ends_at).framed())
             engine.stdin.close()
         except BrokenPipeError:
             self.log.error("the engine of %s ended before it was told what to do; see %s", node.name, log)

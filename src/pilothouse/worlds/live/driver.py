@@ -37,7 +37,8 @@ from pilothouse.worlds.live.work import order_of
 
 FIRST_SUBMITTED = 10**12
 PARTING_S = 15.0
-"""How long the driver waits for engines to say goodbye when all work is done."""
+"""How long the driver waits for engines to say goodbye when all work is done; those that have commands of their own to run
+are waited for as long as they are heard, unless the run was stopped."""
 MOST_AHEAD = 50
 """Jobs that wait although no unit is free for them, where there are very many units."""
 _NOTHING_MORE = frozenset((Feeding.EXHAUSTED, Feeding.STOPPED))
@@ -223,8 +224,14 @@ class Driver(Engagement):
             self._parting_until = now + PARTING_S
             for engine in list(self.roster.engines):
                 self.ask_to_leave(engine, "all work is done", now, at_once=bool(self._stopping))
-        if self._parting_until != inf and (not self.roster.engines or now > self._parting_until):
+        if self._parting_until != inf and (not self.roster.engines or (now > self._parting_until and not self._may_take)):
             self.over = True
+
+    @property
+    def _may_take(self) -> bool:
+        """Whether engines may have good reason not to be gone yet: START and STOP commands take what they take."""
+        feeder = self.backlog.feeder
+        return not self._stopping and feeder is not None and bool(feeder.engine_start or feeder.engine_stop)
 
     def _enough(self) -> int:
         """How many jobs should wait: one for every free unit, and so many more that a decider has some choice. Were there

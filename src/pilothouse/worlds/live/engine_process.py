@@ -1,8 +1,8 @@
 """The engine as processes: a warden, the engine itself, and its cylinders.
 
-    python -m pilothouse.worlds.live.engine_process [CONFIG]
+    python -m pilothouse.worlds.live.engine_process
 
-The configuration (an EngineConfig, MessagePack) is read from standard input if no file is named.
+The configuration (config.py) is read from standard input.
 
 The warden is the process that a context starts: it forks the engine, adopts whatever loses its parent, and when the
 engine dies it ends what is left and tells the driver which tasks had ended, which were cut off and which never began.
@@ -24,7 +24,7 @@ from typing import NoReturn
 
 import msgspec
 
-from pilothouse.worlds.live.config import EngineConfig
+from pilothouse.worlds.live.config import EngineConfig, read_config
 from pilothouse.worlds.live.cylinder import Cylinder, Inbox, decode_finished, send
 from pilothouse.worlds.live.engine import Engine, EngineState, Go, Renamed, ToCylinderOrder
 from pilothouse.worlds.live.messages import (
@@ -47,22 +47,25 @@ _MARK = f"\0{WARDEN}=".encode()
 WILL_S = 10.0
 """How long a warden tries to reach the driver."""
 _MOST_WAIT_S = 1.0
+FIRST_PATIENCE_S = 2.0
+MOST_PATIENCE_S = 20.0
+"""How long an engine tries an address of the driver: longer each time, as a driver on a busy host may need longer to answer
+than an engine waits, and would then be left again and again."""
 
 
 def main() -> None:
     """The warden."""
-    arguments = sys.argv[1:]
-    raw = Path(arguments[0]).read_bytes() if arguments else sys.stdin.buffer.read()
-    config = _dealt(msgspec.msgpack.decode(raw, type=EngineConfig))
+    config = _dealt(read_config(sys.stdin.buffer))
     _settle(config)
     identity = new_identity()
     spool = Spool(config.slots + 1)
     end_orphans()
     os.environ[WARDEN] = f"{os.getpid()}:{_started(os.getpid())}"
     _process_control(_PR_SET_CHILD_SUBREAPER, 1)
+    warden_pid = os.getpid()
     engine_pid = os.fork()
     if engine_pid == 0:
-        _die_with_parent()
+        _die_with_parent(warden_pid)
         _run_engine(config, identity, spool)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _frame: os.kill(engine_pid, number))
@@ -136,9 +139,11 @@ def _settle(config: EngineConfig) -> None:
             os.chdir(config.cwd)
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(parent: int) -> None:
     """An engine without its warden could leave orphans: it goes with it."""
     _process_control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(70)  # it had gone before it could be said that we go with it
 
 
 def _process_control(option: int, value: int) -> None:
@@ -163,7 +168,7 @@ def _end_everything() -> None:
         if not children:
             return
         for pid in children:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
@@ -204,7 +209,7 @@ def _send_will(config: EngineConfig, identity: str, spool: Spool, status: int) -
 
 def _run_engine(config: EngineConfig, identity: str, spool: Spool) -> NoReturn:
     """Forks the cylinders, then runs the engine's loop; never returns."""
-    links = [_fork_cylinder(spool, index) for index in range(config.slots + 1)]
+    links = [_fork_cylinder(spool, index, os.getpid()) for index in range(config.slots + 1)]
     try:
         EngineShell(config, identity, spool, links).run()
     finally:
@@ -214,12 +219,12 @@ def _run_engine(config: EngineConfig, identity: str, spool: Spool) -> NoReturn:
     os._exit(0)
 
 
-def _fork_cylinder(spool: Spool, index: int) -> socket.socket:
+def _fork_cylinder(spool: Spool, index: int, engine_pid: int) -> socket.socket:
     ours, theirs = socket.socketpair()
     if os.fork() == 0:
         try:
             ours.close()
-            _die_with_parent()
+            _die_with_parent(engine_pid)
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 # Not SIG_IGN: tasks would inherit that, and a TERM could not end them.
                 signal.signal(number, lambda _number, _frame: None)
@@ -260,6 +265,7 @@ class EngineShell:
         )
         self._going = False
         self._tried_at = time.monotonic()
+        self._patience_s = FIRST_PATIENCE_S
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -283,8 +289,9 @@ class EngineShell:
                     for message in self._wire.receive():
                         engine.hear(decode_from_driver(message), now)
             engine.tick(now)
-            if engine.state is EngineState.SEEKING and now - self._tried_at > 2.0:
+            if engine.state is EngineState.SEEKING and now - self._tried_at > self._patience_s:
                 self._tried_at = now
+                self._patience_s = min(1.5 * self._patience_s, MOST_PATIENCE_S)
                 self._replace_socket(self._wire.try_next_address)
             self._perform()
         self._wire.close()

@@ -141,6 +141,12 @@ class Outcomes(Ledger):
         )  # fmt: skip
 
     def _requeue(self, lot: Lot, reason: str, now: float) -> None:
+        if self._stopping:
+            # Nothing is begun any more: what is left of it is for a resumed run.
+            lot.tasks.clear()
+            lot.worst, lot.code = JobState.KILLED, -15
+            self._finish_lot(lot, now)
+            return
         lot.step(Stimulus.REQUEUED)
         lot.units, lot.worst, lot.code, lot.kill_reason = IdSet(), JobState.SUCCEEDED, 0, ""
         self._spanning.discard(lot.job.id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from pilothouse.formats.task_file import TaskLine
+from pilothouse.formats.task_file import LineKind, TaskLine
 from pilothouse.model.decisions import KillJobs, StartJob
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job
@@ -13,6 +13,7 @@ from pilothouse.worlds.live.engine import Engine, EngineState, Go
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.messages import (
     VERSION,
+    Bye,
     EngineFrame,
     Finished,
     FromDriver,
@@ -25,6 +26,7 @@ from pilothouse.worlds.live.messages import (
     Start,
 )
 from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.records import TaskEnded
 from pilothouse.worlds.live.roster import ProxyState
 
 
@@ -172,3 +174,42 @@ def test_an_engine_leaves_only_when_jobs_that_span_it_have_ended() -> None:
     assert not table.sent(Leave)
     table.say("a", Report([Finished(start.assignments[0].id, [Result(0, 1, 0, 1, 0.0, 0.0)], True)]))
     assert [engine for engine, _ in table.sent(Leave)] == ["b"]
+
+
+def test_stop_commands_are_waited_for_as_long_as_they_take() -> None:
+    """They may copy gigabytes, and the end of the run is the end of the allocation."""
+    table = Table()
+    stop_line = TaskLine(0, 1, -1, "save everything", LineKind.ENGINE_STOP)
+    table.driver.feed(Feeder(iter([stop_line, TaskLine(0, 2, -1, "true", age=1)])))
+    table.join("a")
+    table.driver.begins(0.0)
+    (start,) = _started(table, 0)
+    table.say("a", Report([Finished(start.assignments[0].id, [Result(0, 1, 0, 1, 0.0, 0.0)], True)]))
+    assert table.sent(Leave)
+    for second in range(2, 300):
+        table.driver.hear(EngineFrame(VERSION, "a", 1, 0, 0, []), float(second))
+        table.driver.tick(float(second))
+        table.driver.settle(float(second))
+        assert not table.driver.over
+    table.say("a", Report([], [Result(-1, 1, 0, 1, 0.0, 0.0)]), Bye("done"))
+    table.driver.settle(301.0)
+    assert table.driver.over
+    assert [record.command for record in table.driver.records if type(record) is TaskEnded and record.kind == "P"]
+
+
+def test_a_job_that_comes_back_when_the_run_was_stopped_keeps_nobody_waiting() -> None:
+    """It spans two engines; one was lost, so it would wait again, for ever."""
+    table = Table()
+    table.join("a")
+    table.join("b")
+    table.driver.submit(Job("wide", 2, command=Command(line="true")), 0.0)
+    table.driver.begins(0.0)
+    table.sent(Start)
+    table.driver.apply(StartJob(0.0, "wide", IdSet.of([0, 1])), 0.0)
+    ((_, start),) = table.sent(Start)
+    assert isinstance(start, Start)
+    table.driver.engine_vanished("b", "lost", 1.0)
+    table.driver.stop("interrupted", 1.0)
+    table.say("a", Report([Finished(start.assignments[0].id, [], True, (0,))]))
+    assert table.driver.nothing_to_do
+    assert [engine for engine, _ in table.sent(Leave)] == ["a"]

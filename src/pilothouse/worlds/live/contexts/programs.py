@@ -10,8 +10,6 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import IO
 
-import msgspec
-
 from pilothouse.model.errors import RunError, one_line
 from pilothouse.worlds.live.config import EngineConfig
 from pilothouse.worlds.live.contexts import Departure, Launch
@@ -114,7 +112,7 @@ class ProgramContext:
             raise RunError(f"{self.name}: cannot run {command[0]}: {error.strerror}") from error
         assert child.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended already; `ended` tells why
-            child.stdin.write(msgspec.msgpack.encode(self.config(part, key, launch)))
+            child.stdin.write(self.config(part, key, launch).framed())
             child.stdin.close()
         self._children[key] = (part, child, complaints)
 
