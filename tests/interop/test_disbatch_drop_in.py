@@ -218,12 +218,15 @@ def test_same_as_disbatch(
 
 
 def test_its_own_files_are_there(our_runs: dict[str, Outcome], tmp_path: Path) -> None:
-    process = start(tmp_path / "run", Scenario(b"cat $0 > /dev/null; sleep 0.1\n", ["-l", "here"]), DROP_IN)
+    process = start(tmp_path / "run", Scenario(b"cat $0 > /dev/null\n#DISBATCH BARRIER\n", ["-l", "here"]), DROP_IN)
     process.communicate(timeout=60)
     names = sorted(path.name.split("_disBatch_")[1][17:] for path in (tmp_path / "run").glob("tasks_disBatch_*"))
     host = os.uname().nodename
     wanted = {"dbUtil.sh", "driver.log", "status.txt", "here.context.log", f"here_{host}_engine_0.log"}
+    wanted |= {"context_wrap.out", f"here_{host}_engine_wrap.log", f"{process.pid}_context_launch.log"}
     assert wanted <= set(names), names
+    log = next((tmp_path / "run").glob("*_driver.log")).read_text()
+    assert all(text in log for text in ("engine 0 on", "passed barrier 1 of line 2", "engine 0 left", "2 tasks are done"))
     assert "kvsinfo.txt" not in names
     script = next((tmp_path / "run").glob("*_dbUtil.sh"))
     assert script.stat().st_mode & 0o777 == 0o700

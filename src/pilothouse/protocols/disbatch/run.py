@@ -39,7 +39,7 @@ from pilothouse.protocols.disbatch.status_file import EarlierRuns, StatusLine, S
 from pilothouse.protocols.disbatch.utility import LOG_FORMAT, open_context_log, write_script
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
-from pilothouse.worlds.live.records import EngineJoined, Note, Record, Recorder, TaskEnded
+from pilothouse.worlds.live.records import EngineJoined, EngineLeft, Note, Record, Recorder, TaskEnded
 from pilothouse.worlds.live.stream_lines import StreamLines
 from pilothouse.worlds.live.wire import write_secret
 from pilothouse.worlds.live.world import NO_ENGINE, LiveWorld
@@ -65,6 +65,8 @@ class DisbatchRun:
         self._host = socket.gethostname()
         self._world: LiveWorld | None = None
         self._skipped: list[StatusLine] = []
+        self._ranks: dict[str, int] = {}
+        """Of all engines that have joined, by their ids."""
         self._interrupted = 0
         self._total: int | None = None
         """Tasks to run, where that can be known beforehand."""
@@ -250,6 +252,7 @@ class DisbatchRun:
             if self._task_program is not None and self._task_program.poll() is None:
                 self._task_program.terminate()
             status.write(self._take_skipped())
+        log.info("%d tasks are done, %d failed", world.driver.done.count, self.failed)
         if world.driver.stopped_because == NO_ENGINE:
             print("all engines have gone before the work was done; see the logs", file=sys.stderr)
             return 1
@@ -260,6 +263,10 @@ class DisbatchRun:
 
     def _first_context(self) -> DisbatchContext:
         options = self.options.context
+        # What a context says that is started by a program of its own; ours is part of the driver, but scripts that tidy up
+        # after a run, or look for complaints, find the files that they know.
+        for name in ("context_wrap.out", f"{os.getpid()}_context_launch.log"):
+            Path(f"{self._id}_{name}").touch()
         layout = find_layout(options, os.environ, claim_rank(self._folder), self._host)
         open_context_log(self._id, layout.label, self.options.log_level)
         for warning in layout.warnings:
@@ -280,8 +287,14 @@ class DisbatchRun:
                     lines.append(line)
                     if record.kind not in "BC":
                         self.failed += line.return_code != 0
+                    else:
+                        log.info("passed barrier %d of line %d", record.task_id, record.line_number)
                 elif type(record) is EngineJoined:
                     self._note_engine(record)
+                elif type(record) is EngineLeft and record.lost:
+                    log.warning("engine %d was lost: %s", self._ranks[record.engine], record.reason)
+                elif type(record) is EngineLeft:
+                    log.info("engine %d left: %s", self._ranks[record.engine], record.reason)
             if not status.write(lines):
                 log.error("%s: the disk takes no more; trying again later", status.path)
             bridge.write(records)
@@ -290,6 +303,7 @@ class DisbatchRun:
         return note
 
     def _note_engine(self, record: EngineJoined) -> None:
+        self._ranks[record.engine] = record.rank
         host = record.node.partition("#")[0]
         text = f"engine {record.rank} on {record.node}, pid {record.pid}, {record.context}, {record.slots} slots"
         log.info("%s joined", text)
