@@ -217,6 +217,12 @@ def test_a_wrong_beginning_is_one_line_and_code_1(
     assert text in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(("option", "code"), [("--report-format", 1), ("--envschema", 1), ("--log", 2)])
+def test_wrong_words_end_as_they_end_the_peer(pilot: Pilot, option: str, code: int) -> None:
+    done = pilot("--net", option, "bogus")
+    assert done.returncode == code and f"Invalid value for '{option}'" in done.stderr
+
+
 def test_a_refused_request_is_logged_and_the_exit_code_stays_0(pilot: Pilot, tmp_path: Path) -> None:
     path = requests(tmp_path / "r.json", {"name": "a", "execution": {"exec": "x"}, "resources": {"numCores": 99}})
     assert pilot("--file-path", path, "--nodes", "2").returncode == 0

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
 _IGNORED = "Accepted for compatibility."
+
+
+class _WrongWord(click.BadParameter):
+    exit_code = 1
+
+
+class _Word(click.Choice):  # type: ignore[type-arg]  # click 8.1 has no arguments here
+    """One of some words. A wrong one ends the command with 1, as it ends qcg-pm-service, not with 2."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as problem:
+            raise _WrongWord(problem.message, ctx, param) from None
 
 
 @click.command()
@@ -25,7 +40,7 @@ _IGNORED = "Accepted for compatibility."
 @click.option("--file-path", metavar="FILE", help="The request file (implies --file; default qcg_pm_reqs.json).")
 @click.option("--wd", default=".", show_default=True, metavar="DIR", help="Working directory of the manager.")
 @click.option(
-    "--envschema", type=click.Choice(["auto", "slurm", "common"]), default="auto", show_default=True,
+    "--envschema", type=_Word(["auto", "slurm", "common"]), default="auto", show_default=True,
     help="Which environment jobs get.",
 )  # fmt: skip
 @click.option(
@@ -35,7 +50,7 @@ _IGNORED = "Accepted for compatibility."
 @click.option("--nodes", metavar="[NAME:]CORES,...", help="Nodes on this host (implies --resources local).")
 @click.option("--ssh", "hosts", multiple=True, metavar="HOST:CORES,...", help="Nodes reached over ssh.")
 @click.option(
-    "--report-format", type=click.Choice(["json", "text", "none"]),
+    "--report-format", type=_Word(["json", "text", "none"]),
     help="Format of jobs.report (default: json; text for a request file in the specification's dialect).",
 )  # fmt: skip
 @click.option("--report-file", default="jobs.report", show_default=True, metavar="NAME", help="Name of the report.")

@@ -428,7 +428,12 @@ def split_requests(text: bytes, where: str) -> list[bytes]:
     try:
         return [bytes(raw) for raw in msgspec.json.decode(text, type=list[msgspec.Raw])]
     except msgspec.ValidationError:
-        raise RequestError(f"{where}: Not an array of requests in json file") from None
+        problem = "Not an array of requests in json file"
+        try:
+            msgspec.json.decode(text, type=msgspec.Raw)
+        except JSON_PROBLEMS as error:
+            problem = f"Wrong job description: {error}"
+        raise RequestError(f"{where}: {problem}") from None
     except JSON_PROBLEMS as error:
         raise RequestError(f"{where}: Wrong job description: {error}") from None
 

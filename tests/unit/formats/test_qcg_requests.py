@@ -302,8 +302,9 @@ def test_request_files_that_are_no_list_are_refused() -> None:
     assert split_requests(b'[{"request":"finish"}]', "f") == [b'{"request":"finish"}']
     with pytest.raises(RequestError, match="Not an array"):
         split_requests(b"{}", "f")
-    with pytest.raises(RequestError, match="f: Wrong job description"):
-        split_requests(b"[", "f")
+    for text in (b"[", b"{not json", b""):
+        with pytest.raises(RequestError, match="f: Wrong job description"):
+            split_requests(text, "f")
 
 
 KEYS = [
