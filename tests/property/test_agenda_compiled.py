@@ -1,0 +1,117 @@
+"""The compiled agenda runs what the one in Python runs, in the same order, whatever is entered or taken back meanwhile."""
+
+import gc
+import weakref
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pilothouse.worlds.simulated.agenda import Agenda
+
+compiled = pytest.importorskip("pilothouse.worlds.simulated._agenda", reason="not compiled here")
+
+SECONDS = st.sampled_from([0.0, 0.1, 0.25, 1.0, 1.0, 3.5, 1e9])
+ENTER = st.tuples(st.sampled_from(["at", "after", "work"]), SECONDS, st.integers(0, 3))
+RUN = st.tuples(st.sampled_from(["run_next", "run_until", "pop", "next_date"]), SECONDS, st.just(0))
+CANCEL = st.tuples(st.just("cancel"), st.just(0.0), st.integers(0, 20))
+FIRST = st.tuples(st.just("first_at"), SECONDS, st.just(0))
+STORY = st.lists(st.one_of(ENTER, ENTER, RUN, CANCEL, FIRST), max_size=50)
+
+
+class Stage:
+    """Plays a story on an agenda and keeps what it said. A callback may enter another, or take one back."""
+
+    def __init__(self, agenda: Agenda) -> None:
+        self.agenda = agenda
+        self.entered: list[int] = []
+        self.first: float | None = None
+        self.said: list[object] = []
+
+    def play(self, story: list[tuple[str, float, int]]) -> list[object]:
+        for what, seconds, number in story:
+            self.said.append((what, self.do(what, seconds, number), self.agenda.now))
+        self.agenda.run_until(1e15)
+        return self.said
+
+    def do(self, what: str, seconds: float, number: int) -> object:
+        agenda = self.agenda
+        if what == "cancel":
+            return self.cancel(number)
+        if what == "first_at":
+            if self.first is None:  # one at a time
+                self.first = agenda.now + seconds
+                agenda.first_at(self.first, self.first_called)
+        elif what == "pop":
+            if agenda.next_date() < inf:
+                date, number, _, argument = agenda.pop()
+                if number in self.entered:
+                    self.entered.remove(number)
+                self.first = None if argument is None else self.first
+                return date, number, argument
+        elif what == "next_date":
+            return agenda.next_date()
+        elif what in ("run_next", "run_until"):
+            return getattr(agenda, what)(agenda.now + seconds)
+        else:
+            date = agenda.now + seconds if what == "at" else seconds
+            arguments = (seconds, 2.0) if what == "work" else (date,)
+            self.entered.append(getattr(agenda, what)(*arguments, self.called, (number, seconds, agenda.place())))
+        return None
+
+    def cancel(self, index: int) -> object:
+        if index >= len(self.entered):
+            return None
+        number = self.entered.pop(index)
+        self.agenda.cancel(number)
+        return number
+
+    def first_called(self, nothing: Any) -> None:
+        self.first = None
+        self.said.append(("first", nothing, self.agenda.now))
+
+    def called(self, argument: tuple[int, float, int]) -> None:
+        number, seconds, place = argument
+        self.said.append((argument, self.agenda.now))
+        self.entered = [entry for entry in self.entered if entry != place - 1]
+        if number == 1:
+            self.entered.append(self.agenda.after(seconds, self.called, (0, seconds, self.agenda.place())))
+        elif number == 2:
+            self.cancel(0)
+
+
+@given(STORY)
+def test_the_agenda(story: list[tuple[str, float, int]]) -> None:
+    assert Stage(compiled.Agenda()).play(story) == Stage(Agenda()).play(story)
+
+
+@pytest.mark.parametrize("agenda", [compiled.Agenda, Agenda])
+def test_what_a_callback_raises_is_raised(agenda: type[Agenda]) -> None:
+    def fail(argument: object) -> None:
+        raise ValueError(argument)
+
+    run = agenda()
+    run.at(1.0, fail, "this")
+    with pytest.raises(ValueError, match="this"):
+        run.run_next(0.0)
+    assert run.now == 1.0
+    assert run.run_next(0.0) == inf
+
+
+def test_a_world_and_its_agenda_can_be_forgotten() -> None:
+    stage = Stage(compiled.Agenda())
+    stage.do("after", 1.0, 0)
+    watch = weakref.ref(stage)
+    del stage
+    gc.collect()
+    assert watch() is None
+
+
+@pytest.mark.parametrize(
+    ("method", "nonsense"), [("at", (1.0,)), ("after", ("x", print)), ("run_next", ("x",)), ("work", ())]
+)
+def test_nonsense_is_refused(method: str, nonsense: tuple[object, ...]) -> None:
+    with pytest.raises(TypeError):
+        getattr(compiled.Agenda(), method)(*nonsense)
