@@ -75,15 +75,16 @@ class Collector:
 
     def add_all(self, records: list[JobRecord]) -> None:
         self._counts.update([record.state for record in records])
-        submissions = [record.job.submitted_at for record in records]
-        self._first_submission = min(self._first_submission, *submissions)
-        for record, submitted in zip(records, submissions, strict=True):
-            start, end = record.started_at, record.ended_at
-            if start is not None:
-                self._submitted.append(submitted)
-                self._started.append(start)
-                self._ended.append(end)
-                self._busy += (end - start) * record.units.mask.bit_count()
+        self._first_submission = min(self._first_submission, *[record.job.submitted_at for record in records])
+        ran = [record for record in records if record.started_at is not None]
+        starts: list[float] = [record.started_at for record in ran]  # type: ignore[misc]
+        self._submitted.extend([record.job.submitted_at for record in ran])
+        self._started.extend(starts)
+        self._ended.extend([record.ended_at for record in ran])
+        busy = self._busy
+        for record, start in zip(ran, starts, strict=True):
+            busy += (record.ended_at - start) * record.units.mask.bit_count()
+        self._busy = busy
 
     def __len__(self) -> int:
         return self._counts.total() + len(self._records)
@@ -109,7 +110,11 @@ class Collector:
                 [t / r if r else 1.0 if not t else inf for t, r in zip(turnarounds, runs, strict=True)], ranks
             ),
             bounded_slowdown=_spread(
-                [max(1.0, t / max(tau, r)) for t, r in zip(turnarounds, runs, strict=True)], ranks
+                [
+                    1.0 if bounded < 1.0 else bounded
+                    for bounded in [t / (r if r > tau else tau) for t, r in zip(turnarounds, runs, strict=True)]
+                ],
+                ranks,
             ),
             utilisation=self._busy / (units * makespan) if makespan and units else 0.0,
             makespan=makespan,
