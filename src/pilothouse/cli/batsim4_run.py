@@ -19,7 +19,7 @@ from pilothouse.formats import dax, external_events, workload_json
 from pilothouse.formats.workload import Workload
 from pilothouse.model.decisions import Wants
 from pilothouse.model.errors import DecisionError, InputError, PilothouseError, quoted
-from pilothouse.model.events import Batch, Begins, Ended
+from pilothouse.model.events import Begins, Ended
 from pilothouse.model.profile import Profile, Sequence
 from pilothouse.protocols.batsim.decider import BatsimDecider
 from pilothouse.protocols.batsim.settings import RedisSettings, Settings
@@ -233,13 +233,15 @@ class Conversation:
         try:
             decider.hello()
             decider.begin(world.begin(Wants()), None)
-            while (batch := world.advance()) is not None:
-                if (end := _deadlock(batch)) is not None:
-                    return self._complain_of(end)
-                asked_at = time.monotonic()
-                reply = decider.decide(batch)
-                self._scheduling_s += time.monotonic() - asked_at
-                world.apply(reply)
+            advance, decide, apply, clock = world.advance, decider.decide, world.apply, time.monotonic
+            while (batch := advance()) is not None:
+                last = batch.events[-1]
+                if type(last) is Ended and last.reason:  # A run that can go nowhere.
+                    return self._complain_of(last)
+                asked_at = clock()
+                reply = decide(batch)
+                self._scheduling_s += clock() - asked_at
+                apply(reply)
             return 0
         except DecisionError as problem:
             event = decider.event_name(problem.index)
@@ -296,12 +298,6 @@ def _used(workload: Workload) -> dict[str, Profile]:
             if isinstance(profile.spec, Sequence):
                 names.extend(profile.spec.parts)
     return used
-
-
-def _deadlock(batch: Batch) -> Ended | None:
-    """The last fact of a run that can go nowhere."""
-    last = batch.events[-1]
-    return last if isinstance(last, Ended) and last.reason else None
 
 
 def _roles(texts: tuple[str, ...]) -> dict[str, str]:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import colorsys
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import TextIO
 
 COLOURS = 64
-CONTAINER_TYPE, CREATE, DESTROY, STATE_TYPE, VALUE, SET_STATE, EVENT_TYPE, EVENT, VARIABLE_TYPE, SET_VARIABLE = range(1, 11)
+CONTAINER_TYPE, CREATE, DESTROY, STATE_TYPE, VALUE, SET_STATE, EVENT_TYPE, EVENT, VARIABLE_TYPE, SET_VARIABLE = range(
+    1, 11
+)
 
 _DEFINITIONS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("DefineContainerType", CONTAINER_TYPE, ("Type string", "Alias string", "Name string")),
@@ -31,6 +34,12 @@ _COLOURS = [
     f"{red:f} {green:f} {blue:f}"
     for red, green, blue in (colorsys.hsv_to_rgb(i / COLOURS, 1.0, 1.0) for i in range(COLOURS))
 ]
+
+
+@lru_cache(maxsize=4096)
+def _lines_of(machines: tuple[int, ...]) -> str:
+    """A line for each machine, with marks for what comes before its number and what comes after."""
+    return "".join([f"@{machine}#" for machine in machines])
 
 
 class PajeTrace:
@@ -72,13 +81,14 @@ class PajeTrace:
 
     def wait(self, now: float, machines: Iterable[int]) -> None:
         """Machines compute nothing."""
-        head = f"{SET_STATE} {now:f} machine_state m"
-        self._stream.write("".join([f"{head}{i} w\n" for i in machines]))
+        self._stream.write(
+            _lines_of(tuple(machines)).replace("@", f"{SET_STATE} {now:f} machine_state m").replace("#", " w\n")
+        )
 
     def compute(self, now: float, job_id: str, machines: Iterable[int]) -> None:
         """Machines compute a job."""
         head, tail = f"{SET_STATE} {now:f} machine_state m", f" j{job_id}\n"
-        lines = "".join([f"{head}{i}{tail}" for i in machines])
+        lines = _lines_of(tuple(machines)).replace("@", head).replace("#", tail)
         if job_id not in self._named:
             colour = _COLOURS[len(self._named) % COLOURS]
             self._named.add(job_id)

@@ -7,7 +7,6 @@ In: a command line (`--decider-command`). Out: whether it still runs, and how it
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shlex
 import signal
@@ -78,6 +77,8 @@ def _end_with_parent() -> Callable[[], object] | None:
     """What a new process does first, where the kernel can do it: it asks to be ended when its parent is gone."""
     if not sys.platform.startswith("linux"):
         return None
+    import ctypes
+
     set_option, parent = ctypes.CDLL(None).prctl, os.getpid()
 
     def ask() -> None:

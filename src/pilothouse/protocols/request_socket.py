@@ -1,6 +1,6 @@
 """ZeroMQ's REQ on a plain socket, over tcp or ipc: one request, one answer.
 
-In: requests. Out: the frames of the answers (zmtp.py reads them). libzmq would do, at a price: it hands every message to
+In: requests. Out: answers (zmtp.py reads their frames). libzmq would do, at a price: it hands every message to
 a thread of its own, which costs a turn of a simulation more than all the rest of it; and it hides what we want to name: a
 peer that is gone, that is of the wrong kind, that answers twice, or whose answer is too long to be read.
 """
@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+from collections.abc import Callable
 from errno import EAGAIN, ECONNABORTED, ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH, ENOENT, EPIPE, ETIMEDOUT
 from fcntl import ioctl
 from termios import FIONREAD
 from typing import Any
 
 from pilothouse.model.errors import InputError
-from pilothouse.protocols.zmtp import CHUNK, GREETING, READY, Reader, WireError
+from pilothouse.protocols.zmtp import CHUNK, GREETING, READY, Reader, WireError, request_of
 
 SLICE_S = 0.1
 """No call takes longer than this to come back."""
@@ -45,6 +46,10 @@ class RequestSocket:
         self._reader = Reader(most_bytes)
         self._owes_ready = True
         self._number = -1
+        self._send: Callable[[bytes], int]
+        self._recv: Callable[[int], bytes]
+        self._unsent = b""
+        self._is_clean = True
 
     @property
     def is_connected(self) -> bool:
@@ -86,54 +91,70 @@ class RequestSocket:
         self._reader = Reader(self._most_bytes)
         self._owes_ready = True
         self._number = opened.fileno()
+        self._send, self._recv = opened.send, opened.recv
+        self._unsent = b""
         return opened
 
     def fileno(self) -> int:
         return self._number
 
-    def unasked(self) -> bool:
-        """Whether something came that answers no request."""
-        return not self._reader.is_clean or ioctl(self._number, FIONREAD, _NOTHING) != _NOTHING
+    def ask(self, body: bytes) -> bytes | None:
+        """Sends a request, and waits a slice for the answer. None: nothing yet, receive() may get it.
 
-    def send(self, request: bytes) -> bytes:
-        """Sends what goes through; returns what is left of it (nothing, nearly always). Raises PeerLeft."""
-        assert self._socket is not None
+        Raises PeerLeft, WireError.
+        """
+        if not self._is_clean or ioctl(self._number, FIONREAD, _NOTHING) != _NOTHING:
+            raise WireError("answered more than once to one message")
+        request = request_of(body)
         try:
-            sent = self._socket.send(request)
+            sent = self._send(request)
         except BlockingIOError:
-            return request
+            sent = 0
         except ConnectionError:
             raise PeerLeft from None
-        return b"" if sent == len(request) else request[sent:]
+        if sent != len(request):
+            self._unsent = request[sent:]
+            return None
+        return self.receive()
 
-    def receive(self) -> list[bytes] | None:
-        """The frames of an answer behind the delimiter; None: nothing yet. Raises PeerLeft, WireError."""
-        reader = self._reader
-        if reader.is_clean:
-            assert self._socket is not None
+    def receive(self) -> bytes | None:
+        """The answer; None: nothing yet, or something of the request had still to be sent. Raises PeerLeft, WireError."""
+        if self._unsent:
+            self._send_rest()
+            return None
+        if self._is_clean:
             try:
-                data = self._socket.recv(CHUNK)
+                data = self._recv(CHUNK)
             except BlockingIOError:
                 return None
             except ConnectionError:
                 raise PeerLeft from None
-            size = len(data)
             # The usual answers: one short read, one frame. No buffer, no copy of it.
-            if data[:3] == b"\x01\x00\x00" and size > 3 and size == data[3] + 4:
-                return [data[4:]]
-            if data[:3] == b"\x01\x00\x02" and size > 10 and size == int.from_bytes(data[3:11], "big") + 11:
-                return [data[11:]]
+            head = data[:3]
+            if head == b"\x01\x00\x00" and len(data) > 4 and len(data) == data[3] + 4:
+                return data[4:]
+            if head == b"\x01\x00\x02" and len(data) > 11 and len(data) == int.from_bytes(data[3:11], "big") + 11:
+                return data[11:]
             if not data:
                 raise PeerLeft
-            reader.feed(data)
+            self._reader.feed(data)
         else:
             self._hear()
         parts = self._next()
         if parts is None:
             return None
-        if parts[0] or len(parts) == 1:
-            raise WireError("sent something that is no answer")
-        return parts[1:]
+        if len(parts) != 2 or parts[0] or not parts[1]:
+            raise WireError("sent something that is no answer (is it a REP socket?)")
+        return parts[1]
+
+    def _send_rest(self) -> None:
+        try:
+            sent = self._send(self._unsent)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            raise PeerLeft from None
+        self._unsent = self._unsent[sent:]
 
     def _hear(self) -> bool:
         """Feeds what there is, waiting a slice for it at most; False: nothing came."""
@@ -153,6 +174,7 @@ class RequestSocket:
     def _next(self) -> list[bytes] | None:
         """The next message, if it is there; whoever asked meanwhile whether we are alive gets an answer."""
         parts = self._reader.message()
+        self._is_clean = self._reader.is_clean
         if self._reader.wants_pong and self._socket is not None:
             pong, self._reader.wants_pong = self._reader.wants_pong, b""
             with contextlib.suppress(OSError):

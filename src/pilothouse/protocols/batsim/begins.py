@@ -59,7 +59,7 @@ def profiles_by_workload(begins: Begins) -> dict[str, dict[str, Raw]]:
 
 def profile_text(profile: Profile) -> Raw:
     """A profile as it is passed on to a scheduler."""
-    return passed_on(profile.source if profile.source is not None else b"{}")
+    return Raw(passed_on(profile.source if profile.source is not None else b"{}").encode())
 
 
 def _resources(nodes: Iterable[Node], dialect: Dialect) -> list[dict[str, object]]:

@@ -13,7 +13,7 @@ from pilothouse.protocols.batsim.codec import MOST_BYTES
 from pilothouse.protocols.process import PeerProcess
 from pilothouse.protocols.request_socket import SLICE_S, PeerLeft, RequestSocket
 from pilothouse.protocols.waiting import Waiting
-from pilothouse.protocols.zmtp import WireError, request_of
+from pilothouse.protocols.zmtp import WireError
 
 MOST_HANG_UPS = 20
 """So often may a peer hang up before it is ready: one that just ends may still listen, and another take its place."""
@@ -33,18 +33,13 @@ class SchedulerChannel:
         self._socket = RequestSocket(endpoint, MOST_BYTES)
         self._ready = False
 
-    def exchange(self, request: bytes, *, last: bool = False) -> bytes:
+    def exchange(self, request: bytes, last: bool = False) -> bytes:
         """Sends, and waits for the answer. Raises PeerError; but a peer that leaves on the last message gives none."""
-        socket = self._socket
         try:
             if not self._ready:
                 self._connect()
-            elif socket.unasked():
-                raise PeerError(self.peer, "answered more than once to one message")
-            left = socket.send(request_of(request))
-            parts = None if left else socket.receive()
-            if parts is None:
-                parts = self._wait(left)
+            answer = self._socket.ask(request)
+            return self._wait() if answer is None else answer
         except PeerLeft:
             if last:
                 return b""
@@ -53,9 +48,6 @@ class SchedulerChannel:
             raise PeerError(self.peer, "closed the connection while an answer was expected") from None
         except WireError as problem:
             raise PeerError(self.peer, str(problem)) from None
-        if len(parts) != 1 or not parts[0]:
-            raise PeerError(self.peer, "sent something that is no answer", hint="is it a REP socket?")
-        return parts[0]
 
     def _connect(self) -> None:
         """Waits until somebody is there."""
@@ -75,15 +67,12 @@ class SchedulerChannel:
                 waiting.still()
                 time.sleep(max(0.0, SLICE_S - (time.monotonic() - asked_at)))
 
-    def _wait(self, left: bytes) -> list[bytes]:
+    def _wait(self) -> bytes:
         """No answer yet: the peer takes its time, or is gone."""
         since = time.monotonic()
-        while True:
-            if left:
-                left = self._socket.send(left)
-            elif (parts := self._socket.receive()) is not None:
-                return parts
+        while (answer := self._socket.receive()) is None:
             self._look_around(since)
+        return answer
 
     def _look_around(self, since: float) -> None:
         """Nothing came for a while: is the peer still there?"""

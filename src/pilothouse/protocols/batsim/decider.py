@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import InputError
@@ -61,7 +59,7 @@ class BatsimDecider:
         self._store: RedisStore | None = None
         self._facts: FactWriter
         self._orders: OrderReader
-        self._late: list[Struct] = []
+        self._late: list[str] = []
         self._withdrawn: set[str] = set()
         self._over = False
         self.parting = ""
@@ -75,9 +73,7 @@ class BatsimDecider:
         self._orders = OrderReader(self.name, self._facts.profiles, self._store)
         if self._command:
             self._process = PeerProcess(self._command)
-        self._channel = SchedulerChannel(
-            self._endpoint, self.name, timeout_s=self._timeout_s, process=self._process
-        )
+        self._channel = SchedulerChannel(self._endpoint, self.name, timeout_s=self._timeout_s, process=self._process)
         submission = self._settings.job_submission
         dynamic = submission.from_scheduler
         return d.Wants(
@@ -90,25 +86,27 @@ class BatsimDecider:
         self._orders.note_units({node.first: states for node in begins.nodes if (states := sleep_states(node))})
 
     def decide(self, batch: e.Batch) -> d.Reply:
-        assert self._channel is not None, "decide() before hello()"
-        if len(batch.events) > 1 and type(batch.events[0]) is e.Began:
+        channel, told, now = self._channel, batch.events, batch.now
+        assert channel is not None, "decide() before hello()"
+        if len(told) > 1 and type(told[0]) is e.Began:
             # SIMULATION_BEGINS is alone in its message: clients get ready only after they have read all of it.
-            first = self.decide(e.Batch(batch.now, batch.events[:1]))
-            rest = self.decide(e.Batch(max(batch.now, first.now), batch.events[1:]))
+            first = self.decide(e.Batch(now, told[:1]))
+            rest = self.decide(e.Batch(max(now, first.now), told[1:]))
             return d.Reply(rest.now, [*first.decisions, *rest.decisions])
-        events = self._facts.events(batch)
-        own = [] if self._facts.unsaid is None else self._answer_withdrawals(batch.now, self._facts.unsaid)
+        facts = self._facts
+        events = facts.events(batch)
+        own = [] if facts.unsaid is None else self._answer_withdrawals(now, facts.unsaid)
         if self._late:
-            events, self._late = self._late + events, []
+            events, self._late = ",".join([*self._late, events] if events else self._late), []
         if not events:
-            return d.Reply(batch.now, own)
-        self._over = type(batch.events[-1]) is e.Ended
-        answer = self._channel.exchange(codec.encode(batch.now, events), last=self._over)
+            return d.Reply(now, own)
+        last = self._over = type(told[-1]) is e.Ended
+        answer = channel.exchange(codec.encode(now, events), last)
         if not answer:
-            return d.Reply(batch.now, own)  # It left on the last message instead of answering it.
+            return d.Reply(now, own)  # It left on the last message instead of answering it.
         reply = self._orders.reply(codec.decode_from_scheduler(answer, self.name))
         if not self._keeps_rounding:
-            _restore_dates(reply, batch.now)
+            _restore_dates(reply, now)
         if self._withdrawn:
             reply.decisions = [order for order in reply.decisions if not self._is_in_vain(order)]
         if own:

@@ -1,16 +1,18 @@
 """Our facts as Batsim events: what the end that plays the resource manager tells a scheduler.
 
-In: batches. Out: wire events. What the protocol has no word for is told with the nearest word it has (a job that lost
-its node: ended, and submitted again) or not at all; each such case is marked.
+In: batches. Out: the text of wire events. What the protocol has no word for is told with the nearest word it has (a job
+that lost its node: ended, and submitted again) or not at all; each such case is marked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from json.encoder import encode_basestring as quote
 from math import inf
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import Raw
 
 from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
@@ -22,7 +24,7 @@ from pilothouse.protocols.batsim import messages as wire
 from pilothouse.protocols.batsim.codec import passed_on, text_of
 from pilothouse.protocols.batsim.settings import Dialect, Settings
 
-NO_PROFILE = Raw(b'{"type":"delay","delay":1}')
+NO_PROFILE = '{"type":"delay","delay":1}'
 """What schedulers are told of a job that has only a command: they want a profile, and do not look into it."""
 
 
@@ -42,6 +44,7 @@ class FactWriter:
     def __init__(self, settings: Settings, dialect: Dialect, store: Store | None = None) -> None:
         self._settings = settings
         self._dialect = dialect
+        self._is_any = dialect is Dialect.ANY
         self._is_young = dialect not in (Dialect.TWO, Dialect.ANY)
         self._store = store
         self._forward_profiles = False
@@ -52,31 +55,28 @@ class FactWriter:
         self.unsaid: list[e.Event] | None = None
         """The facts of the last batch that the protocol has no word for, if any."""
 
-    def events(self, batch: e.Batch) -> list[Struct]:
-        """The wire events of a batch, in order."""
-        told: list[Struct] = []
+    def events(self, batch: e.Batch) -> str:
+        """The wire events of a batch, in order, with commas between them."""
+        facts = batch.events
         self.unsaid = None
-        for fact in batch.events:
+        if len(facts) == 1 and (write := _WRITERS.get(type(facts[0]))) is not None:
+            return write(self, facts[0])
+        told: list[str] = []
+        for fact in facts:
             write = _WRITERS.get(type(fact))
             if write is not None:
-                told += write(self, fact)
+                text = write(self, fact)
+                if text:
+                    told.append(text)
             elif self.unsaid is None:
                 self.unsaid = [fact]
             else:
                 self.unsaid.append(fact)
-        return told
-
-    def job(self, job_id: str) -> Job | None:
-        """A job that the scheduler knows and that is not over."""
-        return self._jobs.get(job_id)
-
-    def note_job(self, job: Job) -> None:
-        """A job that the scheduler registered itself."""
-        self._jobs[job.id] = job
+        return ",".join(told)
 
     # ---- one method for each fact
 
-    def _began(self, fact: e.Began) -> list[Struct]:
+    def _began(self, fact: e.Began) -> str:
         begins = fact.begins
         self._forward_profiles = begins.forward_profiles
         self._registers = begins.dynamic_registration
@@ -84,49 +84,54 @@ class FactWriter:
         if self._store is not None:
             self._store.put_begins(begins.units + len(begins.storage))
         data = begins_of.write(begins, self._settings, self._dialect)
-        return [wire.SimulationBegins(fact.at, Raw(text_of(data).encode()))]
+        return text_of(wire.SimulationBegins(fact.at, Raw(text_of(data).encode())))
 
-    def _ended(self, fact: e.Ended) -> list[Struct]:
-        return [wire.SimulationEnds(fact.at)]
+    def _ended(self, fact: e.Ended) -> str:
+        return text_of(wire.SimulationEnds(fact.at))
 
-    def _submitted(self, fact: e.JobSubmitted) -> list[Struct]:
+    def _submitted(self, fact: e.JobSubmitted) -> str:
+        # One of the two most frequent events, written by hand.
         job = fact.job
         self._jobs[job.id] = job
-        description = job_text(job)
-        profile: Raw | msgspec.UnsetType = UNSET
+        head = f'{{"timestamp":{fact.at:.6f},"type":"JOB_SUBMITTED","data":{{"job_id":{quote(job.id)}'
+        profile = ""
         # Batsim itself does not tell of profiles that come up later, but clients refuse jobs without one.
-        unheard_of = self._dialect is Dialect.ANY and (job.profile is None or job.profile.name not in self.profiles)
-        if self._forward_profiles or unheard_of:
-            profile = NO_PROFILE if job.profile is None else begins_of.profile_text(job.profile)
+        if self._forward_profiles or (self._is_any and (job.profile is None or job.profile.name not in self.profiles)):
+            profile = NO_PROFILE if job.profile is None else text_of(begins_of.profile_text(job.profile))
         if self._store is None:
-            return [wire.JobSubmitted(fact.at, wire.JobSubmittedData(job.id, description, profile))]
-        self._store.put_job(job.id, bytes(description))
-        if profile is not UNSET:
-            self._store.put_profile(job.workload, profile_name(job), bytes(profile))
-        return [wire.JobSubmitted(fact.at, wire.JobSubmittedData(job.id))]
+            tail = f',"profile":{profile}}}}}' if profile else "}}"
+            return f'{head},"job":{job_text(job)}{tail}'
+        self._store.put_job(job.id, job_text(job).encode())
+        if profile:
+            self._store.put_profile(job.workload, profile_name(job), profile.encode())
+        return head + "}}"
 
-    def _job_ended(self, fact: e.JobEnded) -> list[Struct]:
+    def _job_ended(self, fact: e.JobEnded) -> str:
         self._jobs.pop(fact.job_id, None)
-        return [self._completed(fact)]
+        return self._completed(fact)
 
-    def _completed(self, fact: e.JobEnded) -> Struct:
-        reason = UNSET if self._is_young else fact.reason
-        state, units = BATSIM[fact.state], fact.units.to_text()
-        return wire.JobCompleted(fact.at, wire.JobCompletedData(fact.job_id, state, fact.return_code, reason, units))
+    def _completed(self, fact: e.JobEnded) -> str:
+        # The other one.
+        reason = "" if self._is_young else f'"kill_reason":{quote(fact.reason)},'
+        return (
+            f'{{"timestamp":{fact.at:.6f},"type":"JOB_COMPLETED","data":{{"job_id":{quote(fact.job_id)},'
+            f'"job_state":"{BATSIM[fact.state]}","return_code":{fact.return_code},{reason}'
+            f'"alloc":"{fact.units.to_text()}"}}}}'
+        )
 
-    def completed_early(self, at: float, job_id: str) -> Struct:
+    def completed_early(self, at: float, job_id: str) -> str:
         """What a scheduler is told that starts a job which was withdrawn meanwhile."""
         return self._completed(e.JobEnded(at, job_id, JobState.KILLED, -1, IdSet()))
 
-    def _requeued(self, fact: e.JobRequeued) -> list[Struct]:
+    def _requeued(self, fact: e.JobRequeued) -> str:
         # The protocol cannot put a running job back: it ends, and is submitted again under its name.
         job = self._jobs.get(fact.job_id)
         ended = self._completed(e.JobEnded(fact.at, fact.job_id, JobState.FAILED, -1, IdSet(), fact.reason))
-        return [ended] if job is None else [ended, *self._submitted(e.JobSubmitted(fact.at, job))]
+        return ended if job is None else f"{ended},{self._submitted(e.JobSubmitted(fact.at, job))}"
 
-    def _killed(self, fact: e.JobsKilled) -> list[Struct]:
+    def _killed(self, fact: e.JobsKilled) -> str:
         progress = {job_id: self._progress(tree) for job_id, tree in fact.progress.items()}
-        return [wire.JobKilled(fact.at, wire.JobKilledData(list(fact.job_ids), progress))]
+        return text_of(wire.JobKilled(fact.at, wire.JobKilledData(list(fact.job_ids), progress)))
 
     def _progress(self, tree: e.Progress) -> dict[str, object]:
         name = tree.profile.rpartition("!")[2]
@@ -144,55 +149,58 @@ class FactWriter:
         written["current_task"] = self._progress(tree.parts[0])
         return written
 
-    def _power(self, fact: e.UnitsSwitched | e.PowerStateChanged) -> list[Struct]:
-        return [wire.ResourceStateChanged(fact.at, wire.ResourceStateData(str(fact.units), str(fact.power_state)))]
+    def _power(self, fact: e.UnitsSwitched | e.PowerStateChanged) -> str:
+        return text_of(
+            wire.ResourceStateChanged(fact.at, wire.ResourceStateData(str(fact.units), str(fact.power_state)))
+        )
 
-    def _called(self, fact: e.CallArrived) -> list[Struct]:
-        return [wire.RequestedCall(fact.at)]
+    def _called(self, fact: e.CallArrived) -> str:
+        return text_of(wire.RequestedCall(fact.at))
 
-    def _notify(self, at: float, data: dict[str, object]) -> list[Struct]:
+    def _notify(self, at: float, data: dict[str, object]) -> str:
         # Generation 2 has no NOTIFY to the scheduler, and its clients end on words that they do not know.
-        return [] if self._dialect is Dialect.TWO else [wire.Notify(at, data)]
+        return "" if self._dialect is Dialect.TWO else text_of(wire.Notify(at, data))
 
-    def _no_more(self, at: float, kind: str) -> list[Struct]:
+    def _no_more(self, at: float, kind: str) -> str:
         # Where nobody knows which generation listens, only those who register jobs need to know, and they are younger.
         if self._dialect is Dialect.ANY and not self._registers:
-            return []
+            return ""
         return self._notify(at, {"type": kind})
 
-    def _no_more_jobs(self, fact: e.NoMoreJobs) -> list[Struct]:
+    def _no_more_jobs(self, fact: e.NoMoreJobs) -> str:
         return self._no_more(fact.at, "no_more_static_job_to_submit")
 
-    def _no_more_external(self, fact: e.NoMoreExternalEvents) -> list[Struct]:
+    def _no_more_external(self, fact: e.NoMoreExternalEvents) -> str:
         return self._no_more(fact.at, "no_more_external_event_to_occur")
 
-    def _available(self, fact: e.UnitsAvailable) -> list[Struct]:
+    def _available(self, fact: e.UnitsAvailable) -> str:
         return self._notify(fact.at, {"type": "event_machine_available", "resources": str(fact.units)})
 
-    def _unavailable(self, fact: e.UnitsUnavailable) -> list[Struct]:
+    def _unavailable(self, fact: e.UnitsUnavailable) -> str:
         return self._notify(fact.at, {"type": "event_machine_unavailable", "resources": str(fact.units)})
 
-    def _left(self, fact: e.NodesLeft) -> list[Struct]:
+    def _left(self, fact: e.NodesLeft) -> str:
         return self._notify(fact.at, {"type": "event_machine_unavailable", "resources": str(fact.units)})
 
-    def _external(self, fact: e.ExternalEvent) -> list[Struct]:
+    def _external(self, fact: e.ExternalEvent) -> str:
         return self._notify(fact.at, external_data(fact))
 
-    def _energy(self, fact: e.EnergyMeasured) -> list[Struct]:
-        return [wire.Answer(fact.at, wire.AnswerData(consumed_energy=fact.joules))]
+    def _energy(self, fact: e.EnergyMeasured) -> str:
+        return text_of(wire.Answer(fact.at, wire.AnswerData(consumed_energy=fact.joules)))
 
-    def _estimate(self, fact: e.EstimateAsked) -> list[Struct]:
+    def _estimate(self, fact: e.EstimateAsked) -> str:
         job: dict[str, object] = {"res": fact.job.least_units}
         if fact.job.walltime != inf:
             job["walltime"] = fact.job.walltime
         request: dict[str, object] = {"job_id": fact.job.id, "job": job}
-        return [wire.Query(fact.at, wire.QueryData({"estimate_waiting_time": request}))]
+        return text_of(wire.Query(fact.at, wire.QueryData({"estimate_waiting_time": request})))
 
-    def _message(self, fact: e.JobMessage) -> list[Struct]:
-        return [wire.FromJobMessage(fact.at, wire.FromJobData(fact.job_id, passed_on(fact.message)))]
+    def _message(self, fact: e.JobMessage) -> str:
+        message = Raw(passed_on(fact.message).encode())
+        return text_of(wire.FromJobMessage(fact.at, wire.FromJobData(fact.job_id, message)))
 
 
-def job_text(job: Job) -> Raw:
+def job_text(job: Job) -> str:
     """A job as it is passed on: as it was written, under its full id, or made up from what is known of it."""
     if job.source is not None:
         return passed_on(job.source, id=job.id)
@@ -200,7 +208,7 @@ def job_text(job: Job) -> Raw:
     if job.walltime != inf:
         description["walltime"] = job.walltime
     description["profile"] = profile_name(job)
-    return Raw(text_of(description).encode())
+    return text_of(description)
 
 
 def profile_name(job: Job) -> str:
@@ -217,7 +225,7 @@ def external_data(fact: e.ExternalEvent) -> dict[str, object]:
     return data if isinstance(data, dict) and "type" in data else {"type": fact.kind, "data": data}
 
 
-_WRITERS: dict[type, Any] = {
+_WRITERS: dict[type, Callable[[FactWriter, Any], str]] = {
     e.Began: FactWriter._began,
     e.Ended: FactWriter._ended,
     e.JobSubmitted: FactWriter._submitted,

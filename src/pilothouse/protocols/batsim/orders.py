@@ -23,7 +23,7 @@ from pilothouse.model.profile import HomogeneousTask, Profile, Sequence, Spread
 from pilothouse.protocols.batsim import messages as wire
 from pilothouse.protocols.batsim.begins import read_profile
 
-_parsed = lru_cache(maxsize=512)(IdSet.parse)
+_parsed = lru_cache(maxsize=4096)(IdSet.parse)
 """Schedulers name the same few allocations again and again."""
 
 
@@ -68,8 +68,12 @@ class OrderReader:
         sources = self._sources = []
         for event in message.events:
             found = _READERS[type(event)](self, event)
-            orders += found
-            sources += [event] * len(found)
+            if type(found) is list:
+                orders += found
+                sources += [event] * len(found)
+            else:
+                orders.append(found)
+                sources.append(event)
         return d.Reply(message.now, orders)
 
     def event_name(self, index: int) -> str:
@@ -87,11 +91,11 @@ class OrderReader:
 
     # ---- one method for each event
 
-    def _execute(self, event: wire.ExecuteJob) -> list[d.Decision]:
+    def _execute(self, event: wire.ExecuteJob) -> d.Decision:
         data = event.data
         order = d.StartJob(event.timestamp, data.job_id, self._units(event, data.alloc))
         if data.mapping is UNSET and data.storage_mapping is UNSET and data.additional_io_job is UNSET:
-            return [order]
+            return order
         optional = ("mapping", "storage_mapping", "additional_io_job")
         extras = [name for name in optional if getattr(data, name) is not UNSET]
         if len(extras) > 1:
@@ -105,9 +109,11 @@ class OrderReader:
             workload = data.job_id.partition("!")[0]
             order.io_job = read_profile(io_job.profile, workload, io_job.profile_name, self.peer, "EXECUTE_JOB")
             units = self._units(event, io_job.alloc)
-            placement = d.Placement(mapping=tuple(range(len(units))))  # One executor on each host of its own allocation.
+            placement = d.Placement(
+                mapping=tuple(range(len(units)))
+            )  # One executor on each host of its own allocation.
             order.overrides = {order.io_job.name: d.PartPlacement(units, placement)}
-        return [order]
+        return order
 
     def _number(self, event: msgspec.Struct, value: int | str, what: str = "resource") -> int:
         try:
@@ -122,14 +128,14 @@ class OrderReader:
             raise self.error(event, f"executors of a mapping should be 0 to {len(mapping) - 1}, each once")
         return tuple(mapping[executor] for executor in range(len(mapping)))
 
-    def _reject(self, event: wire.RejectJob) -> list[d.Decision]:
-        return [d.RejectJob(event.timestamp, event.data.job_id)]
+    def _reject(self, event: wire.RejectJob) -> d.Decision:
+        return d.RejectJob(event.timestamp, event.data.job_id)
 
-    def _kill(self, event: wire.KillJob) -> list[d.Decision]:
-        return [d.KillJobs(event.timestamp, tuple(event.data.job_ids))]
+    def _kill(self, event: wire.KillJob) -> d.Decision:
+        return d.KillJobs(event.timestamp, tuple(event.data.job_ids))
 
-    def _call(self, event: wire.CallMeLater) -> list[d.Decision]:
-        return [d.CallAt(event.timestamp, event.data.timestamp)]
+    def _call(self, event: wire.CallMeLater) -> d.Decision:
+        return d.CallAt(event.timestamp, event.data.timestamp)
 
     def _register_job(self, event: wire.RegisterJob | wire.SubmitJob) -> list[d.Decision]:
         data = event.data
@@ -172,56 +178,56 @@ class OrderReader:
             return all(part in self._profiles and self._is_elastic(self._profiles[part]) for part in spec.parts)
         return isinstance(spec, HomogeneousTask) and spec.spread is Spread.TOTAL
 
-    def _register_profile(self, event: wire.RegisterProfile | wire.SubmitProfile) -> list[d.Decision]:
+    def _register_profile(self, event: wire.RegisterProfile | wire.SubmitProfile) -> d.Decision:
         data = event.data
         profile = read_profile(data.profile, data.workload_name, data.profile_name, self.peer, wire.name_of(event))
         order = d.RegisterProfile(event.timestamp, profile)
         self._profiles.setdefault(profile.name, profile)
-        return [order]
+        return order
 
-    def _set_resource_state(self, event: wire.SetResourceState) -> list[d.Decision]:
+    def _set_resource_state(self, event: wire.SetResourceState) -> d.Decision:
         units = self._units(event, event.data.resources)
         state = self._number(event, event.data.state, "power state")
         to_sleep = any(state in self._sleep_states.get(unit, ()) for unit in units)
         from_sleep = bool(units.mask & self._asleep)
         self._asleep = self._asleep | units.mask if to_sleep else self._asleep & ~units.mask
         if to_sleep or from_sleep:
-            return [d.SwitchUnits(event.timestamp, units, state)]
-        return [d.SetPowerState(event.timestamp, units, state)]
+            return d.SwitchUnits(event.timestamp, units, state)
+        return d.SetPowerState(event.timestamp, units, state)
 
-    def _metadata(self, event: wire.SetJobMetadata) -> list[d.Decision]:
+    def _metadata(self, event: wire.SetJobMetadata) -> d.Decision:
         if '"' in event.data.metadata:
             raise self.error(event, f"metadata should not contain double quotes: {quoted(event.data.metadata)}")
-        return [d.SetMetadata(event.timestamp, event.data.job_id, event.data.metadata)]
+        return d.SetMetadata(event.timestamp, event.data.job_id, event.data.metadata)
 
-    def _change_state(self, event: wire.ChangeJobState) -> list[d.Decision]:
+    def _change_state(self, event: wire.ChangeJobState) -> d.Decision:
         state = FROM_BATSIM.get(event.data.job_state)
         if state is None:
             raise self.error(event, f"unknown job state {quoted(event.data.job_state)}")
-        return [d.SetJobState(event.timestamp, event.data.job_id, state, event.data.kill_reason)]
+        return d.SetJobState(event.timestamp, event.data.job_id, state, event.data.kill_reason)
 
-    def _to_job(self, event: wire.ToJobMessage) -> list[d.Decision]:
-        return [d.SendToJob(event.timestamp, event.data.job_id, event.data.msg)]
+    def _to_job(self, event: wire.ToJobMessage) -> d.Decision:
+        return d.SendToJob(event.timestamp, event.data.job_id, event.data.msg)
 
-    def _notify(self, event: wire.Notify) -> list[d.Decision]:
+    def _notify(self, event: wire.Notify) -> d.Decision:
         kind = event.data.get("type")
         if kind in _FINISHED:
-            return [d.FinishRegistration(event.timestamp)]
+            return d.FinishRegistration(event.timestamp)
         if kind in _RESUMED:
-            return [d.ResumeRegistration(event.timestamp)]
+            return d.ResumeRegistration(event.timestamp)
         raise self.error(event, f"unknown notification {quoted(kind)}")
 
-    def _query(self, event: wire.Query) -> list[d.Decision]:
+    def _query(self, event: wire.Query) -> d.Decision:
         if set(event.data.requests) != {"consumed_energy"}:
             names = ", ".join(event.data.requests) or "nothing"
             raise self.error(event, f"only consumed_energy can be asked for; it asks for {names}")
-        return [d.MeasureEnergy(event.timestamp)]
+        return d.MeasureEnergy(event.timestamp)
 
-    def _answer(self, event: wire.Answer) -> list[d.Decision]:
+    def _answer(self, event: wire.Answer) -> d.Decision:
         estimate = event.data.estimate_waiting_time
         if estimate is UNSET:
             raise self.error(event, "an answer should hold estimate_waiting_time")
-        return [d.AnswerEstimate(event.timestamp, estimate.job_id, estimate.estimated_waiting_time)]
+        return d.AnswerEstimate(event.timestamp, estimate.job_id, estimate.estimated_waiting_time)
 
 
 _READERS: dict[type, Any] = {

@@ -100,7 +100,7 @@ class OrderWriter:
     def _register_job(self, order: d.RegisterJob) -> list[Struct]:
         job = order.job
         if job.source is None:
-            description: Raw = job_text(job)
+            description = Raw(job_text(job).encode())
         else:
             written = msgspec.json.decode(job.source)
             description = Raw(msgspec.json.encode({**written, "id": job.id, "profile": profile_name(job)}))

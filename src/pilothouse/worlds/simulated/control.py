@@ -45,7 +45,6 @@ from pilothouse.worlds.simulated.rounds import (
     Mailbox,
     Rounds,
     Wait,
-    exchange,
     post,
     receive,
     send,
@@ -57,7 +56,7 @@ from pilothouse.worlds.simulated.stepped_agenda import SteppedAgenda
 
 __all__ = ["ControlledWorld", "Known", "MessageCosts", "Rules", "Server", "Source", "Watcher"]
 
-_SEND = Wait.SEND
+_SEND, _EXCHANGE = Wait.SEND, Wait.EXCHANGE
 
 Handler = Callable[[Any], Sequence[Actor] | Actor | None]
 """What the server does with a message; it may start actors, or have to wait (then it is an actor itself)."""
@@ -87,6 +86,7 @@ class Server:
         self.agenda = SteppedAgenda() if agenda is None else agenda
         self.rounds = Rounds(self.agenda)
         self.mailbox = Mailbox()
+        self._is_ready = self.send(self._on_ready)
         self.jobs: dict[str, Known] = {}
         self.met = {job.id for source in sources if isinstance(source, JobSource) for job in source.jobs}
         """Every job that was ever heard of: no id is given twice."""
@@ -168,9 +168,10 @@ class Server:
     def serve(self) -> Actor:
         """The server itself: one message after the other until the end has been told and heard."""
         mailbox = self.mailbox
+        next_message = receive(mailbox)
         yield from self._begin()
         while not self.ended:
-            handler, argument = yield receive(mailbox)
+            handler, argument = yield next_message
             started = handler(argument)
             if started is None:
                 pass
@@ -202,15 +203,16 @@ class Server:
         batch = e.Batch(self.agenda.now, self._told)
         self._told = []
         self._ready = False
-        for job_id in self._over_and_told:
-            del self.jobs[job_id]
-        self._over_and_told.clear()
+        if self._over_and_told:
+            for job_id in self._over_and_told:
+                del self.jobs[job_id]
+            self._over_and_told.clear()
         return spawn(self._converse(batch))
 
     def _converse(self, batch: e.Batch) -> Actor:
         """Hands the batch to the decider and its orders to the server."""
         agenda = self.agenda
-        reply: d.Reply = yield exchange(batch)
+        reply: d.Reply = yield (_EXCHANGE, batch, None, 0.0)
         for index, order in enumerate(reply.decisions):
             if type(order) in orders.NOTED:
                 self.order_index = index
@@ -220,15 +222,11 @@ class Server:
             yield self.send(self._on_order, (index, order))
         if reply.now > agenda.now:
             yield sleep(reply.now - agenda.now)
-        yield self.send(self._on_ready)
+        yield self._is_ready
 
     def _is_over(self) -> bool:
         return not (
-            self.silent_job_sources
-            or self.silent_event_sources
-            or self.unfinished
-            or self.pending
-            or self.registering
+            self.silent_job_sources or self.silent_event_sources or self.unfinished or self.pending or self.registering
         )
 
     # ---- what messages do

@@ -20,7 +20,7 @@ from pilothouse.worlds.simulated.machines import MachineState
 _IDLE, _COMPUTING = MachineState.IDLE, MachineState.COMPUTING
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4096)
 def numbers_of(mask: int) -> tuple[int, ...]:
     """The machines of an allocation, ascending. The same few numbers are asked for again and again."""
     return tuple(IdSet(mask))
@@ -70,6 +70,7 @@ class MachineBook:
             for node in (*nodes, *storage)
         ]
         self.idle_mask = (1 << len(self.machines)) - 1
+        self._compute_mask = (1 << self.compute_count) - 1
         self.counts = dict.fromkeys(MachineState, 0)
         self.counts[MachineState.IDLE] = self.compute_count
         self.seconds = dict.fromkeys(MachineState, 0.0)
@@ -96,39 +97,42 @@ class MachineBook:
         machine.since = now
 
     def occupy(self, units: IdSet, job_id: str, now: float) -> None:
-        machines, seconds = self.machines, self.seconds
-        idle_s, entered, counted = seconds[_IDLE], 0, 0
-        for unit in numbers_of(units.mask):
+        machines, mask = self.machines, units.mask
+        if mask & ~self.idle_mask:
+            for unit in numbers_of(mask):
+                machines[unit].users.append(job_id)
+                if machines[unit].state is not _COMPUTING:
+                    self.to(machines[unit], _COMPUTING, now)
+            return
+        idle_s = self.seconds[_IDLE]  # What to() does, without a call for each machine.
+        for unit in numbers_of(mask):
             machine = machines[unit]
             machine.users.append(job_id)
-            if machine.state is _IDLE:  # what to() does, without a call for each machine
-                idle_s += now - machine.since
-                machine.state = _COMPUTING
-                machine.since = now
-                entered |= 1 << unit
-                counted += unit < self.compute_count
-            elif machine.state is not _COMPUTING:
-                self.to(machine, _COMPUTING, now)
-        seconds[_IDLE] = idle_s
-        self.idle_mask &= ~entered
+            machine.state = _COMPUTING
+            idle_s += now - machine.since
+            machine.since = now
+        self.seconds[_IDLE] = idle_s
+        self.idle_mask ^= mask
+        counted = (mask & self._compute_mask).bit_count()
         self.counts[_IDLE] -= counted
         self.counts[_COMPUTING] += counted
 
     def release(self, units: IdSet, job_id: str, now: float) -> None:
         """Machines that are away stay away when the job that ran on meanwhile ends."""
-        machines, seconds = self.machines, self.seconds
-        computing_s, left, counted = seconds[_COMPUTING], 0, 0
-        for unit in numbers_of(units.mask):
+        machines, mask = self.machines, units.mask
+        computing_s = self.seconds[_COMPUTING]
+        for unit in numbers_of(mask):
             machine = machines[unit]
             machine.users.remove(job_id)
-            if not machine.users and machine.state is _COMPUTING:
-                computing_s += now - machine.since
+            if machine.users or machine.state is not _COMPUTING:
+                mask ^= 1 << unit
+            else:
                 machine.state = _IDLE
+                computing_s += now - machine.since
                 machine.since = now
-                left |= 1 << unit
-                counted += unit < self.compute_count
-        seconds[_COMPUTING] = computing_s
-        self.idle_mask |= left
+        self.seconds[_COMPUTING] = computing_s
+        self.idle_mask |= mask
+        counted = (mask & self._compute_mask).bit_count()
         self.counts[_COMPUTING] -= counted
         self.counts[_IDLE] += counted
 
