@@ -35,9 +35,6 @@ class JobState(enum.Enum):
     REFUSED = "refused"
     OMITTED = "omitted"
 
-    # Members are single objects; Enum's own hash is a Python function, and states are looked up all the time.
-    __hash__ = object.__hash__
-
 
 class Stimulus(enum.Enum):
     """What can happen to a job, in the order of the table's columns."""
