@@ -217,6 +217,16 @@ def test_a_wrong_beginning_is_one_line_and_code_1(
     assert text in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+def test_options_without_effect_say_so(pilot: Pilot, tmp_path: Path) -> None:
+    options = ("--disable-nl", "--enable-proc-stats", "--wrapper-rt-stats", "w", "--nl-start-method", "ssh")
+    done = pilot(requests(tmp_path / "r.json", {"name": "a", "execution": {"exec": "true"}}), "--nodes", "1", *options)
+    assert done.returncode == 0 and report_of(tmp_path)["a"]["state"] == "SUCCEED"
+    told = [line.partition(":")[0] for line in done.stderr.splitlines()]
+    assert told == ["--disable-nl", "--enable-proc-stats", "--wrapper-rt-stats", "--nl-start-method"]
+    (log,) = tmp_path.glob(".qcgpjm-service-*/service.log")
+    assert all(line in log.read_text() for line in done.stderr.splitlines())
+
+
 @pytest.mark.parametrize(("option", "code"), [("--report-format", 1), ("--envschema", 1), ("--log", 2)])
 def test_wrong_words_end_as_they_end_the_peer(pilot: Pilot, option: str, code: int) -> None:
     done = pilot("--net", option, "bogus")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from pathlib import Path
 
+import pytest
+
 from components import SshHosts
+from pilothouse.protocols.qcg.client import QcgClient
 
 
 def test_jobs_on_two_hosts(sshd_hosts: SshHosts, repository: Path, tmp_path: Path) -> None:
@@ -42,3 +46,40 @@ def test_jobs_on_two_hosts(sshd_hosts: SshHosts, repository: Path, tmp_path: Pat
     assert places == set(sshd_hosts.names[:2])
     nodes, counts = (tmp_path / "span").read_text().split()
     assert sorted(nodes.split(",")) == sorted(sshd_hosts.names[:2]) and counts == "2,2"
+
+
+@pytest.mark.parametrize("option", [("--nl-ready-threshold", "0.5"), ("--nl-init-timeout", "0.1")])
+def test_a_node_that_comes_late_is_used_when_it_is_there(
+    sshd_hosts: SshHosts, repository: Path, tmp_path: Path, option: tuple[str, str]
+) -> None:
+    first, late = sshd_hosts.names[:2]
+    (tmp_path / "bin").mkdir()
+    slow = tmp_path / "bin" / "ssh"
+    slow.write_text(
+        f'#!/bin/sh\ncase " $* " in *" {late} "*) until [ -e {tmp_path}/go ]; do sleep 0.05; done;; esac\n'
+        f'exec {sshd_hosts.bin_dir}/ssh "$@"\n'
+    )
+    slow.chmod(0o755)
+    environment = {**sshd_hosts.env, "PATH": f"{slow.parent}:{sshd_hosts.env['PATH']}"}
+    command = [repository / "libexec/qcg/qcg-pm-service", "--net", "--ssh", f"{first}:1,{late}:2", *option]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment)
+    try:
+        while not list(tmp_path.glob(".qcgpjm-service-*/address")):
+            assert process.poll() is None
+            time.sleep(0.02)
+        client = QcgClient.of_folder(tmp_path, timeout_s=60)
+        assert client.ask("resourcesInfo")["total_cores"] == 1, "it begins without the late one"
+        (tmp_path / "go").touch()
+        while client.ask("resourcesInfo")["total_cores"] == 1:
+            time.sleep(0.02)
+        size = {"numCores": 3}
+        client.ask("submit", jobs=[{"name": "all", "execution": {"exec": "true"}, "resources": size}])
+        client.ask("control", command="finishAfterAllTasksDone")
+        client.close()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+    (report,) = tmp_path.glob(".qcgpjm-service-*/jobs.report")
+    (entry,) = [json.loads(line) for line in report.read_text().splitlines()]
+    assert (entry["state"], entry["runtime"]["allocation"]) == ("SUCCEED", f"{first}[0],{late}[0:1]")

@@ -8,6 +8,14 @@ from typing import Any
 import click
 
 _IGNORED = "Accepted for compatibility."
+_NO_STATISTICS = "no such statistics are kept; run times are in the report"
+_WITHOUT_EFFECT = {
+    "disable_nl": "jobs are started by engines all the same",
+    "enable_proc_stats": _NO_STATISTICS,
+    "enable_rt_stats": _NO_STATISTICS,
+    "wrapper_rt_stats": _NO_STATISTICS,
+}
+"""What is said where somebody asks for it."""
 
 
 class _WrongWord(click.BadParameter):
@@ -78,13 +86,19 @@ class _Word(click.Choice):  # type: ignore[type-arg]  # click 8.1 has no argumen
     "--slurm-partition-nodes", type=click.IntRange(1), metavar="N",
     help="Start a manager for each N nodes and govern them (implies --governor).",
 )  # fmt: skip
-@click.option("--disable-nl", is_flag=True, hidden=True, help=_IGNORED)
-@click.option("--nl-init-timeout", type=int, hidden=True, help=_IGNORED)
-@click.option("--nl-ready-threshold", type=float, hidden=True, help=_IGNORED)
+@click.option(
+    "--nl-init-timeout", type=click.FloatRange(0), default=600.0, show_default=True, metavar="SECONDS",
+    help="How long to wait for all nodes, once there is one; later ones join.",
+)  # fmt: skip
+@click.option(
+    "--nl-ready-threshold", type=click.FloatRange(0.1, 1.0, clamp=True), default=1.0, show_default=True, metavar="SHARE",
+    help="Begin when this share of the nodes is there.",
+)  # fmt: skip
 @click.option("--nl-start-method", type=click.Choice(["slurm", "ssh"]), default="slurm", hidden=True, help=_IGNORED)
+@click.option("--disable-nl", is_flag=True, hidden=True, help=_IGNORED)
 @click.option("--enable-proc-stats", is_flag=True, hidden=True, help=_IGNORED)
 @click.option("--enable-rt-stats", is_flag=True, hidden=True, help=_IGNORED)
-@click.option("--wrapper-rt-stats", hidden=True, help=_IGNORED)
+@click.option("--wrapper-rt-stats", metavar="FILE", hidden=True, help=_IGNORED)
 def command(**given: object) -> None:
     """Run many jobs inside one allocation, as the QCG PilotJob Manager does.
 
@@ -107,8 +121,10 @@ def command(**given: object) -> None:
     request_file = given.pop("request_file")
     if request_file is not None:
         given["file_path"] = request_file
-    known = Choices.__struct_fields__
-    sys.exit(run(Choices(**{name: value for name, value in given.items() if name in known})))  # type: ignore[arg-type]
+    idle = [f"--{name.replace('_', '-')}: {said}" for name, said in _WITHOUT_EFFECT.items() if given.pop(name)]
+    if given.pop("nl_start_method") == "ssh":
+        idle.append("--nl-start-method: nodes of a Slurm allocation are reached by srun all the same (see --ssh)")
+    sys.exit(run(Choices(without_effect=idle, **given)))  # type: ignore[arg-type]
 
 
 def main() -> None:

@@ -50,6 +50,10 @@ class Choices(msgspec.Struct, kw_only=True):
     parent: str | None
     slurm_partition_nodes: int | None
     slurm_resources_file: str | None
+    nl_init_timeout: float
+    nl_ready_threshold: float
+    without_effect: list[str]
+    """A line for each option that was given and changes nothing."""
 
     @property
     def networked(self) -> bool:

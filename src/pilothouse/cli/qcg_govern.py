@@ -49,6 +49,8 @@ def _partitions(choices: Choices, address: str) -> list[tuple[str, list[str]]]:
     program = [sys.executable, "-c", _CODE.format(root=str(Path(pilothouse.__file__).parent.parent))]
     common = ["--parent", address, "--wd", choices.wd, "--report-format", choices.report_format or "json"]
     common += ["--log", choices.level, "--envschema", choices.envschema, "--policy", choices.by]
+    common += ["--nl-init-timeout", str(choices.nl_init_timeout)]
+    common += ["--nl-ready-threshold", str(choices.nl_ready_threshold)]
     for option, port in (("--net-port-min", choices.net_port_min), ("--net-port-max", choices.net_port_max)):
         common += [option, str(port)] if port is not None else []
     if choices.system_core:

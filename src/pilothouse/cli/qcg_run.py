@@ -101,6 +101,9 @@ def _run(choices: Choices) -> None:
     _log_into(path / "service.log", choices.level)
     tags = ",".join([instance, *(choices.tags.split(",") if choices.tags else [])])
     log.info("service %s version %s started @ %s (with tags %s)", instance, __version__, socket.gethostname(), tags)
+    for line in choices.without_effect:
+        log.warning("%s", line)
+        click.echo(line, err=True)
     with _lock(path):
         if where is not None:
             _manage(choices, path, wd=wd, instance=instance, allocation=where, requests=requests)
@@ -118,7 +121,8 @@ def _manage(
     session = int(journal.note("session") or b"0") + 1
     live = LiveWorld(
         LiveOptions(
-            window=WINDOW, grace_s=KILL_GRACE_S, bundle=1, task_env="", surroundings=Bound(bind=allocation.slurm)
+            window=WINDOW, grace_s=KILL_GRACE_S, bundle=1, task_env="", surroundings=Bound(bind=allocation.slurm),
+            engines_within_s=choices.nl_init_timeout, enough_engines=choices.nl_ready_threshold,
         ),
         folder=path, recorder=SparingRecorder(journal), session=session, port=int(journal.note("port") or b"0"),
         remote=allocation.context.remote, warn=log.warning,

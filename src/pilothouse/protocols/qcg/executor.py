@@ -182,7 +182,7 @@ class Executor:
             self._requeued(event.job_id, now)
         elif isinstance(event, e.NodesJoined):
             log.warning("nodes joined: %s", ", ".join(node.name for node in event.nodes))
-            self.work.layout.add(event.nodes)
+            self.work.joined(event.nodes)
         elif isinstance(event, e.NodesLeft):
             log.warning("nodes left: %s", ", ".join(event.names))
 

@@ -121,7 +121,7 @@ class Manager:
 
     def _check_new(self, jobs: list[Planned]) -> None:
         names: set[str] = set()
-        nodes = self.work.layout.nodes
+        nodes = self.work.nodes
         fitting: set[int] = set()
         for planned in jobs:
             if planned.name in self.work.registry or planned.name in names:

@@ -86,6 +86,16 @@ class Work:
         """Whether anybody wants publications."""
         self.outbox = Outbox()
 
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Each node once; one whose engine was replaced is `name#2` from then on."""
+        return tuple({node.name.partition("#")[0]: node for node in self.layout.nodes}.values())
+
+    def joined(self, nodes: tuple[Node, ...]) -> None:
+        """Nodes that come late, or come again."""
+        self.layout.add(nodes)
+        self.totals = Totals.of(self.nodes)
+
     # ---- what the runner asks
 
     def take(self) -> Outbox:

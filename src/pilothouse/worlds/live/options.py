@@ -50,6 +50,10 @@ class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_s: float = 2.0
     lost_after_s: float = 60.0
     wait_for_driver_s: float = 600.0
+    engines_within_s: float = 5.0
+    """How long a run waits for its other engines before it begins, once there is one; later ones join it."""
+    enough_engines: float = 1.0
+    """And the share of all engines with which it need not wait any longer."""
     return_within_s: float = 60.0
     """How long a resumed driver waits for the engines that it had."""
     grace_s: float = 10.0

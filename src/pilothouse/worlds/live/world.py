@@ -45,8 +45,6 @@ STUCK_S = 60.0
 """After how long a run in which nothing happens is worth a word."""
 DEADLOCK_S = 2.0
 """And after how long one in which nothing can ever happen is over."""
-REST_OF_ENGINES_S = 5.0
-"""And for the others, once there is one."""
 
 
 class LiveWorld:
@@ -121,12 +119,13 @@ class LiveWorld:
             context.start(self.launch())
         expected = sum(context.engines for context in self.contexts)
         first_at = None
-        until = self.now() + FIRST_ENGINE_S
+        enough, patience_s = expected * self.options.enough_engines, self.options.engines_within_s
+        until = self.now() + max(FIRST_ENGINE_S, patience_s)
         while not self.driver.over:
             present = sum(1 for proxy in self.driver.roster.engines.values() if proxy.welcomed)
             if present and first_at is None:
                 first_at = self.now()
-            if present >= expected or (first_at is not None and self.now() > first_at + REST_OF_ENGINES_S):
+            if present >= enough or (first_at is not None and self.now() > first_at + patience_s):
                 break
             if self.options.service and not expected:
                 break

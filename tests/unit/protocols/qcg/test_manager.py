@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from virtual import VirtualPilot
 
+from pilothouse.model.job import Node
 from pilothouse.policies.catalog import make
 from pilothouse.protocols.qcg.report import json_entry, text_entry
 
@@ -198,6 +199,18 @@ def test_parts_of_a_loop_that_cannot_be_refuse_the_request() -> None:
     pilot.run()
     info = pilot.ask({"request": "jobInfo", "jobNames": ["plain"]})["data"]["jobs"]["plain"]["data"]
     assert (info["status"], info["runtime"]["allocation"]) == ("SUCCEED", "n0[0:1]")
+
+
+def test_nodes_that_join_count_once() -> None:
+    pilot = VirtualPilot(2)
+    pilot.work.joined((Node("n1", 2, 2),))
+    assert pilot.ask({"request": "resourcesInfo"})["data"]["total_cores"] == 4
+    pilot.work.joined((Node("n0#2", 4, 2),))
+    assert pilot.ask({"request": "resourcesInfo"})["data"] == {
+        "total_nodes": 2, "total_cores": 4, "used_cores": 0, "free_cores": 4,
+    }  # fmt: skip
+    assert submit(pilot, job("fits", 4))["code"] == 0
+    assert submit(pilot, job("large", 5)) == {"code": 1, "message": "Not enough resources for job large"}
 
 
 def test_gpus_per_node() -> None:
