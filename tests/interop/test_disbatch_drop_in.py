@@ -256,6 +256,25 @@ def test_the_version_is_that_of_the_one_stood_in_for_and_old_options_are_told(
     assert "-g/--gpu is not needed any more" in ran.stderr
 
 
+def test_interrupted_once_it_ends_in_order_and_twice_at_once(tmp_path: Path) -> None:
+    tasks = "trap '' TERM; touch began; until [ -e go ]; do sleep 0.05; done\n"
+    for times in (1, 2):
+        folder = tmp_path / str(times)
+        process = start(folder, Scenario(tasks.encode()), DROP_IN)
+        components.wait_until((folder / "began").exists, "the task to begin")
+        process.send_signal(signal.SIGINT)
+        if times == 1:
+            text, _ = process.communicate(timeout=60)
+            assert process.returncode == 128 + signal.SIGINT, text
+            assert "touch began" not in next(folder.glob("*_status.txt")).read_text()
+            continue
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        process.communicate()
+        assert process.returncode == -signal.SIGINT
+    _end_whatever_works_in(tmp_path)
+
+
 def test_no_context_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "tasks").write_text("true\n")
     env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "DISBATCH_"))}

@@ -335,6 +335,8 @@ class DisbatchRun:
                 world.stop("the command that gives tasks failed")
 
     def _on_signal(self, number: int, _frame: object) -> None:
+        """The first one ends the run in order, a second one at once (the disk may be full, and order far away)."""
+        signal.signal(number, signal.SIG_DFL)
         self._interrupted = 128 + number
         world = self._world
         if world is not None:

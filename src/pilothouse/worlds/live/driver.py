@@ -108,6 +108,9 @@ class Driver(Engagement):
                 self.waiting -= 1
             else:
                 self._kill_lot(lot, "killed")
+        # Told at once and not when all has ended: whoever is impatient may end the driver before.
+        for engine in list(self.roster.engines):
+            self.ask_to_leave(engine, reason, now, at_once=True)
 
     def submit(self, job: Job, now: float) -> int:
         """A job with a command; the task id that it got. It waits for `job.after` here."""

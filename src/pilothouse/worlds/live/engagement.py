@@ -188,7 +188,7 @@ class Engagement(Outcomes):
         if proxy is None:
             return False
         self._close_for(proxy, reason, now)
-        if proxy.state is not ProxyState.LEAVING or at_once:
+        if proxy.state is not ProxyState.LEAVING or (at_once and not proxy.leaves_at_once):
             proxy.step(ProxyStimulus.ASKED_TO_LEAVE)
             proxy.leaves_at_once = at_once
             if proxy.welcomed:

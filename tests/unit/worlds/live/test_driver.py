@@ -213,3 +213,14 @@ def test_a_job_that_comes_back_when_the_run_was_stopped_keeps_nobody_waiting() -
     table.say("a", Report([Finished(start.assignments[0].id, [], True, (0,))]))
     assert table.driver.nothing_to_do
     assert [engine for engine, _ in table.sent(Leave)] == ["a"]
+
+
+def test_a_stopped_run_needs_no_driver_to_end() -> None:
+    """Whoever presses ^C twice ends the driver: its engines must know by then that they are to go."""
+    table = Table(tasks=3)
+    table.join("a")
+    table.join("b")
+    table.driver.begins(0.0)
+    _started(table, 0)
+    table.driver.stop("interrupted", 1.0)
+    assert sorted(table.sent(Leave)) == [("a", Leave("interrupted", True)), ("b", Leave("interrupted", True))]
