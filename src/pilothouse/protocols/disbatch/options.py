@@ -126,6 +126,10 @@ _EXAMPLES = """examples:
 
 
 def _context_options(said: argparse.Namespace) -> ContextOptions:
+    if not said.cpusPerTask > 0 and said.cpusPerTask != -1.0:
+        raise UsageError(f"-c/--cpusPerTask must be more than 0, and is {said.cpusPerTask:g}\n")
+    if said.tasksPerNode < -1:
+        raise UsageError(f"-t/--tasksPerNode must be 0 or more, and is {said.tasksPerNode}\n")
     resources = ",".join(said.env_resource)
     return ContextOptions(
         task_limit=said.context_task_limit,

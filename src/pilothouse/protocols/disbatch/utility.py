@@ -22,7 +22,7 @@ from pathlib import Path
 from pilothouse.model.errors import PilothouseError
 from pilothouse.protocols.disbatch.context import DisbatchContext, JoinInfo, claim_rank, find_layout
 from pilothouse.protocols.disbatch.layout import NoContext
-from pilothouse.protocols.disbatch.options import parse_context
+from pilothouse.protocols.disbatch.options import UsageError, parse_context
 
 LOG_FORMAT = "%(asctime)s %(levelname)-8s %(name)-15s: %(message)s"
 _POLL_S = 0.2
@@ -78,8 +78,8 @@ def main(arguments: Sequence[str]) -> int:
         context = DisbatchContext(layout, options, join.unique_id, host)
         context.log.info("%s context started on %s (%d): %r", layout.kind, host, os.getpid(), layout)
         context.start(join.launch)
-    except (PilothouseError, OSError) as error:
-        print(error, file=sys.stderr)
+    except (PilothouseError, UsageError, OSError) as error:
+        print(str(error).rstrip(), file=sys.stderr)
         return 1
     # Whoever ends this program wants the engines gone as well.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))

@@ -112,6 +112,8 @@ def test_a_later_context_takes_over_what_it_does_not_say() -> None:
         (["--nope", "tasks"], SystemExit),
         (["tasks", "--version"], SystemExit),
         (["--mailFreq", "2", "tasks"], UsageError),
+        *((["-c", count, "tasks"], UsageError) for count in ("0", "-2", "nan")),
+        (["-t", "-5", "tasks"], UsageError),
         (["-S", "-s", "a:1", "tasks"], UsageError),
         (["--taskserver", "a:1", "--kvsserver", "b:2"], UsageError),
     ],
