@@ -50,7 +50,11 @@ _JOB = msgspec.json.Decoder(WrittenJob)
 
 def read(path: str | Path, name: str = "w0", *, sources: bool = False) -> Workload:
     """Reads and validates a whole workload; InputError names file and place."""
-    data = read_bytes(path)
+    return parse(read_bytes(path), path, name, sources=sources)
+
+
+def parse(data: bytes, path: str | Path, name: str, *, sources: bool = False) -> Workload:
+    """The same where the file's content is at hand."""
     try:
         if not data.isascii():
             data.decode()  # profiles are only read later

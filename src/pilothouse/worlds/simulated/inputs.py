@@ -125,12 +125,13 @@ def _read_workload(
     platform: Platform,
     read_other: Callable[[str, str, Platform], Workload] | None,
 ) -> Workload:
-    head = read_bytes(path).lstrip()[:1]
+    data = read_bytes(path)
+    head = data.lstrip()[:1]
     if head not in (b"{", b"["):
         return swf.read(path, name, units=units)
-    if read_other is not None and (head == b"[" or b'"request"' in read_bytes(path)):
+    if read_other is not None and (head == b"[" or b'"request"' in data):
         return read_other(path, name, platform)
-    return workload_json.read(path, name)
+    return workload_json.parse(data, path, name)
 
 
 def _refuse_too_large(workload: Workload, units: int) -> None:
