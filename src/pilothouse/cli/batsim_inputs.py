@@ -23,6 +23,7 @@ from pilothouse.worlds.simulated.batsim5_server import Batsim5JobSource, Batsim5
 from pilothouse.worlds.simulated.control import Source
 from pilothouse.worlds.simulated.control_sources import EventSource
 from pilothouse.worlds.simulated.platform import Platform
+from pilothouse.worlds.simulated.stepped_agenda import PlainSteppedAgenda, SteppedAgenda
 
 PROFILE_TYPES = {
     "DelayProfile",
@@ -37,7 +38,9 @@ NOT_IMPLEMENTED = {"ForkJoinCompositionProfile", "ParallelTaskMergeCompositionPr
 
 
 MOST_JOBS_WITH_EXACT_TIES = 5000
-"""Up to here, two things within a nanosecond fall as in SimGrid, bit by bit; that costs time that grows with a run."""
+"""Up to here, two things within a nanosecond fall as in SimGrid, bit by bit, whatever that costs."""
+MOST_HOSTS_WITH_EXACT_TIES = 512
+"""Up to here, they do so for any number of jobs where the clock is compiled: what it costs grows with what runs at once."""
 
 
 class _Job(msgspec.Struct, gc=False):
@@ -177,6 +180,8 @@ class Scene:
         ]
         sources += [EventSource(events) for events in self.events]
         exact = sum(len(workload.jobs) for workload in self.workloads) <= MOST_JOBS_WITH_EXACT_TIES
+        if not issubclass(SteppedAgenda, PlainSteppedAgenda):
+            exact |= self.platform.compute_count <= MOST_HOSTS_WITH_EXACT_TIES
         server = Batsim5Server(self.begins, sources, self.platform, watcher=outputs, strict=strict, exact_ties=exact)
         return server
 

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from golden.batsim5_replay import HERE, OneByOne, SimpleComponent
+from pilothouse.cli import batsim_inputs
 from pilothouse.cli.batsim_inputs import Scene
 from pilothouse.cli.batsim_options import parse
 from pilothouse.cli.batsim_outputs import Batsim5Outputs
 from pilothouse.cli.batsim_run import ABORTED, Conversation, Log
 from pilothouse.protocols.batprotocol.channel import Channel
 from pilothouse.protocols.batprotocol.decider import EdcDecider
+from pilothouse.worlds.simulated.rounded_agenda import RoundedAgenda
+from pilothouse.worlds.simulated.stepped_agenda import PlainSteppedAgenda, SteppedAgenda
 
 INPUTS = HERE / "inputs"
 DELAYS = str(INPUTS / "test_delays.json")
@@ -396,6 +399,20 @@ def test_a_storage_must_be_placed_or_named(bench: Bench) -> None:
     assert code == ABORTED and "storage 'pfs' has no placement" in words
     code, words = run([{"storage_name": "pfs", "host_id": 1}])
     assert code == ABORTED and "does not have the storage role" in words
+
+
+def test_ties_are_exact_where_that_costs_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = parse(["-p", SMALL, "-w", DELAYS, "-s", "inproc://x", "", "-e", f"{tmp_path}/"])
+
+    def exact() -> bool:
+        outputs = Batsim5Outputs(options.export, energy=False, machine_states=False, pstate_changes=False)
+        return not isinstance(Scene(options, []).server(outputs, None).agenda, RoundedAgenda)
+
+    assert exact()
+    monkeypatch.setattr(batsim_inputs, "MOST_JOBS_WITH_EXACT_TIES", 9)
+    assert exact() != issubclass(SteppedAgenda, PlainSteppedAgenda)
+    monkeypatch.setattr(batsim_inputs, "MOST_HOSTS_WITH_EXACT_TIES", 3)
+    assert not exact()
 
 
 def test_failed_and_timed_out_jobs(bench: Bench) -> None:
