@@ -153,7 +153,7 @@ def test_watch_shows_a_run_and_stops_an_engine(
     pid, screen = pty.fork()
     if pid == 0:
         os.environ.update(environment(), TERM="xterm", COLUMNS="80", LINES="24")
-        os.execv(PILOTHOUSE[0], [*PILOTHOUSE, "watch", str(folder)])
+        os.execv(folder / "add-engines.sh", ["add-engines.sh", "--mon"])
     read_until(screen, b"q quit", b"tasks.run1", b"one", b"two", b"failed 1", b"false")
     os.write(screen, b"e")
     read_until(screen, b"(y/n)")
