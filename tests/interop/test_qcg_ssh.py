@@ -48,19 +48,21 @@ def test_jobs_on_two_hosts(sshd_hosts: SshHosts, repository: Path, tmp_path: Pat
     assert sorted(nodes.split(",")) == sorted(sshd_hosts.names[:2]) and counts == "2,2"
 
 
+def with_ssh(sshd_hosts: SshHosts, folder: Path, before: str) -> dict[str, str]:
+    """The environment for a program whose `ssh` does something first."""
+    folder.mkdir()
+    (folder / "ssh").write_text(f'#!/bin/sh\n{before}\nexec {sshd_hosts.bin_dir}/ssh "$@"\n')
+    (folder / "ssh").chmod(0o755)
+    return {**sshd_hosts.env, "PATH": f"{folder}:{sshd_hosts.env['PATH']}"}
+
+
 @pytest.mark.parametrize("option", [("--nl-ready-threshold", "0.5"), ("--nl-init-timeout", "0.1")])
 def test_a_node_that_comes_late_is_used_when_it_is_there(
     sshd_hosts: SshHosts, repository: Path, tmp_path: Path, option: tuple[str, str]
 ) -> None:
     first, late = sshd_hosts.names[:2]
-    (tmp_path / "bin").mkdir()
-    slow = tmp_path / "bin" / "ssh"
-    slow.write_text(
-        f'#!/bin/sh\ncase " $* " in *" {late} "*) until [ -e {tmp_path}/go ]; do sleep 0.05; done;; esac\n'
-        f'exec {sshd_hosts.bin_dir}/ssh "$@"\n'
-    )
-    slow.chmod(0o755)
-    environment = {**sshd_hosts.env, "PATH": f"{slow.parent}:{sshd_hosts.env['PATH']}"}
+    wait = f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"
+    environment = with_ssh(sshd_hosts, tmp_path / "bin", f'case " $* " in *" {late} "*) {wait};; esac')
     command = [repository / "libexec/qcg/qcg-pm-service", "--net", "--ssh", f"{first}:1,{late}:2", *option]
     process = subprocess.Popen(command, cwd=tmp_path, env=environment)
     try:
@@ -83,3 +85,17 @@ def test_a_node_that_comes_late_is_used_when_it_is_there(
     (report,) = tmp_path.glob(".qcgpjm-service-*/jobs.report")
     (entry,) = [json.loads(line) for line in report.read_text().splitlines()]
     assert (entry["state"], entry["runtime"]["allocation"]) == ("SUCCEED", f"{first}[0],{late}[0:1]")
+
+
+def test_a_node_that_cannot_be_reached_is_not_waited_for(
+    sshd_hosts: SshHosts, repository: Path, tmp_path: Path
+) -> None:
+    good, bad = sshd_hosts.names[:2]
+    environment = with_ssh(sshd_hosts, tmp_path / "bin", f'case " $* " in *" {bad} "*) exit 255;; esac')
+    requests = [{"request": "submit", "jobs": [{"name": "a", "execution": {"exec": "true"}}]}]
+    (tmp_path / "r.json").write_text(json.dumps(requests))
+    command = [repository / "libexec/qcg/qcg-pm-service", "r.json", "--ssh", f"{good}:1,{bad}:1"]
+    assert subprocess.run(command, cwd=tmp_path, env=environment, timeout=100, check=False).returncode == 0
+    (report,) = tmp_path.glob(".qcgpjm-service-*/jobs.report")
+    entry = json.loads(report.read_text())
+    assert (entry["state"], entry["runtime"]["allocation"]) == ("SUCCEED", f"{good}[0]")

@@ -120,12 +120,15 @@ class LiveWorld:
         expected = sum(context.engines for context in self.contexts)
         first_at = None
         enough, patience_s = expected * self.options.enough_engines, self.options.engines_within_s
-        until = self.now() + max(FIRST_ENGINE_S, patience_s)
+        first_within_s = max(FIRST_ENGINE_S, patience_s)
+        until = self.now() + first_within_s
         while not self.driver.over:
             present = sum(1 for proxy in self.driver.roster.engines.values() if proxy.welcomed)
             if present and first_at is None:
                 first_at = self.now()
-            if present >= enough or (first_at is not None and self.now() > first_at + patience_s):
+            if present >= enough or (present and present + self._gone_for_good >= expected):
+                break
+            if first_at is not None and self.now() > first_at + patience_s:
                 break
             if self.options.service and not expected:
                 break
@@ -133,9 +136,9 @@ class LiveWorld:
                 hint = f"see the engine logs in {self.folder}" if why == NO_ENGINE else "no task had begun"
                 raise RunError(f"{why}; {hint}")
             if not self.driver.start_commands_known():
-                until = self.now() + FIRST_ENGINE_S  # nobody is welcome yet
+                until = self.now() + first_within_s  # nobody is welcome yet
             if not present and self.now() > until:
-                raise RunError(f"no engine joined within {FIRST_ENGINE_S:g} s; see the engine logs in {self.folder}")
+                raise RunError(f"no engine joined within {first_within_s:g} s; see the engine logs in {self.folder}")
             self._turn()
         return self.driver.begins(self.now())
 
