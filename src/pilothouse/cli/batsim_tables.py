@@ -125,8 +125,8 @@ class Summary:
     def __init__(self) -> None:
         self.jobs = self.finished = self.succeeded = 0
         self.makespan = 0.0
-        self._sums = [0.0, 0.0, 0.0]
-        self._most = [0.0, 0.0, 0.0]
+        self._waiting = self._turnaround = self._slowdown = 0.0
+        self._most_waiting = self._most_turnaround = self._most_slowdown = 0.0
 
     def add(self, record: JobRecord) -> None:
         self.jobs += 1
@@ -140,16 +140,15 @@ class Summary:
             self.makespan = ended
         waiting, turnaround = start - submitted, ended - submitted
         slowdown = turnaround / (ended - start if record.execution_s is None else record.execution_s)
-        sums, most = self._sums, self._most
-        sums[0] += waiting
-        sums[1] += turnaround
-        sums[2] += slowdown
-        if waiting > most[0]:
-            most[0] = waiting
-        if turnaround > most[1]:
-            most[1] = turnaround
-        if slowdown > most[2]:
-            most[2] = slowdown
+        self._waiting += waiting
+        self._turnaround += turnaround
+        self._slowdown += slowdown
+        if waiting > self._most_waiting:
+            self._most_waiting = waiting
+        if turnaround > self._most_turnaround:
+            self._most_turnaround = turnaround
+        if slowdown > self._most_slowdown:
+            self._most_slowdown = slowdown
 
     def columns(self) -> Figures:
         columns: Figures = {
@@ -161,9 +160,13 @@ class Summary:
             "nb_jobs_success": self.succeeded,
             "success_rate": self.succeeded / self.jobs if self.jobs else nan,
         }
-        for index, name in enumerate(("waiting_time", "turnaround_time", "slowdown")):
-            columns[f"mean_{name}"] = self._sums[index] / self.jobs if self.jobs else nan
-            columns[f"max_{name}"] = self._most[index]
+        for name, total, most in (
+            ("waiting_time", self._waiting, self._most_waiting),
+            ("turnaround_time", self._turnaround, self._most_turnaround),
+            ("slowdown", self._slowdown, self._most_slowdown),
+        ):
+            columns[f"mean_{name}"] = total / self.jobs if self.jobs else nan
+            columns[f"max_{name}"] = most
         return columns
 
 

@@ -23,8 +23,19 @@ from pilothouse.model.profile import HomogeneousTask, Profile, Sequence, Spread
 from pilothouse.protocols.batsim import messages as wire
 from pilothouse.protocols.batsim.begins import read_profile
 
-_parsed = lru_cache(maxsize=4096)(IdSet.parse)
-"""Schedulers name the same few allocations again and again."""
+MOST_DIGITS = 6
+"""Of a plain number of a resource; longer ones are looked at more closely."""
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> IdSet:
+    """A set of resources. Schedulers name the same ones again and again, and most of them name each resource."""
+    mask = 0
+    for part in text.split(" "):
+        if not part.isdecimal() or not part.isascii() or len(part) > MOST_DIGITS:
+            return IdSet.parse(text)
+        mask |= 1 << int(part)
+    return IdSet(mask)
 
 
 class JobStore(Protocol):

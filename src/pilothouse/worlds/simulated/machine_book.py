@@ -23,7 +23,16 @@ _IDLE, _COMPUTING = MachineState.IDLE, MachineState.COMPUTING
 @lru_cache(maxsize=4096)
 def numbers_of(mask: int) -> tuple[int, ...]:
     """The machines of an allocation, ascending. The same few numbers are asked for again and again."""
-    return tuple(IdSet(mask))
+    numbers: list[int] = []
+    base = 0
+    while mask:
+        skip = (mask & -mask).bit_length() - 1
+        mask >>= skip
+        run = (~mask & (mask + 1)).bit_length() - 1
+        base += skip + run
+        numbers += range(base - run, base)
+        mask >>= run
+    return tuple(numbers)
 
 
 class SleepState(msgspec.Struct, frozen=True):

@@ -131,6 +131,12 @@ def ordered(*events: dict[str, Any]) -> list[d.Decision]:
     return reader.reply(codec.decode_from_scheduler(data.encode())).decisions
 
 
+@pytest.mark.parametrize("text", ["7", "3 1 2", "0-3 7", "0,2", "1  2", " 4 ", "[5-6]", "16777216", "007"])
+def test_allocations_in_all_their_forms(text: str) -> None:
+    (order,) = ordered({"type": "EXECUTE_JOB", "data": {"job_id": "w0!1", "alloc": text}})
+    assert isinstance(order, d.StartJob) and order.units == IdSet.parse(text)
+
+
 def test_orders_are_understood() -> None:
     (order,) = ordered({"type": "EXECUTE_JOB", "data": {"job_id": "w0!1", "alloc": "2 4-5", "mapping": {"1": 0, "0": "2"}}})
     assert isinstance(order, d.StartJob) and str(order.units) == "2 4-5"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pilothouse.model.errors import InputError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node
-from pilothouse.worlds.simulated.machine_book import MachineBook, SleepState
+from pilothouse.worlds.simulated.machine_book import MachineBook, SleepState, numbers_of
 from pilothouse.worlds.simulated.machines import MachineState
 
 ALL = IdSet.span(0, 2)
@@ -67,3 +69,8 @@ def test_sleep_states_are_read_from_the_platform() -> None:
     assert [state for state in range(10) if machine.is_computation_state(state)] == [0, 1, 2]
     with pytest.raises(InputError, match="expected triplets like 3:4:5"):
         MachineBook([Node("a", 0, properties={"sleep_pstates": "3:4"})])
+
+
+@given(st.sets(st.integers(0, 200)))
+def test_the_numbers_of_an_allocation_ascend(units: set[int]) -> None:
+    assert numbers_of(IdSet.of(units).mask) == tuple(sorted(units))
