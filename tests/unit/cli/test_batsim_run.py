@@ -415,6 +415,25 @@ def test_ties_are_exact_where_that_costs_little(tmp_path: Path, monkeypatch: pyt
     assert not exact()
 
 
+def test_ranks_of_a_usage_trace_need_hosts_of_their_own(bench: Bench) -> None:
+    (bench.folder / "a").write_text("0 m_usage 1 1e6\n")
+    (bench.folder / "list").write_text("a\na\n")
+    replay = {"type": "TraceReplayProfile", "trace_type": "FractionalComputation", "filename": "list"}
+    work = bench.workload({"t": replay}, [{"id": 1, "subtime": 0, "res": 2, "profile": "t"}])
+    assert bench(Script(JobSubmittedEvent=[[execute("w0!1", "0-1")]]), workload=work)[0] == 0
+    code, words = bench(Script(JobSubmittedEvent=[[execute("w0!1", "0")]]), workload=work)
+    assert code == ABORTED and "2 ranks on 1 hosts" in words
+
+
+def test_sleep_states_must_exist(bench: Bench) -> None:
+    text = Path(SLEEPY).read_text()
+    assert "1:2:3" in text
+    platform = bench.folder / "p.xml"
+    platform.write_text(text.replace("1:2:3", "1:2:4"))
+    code, words = bench(Script(), platform=str(platform), workload=None)
+    assert code == ABORTED and "there are 4 pstates" in words
+
+
 def test_failed_and_timed_out_jobs(bench: Bench) -> None:
     work = bench.workload(
         {"f": {"type": "DelayProfile", "delay": 5, "ret": 3}, "d": {"type": "DelayProfile", "delay": 5}},

@@ -180,6 +180,9 @@ def read_sleep_states(node: Node) -> dict[int, SleepState]:
         numbers = [part.strip() for part in triplet.split(":")]
         if len(numbers) != 3 or not all(number.isdigit() for number in numbers):
             raise InputError(f"host {node.name}", "sleep_pstates", expected="triplets like 3:4:5", found=quoted(text))
+        if max(map(int, numbers)) >= max(len(node.speeds), 1):
+            problem = f"sleep_pstates: there are {len(node.speeds)} pstates"
+            raise InputError(f"host {node.name}", problem, found=quoted(text))
         sleep = SleepState(*map(int, numbers))
         states[sleep.asleep] = sleep
     return states

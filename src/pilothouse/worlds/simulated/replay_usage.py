@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pilothouse.formats.traces import read_usage, trace_files
+from pilothouse.model.errors import InputError
 from pilothouse.model.events import Progress
 from pilothouse.model.profile import Profile, TraceReplay
 from pilothouse.worlds.simulated.activities import TIMED_OUT, Activity, Over
@@ -122,6 +123,9 @@ class UsageReplay(Replay):
     def __init__(self, physics: Physics, run: Run, profile: Profile, spec: TraceReplay) -> None:
         files = trace_files(spec.file)
         super().__init__(physics, run, profile, len(files))
+        if not physics.demands.ranks_report and len(set(self.hosts)) < len(files):
+            problem = f"job {run.job.id}: {len(files)} ranks on {len(set(self.hosts))} hosts"
+            raise InputError(spec.file, problem, expected="each rank of a usage trace on a host of its own")
         self._phases = [read_usage(path) for path in files]
         self._places = [0] * len(files)
 
