@@ -15,14 +15,14 @@ import msgspec
 
 from pilothouse.cli.batsim4_outputs import Batsim4Outputs
 from pilothouse.cli.running import calm_collector
-from pilothouse.formats import dax, external_events, workload_json
+from pilothouse.formats import dax, external_events, profile_json, workload_json
 from pilothouse.formats.workload import Workload
 from pilothouse.model.decisions import Wants
 from pilothouse.model.errors import DecisionError, InputError, PilothouseError, quoted
 from pilothouse.model.events import Begins, Ended
 from pilothouse.model.profile import Profile, Sequence
 from pilothouse.protocols.batsim.decider import BatsimDecider
-from pilothouse.protocols.batsim.settings import RedisSettings, Settings
+from pilothouse.protocols.batsim.settings import Dialect, RedisSettings, Settings
 from pilothouse.worlds.simulated.control import ControlledWorld, Rules, Server, Source
 from pilothouse.worlds.simulated.control_sources import EventSource, JobSource
 from pilothouse.worlds.simulated.control_workflow import WorkflowSource
@@ -155,7 +155,8 @@ class Scene:
 
     def __init__(self, options: Options, settings: Settings) -> None:
         self._options = options
-        self.workloads = [_workload(path, f"w{i}") for i, path in enumerate(options.workload)]
+        young = Dialect.named(options.decider_dialect).is_young
+        self.workloads = [_workload(path, f"w{i}", young=young) for i, path in enumerate(options.workload)]
         starts = [(path, 0.0) for path in options.workflow]
         starts += [(path, _start(text)) for path, text in options.workflow_start]
         self.workflows = [(dax.read(path, f"wf{i}"), start) for i, (path, start) in enumerate(starts)]
@@ -278,12 +279,20 @@ class Conversation:
         self._outputs.finish(self._server, scheduling_s=self._scheduling_s, simulation_s=elapsed)
 
 
-def _workload(path: str, name: str) -> Workload:
-    """A workload whose ids are fit for this protocol, where `!` ends the workload's name."""
+def _workload(path: str, name: str, *, young: bool) -> Workload:
+    """A workload whose ids are fit for this protocol, where `!` ends the workload's name, and whose profiles are.
+
+    `young`: types of profiles that Batsim 4 does not know are refused, as it does.
+    """
     workload = workload_json.read(path, name, sources=True)
     for job in workload.jobs:
         if job.id.count("!") != 1:
             raise InputError(path, "an id with '!' in it", expected=f"an id, or {name}!id", found=quoted(job.local_id))
+    for profile in workload.profiles.values() if young else ():
+        if profile.source is not None:
+            local = profile.name.partition("!")[2]
+            place = profile_json.Place(f"{path}: $.profiles[{local!r}]", name, Path())
+            profile_json.refuse_other_generations(profile.source, place)
     return workload
 
 

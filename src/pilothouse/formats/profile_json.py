@@ -277,3 +277,26 @@ READERS: dict[str, Callable[[Written, Place], p.Spec]] = {
     "TraceReplayProfile": _trace_5,
 }
 """Every type name, of Batsim 3 and 4, then 2, then 5."""
+
+BATSIM_4 = frozenset(
+    (
+        "delay", "parallel", "parallel_homogeneous", "parallel_homogeneous_total", "parallel_homogeneous_pfs", "composed",
+        "data_staging", "send", "recv", "smpi", "usage_trace",
+    )
+)  # fmt: skip
+"""Those of Batsim 3 and 4, who refuse all others."""
+
+
+class _Type(msgspec.Struct):
+    type: str
+
+
+_TYPE = msgspec.json.Decoder(_Type)
+
+
+def refuse_other_generations(raw: msgspec.Raw, place: Place) -> None:
+    """InputError if a profile that can be read has a type that Batsim 3 and 4 do not know."""
+    written = _TYPE.decode(raw).type
+    if written not in BATSIM_4:
+        expected = f"one of {', '.join(sorted(BATSIM_4))}"
+        raise place.error("a type of profile that Batsim 4 does not know", found=quoted(written), expected=expected)

@@ -83,6 +83,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "subtime_str": (with_job(subtime="soon"), "Expected `float`, got `str`"),
     "delay_0": (with_profile(type="delay", delay=0), "field 'delay'; expected a number above 0, found 0"),
     "unknown_type": (with_profile(type="dance"), "unknown type of profile"),
+    "type_of_batsim_2": (with_profile(type="msg_par_hg", cpu=1, com=1), "$.profiles['d']: a type of profile that Batsim 4"),
+    "type_of_batsim_5": (with_profile(type="DelayProfile", delay=1), "found 'DelayProfile'"),
     "par_nocom": (with_profile(type="parallel", cpu=[1]), "field 'com' is missing"),
     "par_nocpu": (with_profile(type="parallel", com=[1]), "field 'cpu' is missing"),
     "par_size": (with_profile(type="parallel", cpu=[1, 1], com=[0, 0, 0, 0]), "its parallel task is for 2 hosts"),

@@ -163,10 +163,13 @@ def _profiles(written: dict[str, dict[str, Raw]], peer: str) -> dict[str, Profil
     return found
 
 
-def read_profile(raw: Raw, workload: str, name: str, peer: str, event: str) -> Profile:
+def read_profile(raw: Raw, workload: str, name: str, peer: str, event: str, dialect: Dialect = Dialect.ANY) -> Profile:
     """A profile out of a message. Raises PeerError."""
     place = profile_json.Place(f"profile {name}", workload, Path())
     try:
-        return profile_json.parse(raw, name, place)
+        profile = profile_json.parse(raw, name, place)
+        if dialect.is_young:
+            profile_json.refuse_other_generations(raw, place)
+        return profile
     except InputError as problem:
         raise PeerError(peer, str(problem), event=event) from None

@@ -70,7 +70,7 @@ class BatsimDecider:
         if self._settings.redis.enabled:
             self._store = RedisStore(self._settings.redis, self.name)
         self._facts = FactWriter(self._settings, self._dialect, self._store)
-        self._orders = OrderReader(self.name, self._facts.profiles, self._store)
+        self._orders = OrderReader(self.name, self._facts.profiles, self._store, self._dialect)
         if self._command:
             self._process = PeerProcess(self._command)
         self._channel = SchedulerChannel(self._endpoint, self.name, timeout_s=self._timeout_s, process=self._process)

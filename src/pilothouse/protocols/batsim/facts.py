@@ -45,7 +45,7 @@ class FactWriter:
         self._settings = settings
         self._dialect = dialect
         self._is_any = dialect is Dialect.ANY
-        self._is_young = dialect not in (Dialect.TWO, Dialect.ANY)
+        self._is_young = dialect.is_young
         self._store = store
         self._forward_profiles = False
         self._registers = False

@@ -22,6 +22,7 @@ from pilothouse.model.lifecycle import FROM_BATSIM
 from pilothouse.model.profile import HomogeneousTask, Profile, Sequence, Spread
 from pilothouse.protocols.batsim import messages as wire
 from pilothouse.protocols.batsim.begins import read_profile
+from pilothouse.protocols.batsim.settings import Dialect
 
 MOST_DIGITS = 6
 """Of a plain number of a resource; longer ones are looked at more closely."""
@@ -61,8 +62,15 @@ _RESUMED = ("continue_registration", "continue_submission")
 class OrderReader:
     """Knows the profiles, because registered jobs name them, and which units sleep, because switching depends on it."""
 
-    def __init__(self, peer: str, profiles: dict[str, Profile], store: JobStore | None = None) -> None:
+    def __init__(
+        self,
+        peer: str,
+        profiles: dict[str, Profile],
+        store: JobStore | None = None,
+        dialect: Dialect = Dialect.ANY,
+    ) -> None:
         self.peer = peer
+        self._dialect = dialect
         self._profiles = profiles
         self._store = store
         self._sleep_states: dict[int, frozenset[int]] = {}
@@ -100,6 +108,9 @@ class OrderReader:
         except InputError:
             raise self.error(event, f"not a set of resources: {quoted(text)}; expected e.g. '0-3 7'") from None
 
+    def _profile(self, event: msgspec.Struct, written: Raw, workload: str, name: str) -> Profile:
+        return read_profile(written, workload, name, self.peer, wire.name_of(event), self._dialect)
+
     # ---- one method for each event
 
     def _execute(self, event: wire.ExecuteJob) -> d.Decision:
@@ -118,7 +129,7 @@ class OrderReader:
         if data.additional_io_job is not UNSET:
             io_job = data.additional_io_job
             workload = data.job_id.partition("!")[0]
-            order.io_job = read_profile(io_job.profile, workload, io_job.profile_name, self.peer, "EXECUTE_JOB")
+            order.io_job = self._profile(event, io_job.profile, workload, io_job.profile_name)
             units = self._units(event, io_job.alloc)
             placement = d.Placement(
                 mapping=tuple(range(len(units)))
@@ -166,7 +177,7 @@ class OrderReader:
             raise self.error(event, f"job {data.job_id}: {problem}") from None
         name = full_name(workload, written.profile)
         if data.profile is not UNSET and name not in self._profiles:
-            profile = read_profile(data.profile, workload, written.profile, self.peer, wire.name_of(event))
+            profile = self._profile(event, data.profile, workload, written.profile)
             self._profiles[profile.name] = profile
             orders.append(d.RegisterProfile(event.timestamp, profile))
         orders.append(d.RegisterJob(event.timestamp, self._job(event, written, source)))
@@ -191,7 +202,7 @@ class OrderReader:
 
     def _register_profile(self, event: wire.RegisterProfile | wire.SubmitProfile) -> d.Decision:
         data = event.data
-        profile = read_profile(data.profile, data.workload_name, data.profile_name, self.peer, wire.name_of(event))
+        profile = self._profile(event, data.profile, data.workload_name, data.profile_name)
         order = d.RegisterProfile(event.timestamp, profile)
         self._profiles.setdefault(profile.name, profile)
         return order

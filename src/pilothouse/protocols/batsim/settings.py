@@ -23,6 +23,11 @@ class Dialect(enum.Enum):
     FOUR = "4"
     ANY = "any"
 
+    @property
+    def is_young(self) -> bool:
+        """Only words that generation 3 brought count, not those that they replaced."""
+        return self is Dialect.THREE or self is Dialect.FOUR
+
     @classmethod
     def named(cls, text: str) -> Dialect:
         for dialect in cls:

@@ -158,6 +158,16 @@ def test_registration_brings_its_profile_along() -> None:
     assert second.job.submitted_at == 1.0 and second.job.walltime == 12
 
 
+def test_profiles_of_another_generation_are_refused() -> None:
+    profile = {"type": "msg_par_hg", "cpu": 1, "com": 2}
+    event = {"type": "REGISTER_PROFILE", "data": {"workload_name": "w0", "profile_name": "old", "profile": profile}}
+    (order,) = ordered(event)
+    assert isinstance(order, d.RegisterProfile), "where any generation may speak, all words count"
+    data = json.dumps({"now": 9, "events": [{"timestamp": 1, **event}]}).encode()
+    with pytest.raises(PeerError, match=r"REGISTER_PROFILE: .*a type of profile that Batsim 4 does not know"):
+        OrderReader("scheduler", {}, None, Dialect.FOUR).reply(codec.decode_from_scheduler(data))
+
+
 def test_power_states_switch_or_are_set() -> None:
     states = [{"type": "SET_RESOURCE_STATE", "data": {"resources": "0-1", "state": state}} for state in ("2", "3", "0", "1")]
     assert [type(order) for order in ordered(*states)] == [d.SetPowerState, d.SwitchUnits, d.SwitchUnits, d.SetPowerState]
