@@ -112,6 +112,10 @@ class Feeder:
         self._try_barrier()
         self.look()
 
+    def engine_command_failed(self) -> None:
+        """A per-engine command failed: BARRIER CHECK minds that as well, as in disBatch."""
+        self._failed_since_barrier = True
+
     def passed(self) -> list[TaskLine]:
         """The barriers passed since the last call, in order."""
         passed, self._passed = self._passed, []

@@ -128,6 +128,8 @@ class Outcomes(Ledger):
             order = msgspec.structs.replace(order_of(line), task_id=index)
             result.task_id = index
             self._record(self._ended(order, result, state, None, proxy, kind="P"), now)
+            if state is JobState.FAILED:
+                feeder.engine_command_failed()
 
     def _ended(
         self, order: TaskOrder, result: Result, state: JobState, lot: Lot | None, proxy: Proxy | None,

@@ -10,7 +10,7 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job
 from pilothouse.worlds.live.driver import Driver
 from pilothouse.worlds.live.engine import Engine, EngineState, Go
-from pilothouse.worlds.live.feeder import Feeder
+from pilothouse.worlds.live.feeder import Feeder, Feeding
 from pilothouse.worlds.live.messages import (
     VERSION,
     Bye,
@@ -195,6 +195,20 @@ def test_stop_commands_are_waited_for_as_long_as_they_take() -> None:
     table.driver.settle(301.0)
     assert table.driver.over
     assert [record.command for record in table.driver.records if type(record) is TaskEnded and record.kind == "P"]
+
+
+def test_a_check_minds_engines_that_could_not_be_set_up() -> None:
+    table = Table()
+    start_line = TaskLine(0, 1, -1, "set up", LineKind.ENGINE_START)
+    check = TaskLine(1, 3, -1, "", LineKind.CHECK, age=1)
+    feeder = Feeder(iter([start_line, TaskLine(0, 2, -1, "true", age=1), check, TaskLine(2, 4, -1, "true", age=2)]))
+    table.driver.feed(feeder)
+    table.join("a")
+    table.driver.begins(0.0)
+    (start,) = _started(table, 0)
+    done = Finished(start.assignments[0].id, [Result(0, 1, 0, 1, 0.0, 0.0)], True)
+    table.say("a", Report([], [Result(0, 1, 4, 1, 0.0, 0.0)]), Report([done]))
+    assert feeder.check_failed and feeder.state is Feeding.STOPPED
 
 
 def test_a_job_that_comes_back_when_the_run_was_stopped_keeps_nobody_waiting() -> None:
