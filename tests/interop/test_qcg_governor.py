@@ -88,6 +88,34 @@ def test_a_loop_over_two_managers(start: Start, governor: str, member: str) -> N
         assert running.process.wait(30) == 0
 
 
+def test_beyond_loopback_with_keys(start: Start, tmp_path: Path) -> None:
+    everywhere = ("--net-address", "0.0.0.0")
+    over = start("ours", "governor", "--governor", *everywhere)
+    key = tmp_path / "governor" / ".qcgpjm-service-governor" / "network.key"
+    parent = ("--parent", over.address, "--parent-key", str(key))
+    start("ours", "member", "--nodes", "2", *parent, *everywhere)
+    start("ours", "here", "--nodes", "1", *parent)
+    until(lambda: over.cores() == 3, "both managers register")
+    over.client.ask("submit", jobs=[{"name": "loop", "iteration": {"stop": 4}, "execution": {"exec": "true"}}])
+    until(lambda: over.state("loop") == "SUCCEED", "the loop ends")
+    reports = [(tmp_path / name / f".qcgpjm-service-{name}" / "jobs.report") for name in ("member", "here")]
+    assert all("loop:" in report.read_text() for report in reports), "each manager had a share"
+
+
+def test_a_key_that_is_none(repository: Path, tmp_path: Path) -> None:
+    (tmp_path / "wrong.key").write_text("short")
+    for name, problem in (("wrong.key", "not the key of a manager"), ("no.key", "cannot be read")):
+        command = [
+            repository / "libexec/qcg/qcg-pm-service",
+            "--parent",
+            "127.0.0.1:1",
+            "--parent-key",
+            tmp_path / name,
+        ]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 1 and problem in done.stderr and "Traceback" not in done.stderr
+
+
 def test_the_governors_own_partitions(start: Start) -> None:
     over = start("ours", "governor", "--nodes", "a:2,b:1,c:2", "--slurm-partition-nodes", "2", "--system-core")
     execution = {"exec": "sh", "args": ["-c", "echo $QCG_PM_NODELIST > ${it}.out"]}

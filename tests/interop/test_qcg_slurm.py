@@ -211,3 +211,32 @@ def _nodes(entry: dict[str, object]) -> dict[str, int]:
         name, _, cores = part.rstrip("]").partition("[")
         found[name] = len(cores.split(":"))
     return found
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_partitions_are_managed_from_their_first_node(
+    slurm_cluster: SlurmCluster, repository: Path, tmp_path: Path, size: int
+) -> None:
+    """If the governor may be reached from there; a job goes over both nodes where the partition has both."""
+    both = [job("span", "sh", 2, 2, args=WHERE, model="srunmpi")] if size == 2 else []
+    loop = {"name": "loop", "iteration": {"stop": 4}, "execution": {"exec": "sh", "args": WHERE, "stdout": "${it}.out"}}
+    requests = [
+        {"request": "submit", "jobs": [loop, *both]},
+        {"request": "control", "command": "finishAfterAllTasksDone"},
+    ]
+    (tmp_path / "r.json").write_text(json.dumps(requests))
+    done = slurm_cluster.run(
+        "salloc", "-N2", "--ntasks-per-node=1", "--cpus-per-task=4", f"--chdir={tmp_path}",
+        "timeout", "100", str(repository / "libexec" / "qcg" / "qcg-pm-service"), str(tmp_path / "r.json"),
+        "--wd", str(tmp_path), "--slurm-partition-nodes", str(size), "--net-address", "0.0.0.0", timeout_s=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    folders = sorted(tmp_path.glob(".qcgpjm-service-partition-*"))
+    reports = [json.loads(line) for folder in folders for line in (folder / "jobs.report").read_text().splitlines()]
+    assert {entry["state"] for entry in reports} == {"SUCCEED"}, reports
+    managers = [environment(folder / "env.log")["SLURMD_NODENAME"] for folder in folders]
+    used = [(tmp_path / f"{index}.out").read_text().strip() for index in range(4)]
+    if size == 1:
+        assert len(set(managers)) == 2 and used == [managers[0]] * 2 + [managers[1]] * 2
+    else:
+        assert len(managers) == 1 and len(set((tmp_path / "span.out").read_text().split())) == 2

@@ -82,6 +82,7 @@ class _Word(click.Choice):  # type: ignore[type-arg]  # click 8.1 has no argumen
     "--governor", is_flag=True, help="Run no jobs here: hand them to the managers that register (implies --net)."
 )
 @click.option("--parent", metavar="ADDRESS", help="Register with the governor there and take jobs from it.")
+@click.option("--parent-key", metavar="FILE", help="Its network.key, if it listens beyond loopback.")
 @click.option(
     "--slurm-partition-nodes", type=click.IntRange(1), metavar="N",
     help="Start a manager for each N nodes and govern them (implies --governor).",

@@ -48,6 +48,7 @@ class Choices(msgspec.Struct, kw_only=True):
     slurm_limit_nodes_range_end: int | None
     governor: bool
     parent: str | None
+    parent_key: str | None
     slurm_partition_nodes: int | None
     slurm_resources_file: str | None
     nl_init_timeout: float

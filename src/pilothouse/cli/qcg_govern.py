@@ -16,7 +16,8 @@ from pilothouse.protocols.qcg.folder import Folder
 from pilothouse.protocols.qcg.governing import Asker, Governing
 from pilothouse.protocols.qcg.governor import Governor
 from pilothouse.protocols.qcg.manager import request_variables
-from pilothouse.protocols.qcg.network import Network
+from pilothouse.protocols.qcg.network import KEY_FILE, Network
+from pilothouse.worlds.live.contexts.slurm import SRUN
 
 _CODE = "import sys; sys.path.append({root!r}); from pilothouse.cli.qcg import main; main()"
 
@@ -25,7 +26,7 @@ def govern(choices: Choices, path: Path, network: Network, system: System, reque
     """Runs a governor until it is over."""
     asker = Asker()
     numbers = itertools.count(1)
-    partitions = _partitions(choices, network.address) if choices.slurm_partition_nodes else []
+    partitions = _partitions(choices, network, path) if choices.slurm_partition_nodes else []
     governor = Governor(
         system,
         asker,
@@ -41,18 +42,24 @@ def govern(choices: Choices, path: Path, network: Network, system: System, reque
     governing.run()
 
 
-def _partitions(choices: Choices, address: str) -> list[tuple[str, list[str]]]:
-    """(name, command) of a manager for each so many nodes. They run on this host: each reaches its own nodes."""
+def _partitions(choices: Choices, network: Network, path: Path) -> list[tuple[str, list[str]]]:
+    """(name, command) of a manager for each so many nodes.
+
+    They run on this host, from where each reaches its own nodes; on the first of these nodes if that is one of Slurm's
+    and the governor may be reached from there.
+    """
     size = choices.slurm_partition_nodes
     assert size is not None
     nodes = named_nodes(choices)
     program = [sys.executable, "-c", _CODE.format(root=str(Path(pilothouse.__file__).parent.parent))]
-    common = ["--parent", address, "--wd", choices.wd, "--report-format", choices.report_format or "json"]
+    common = ["--parent", network.address, "--wd", choices.wd, "--report-format", choices.report_format or "json"]
     common += ["--log", choices.level, "--envschema", choices.envschema, "--policy", choices.by]
     common += ["--nl-init-timeout", str(choices.nl_init_timeout)]
     common += ["--nl-ready-threshold", str(choices.nl_ready_threshold)]
     for option, port in (("--net-port-min", choices.net_port_min), ("--net-port-max", choices.net_port_max)):
         common += [option, str(port)] if port is not None else []
+    if network.key:
+        common += ["--parent-key", str(path / KEY_FILE), "--net-address", "0.0.0.0"]
     if choices.system_core:
         common.append("--system-core")
     first = choices.slurm_limit_nodes_range_begin or 0
@@ -68,5 +75,6 @@ def _partitions(choices: Choices, address: str) -> list[tuple[str, list[str]]]:
         else:
             where = ["--nodes", ",".join(texts)]
         name = f"partition-{number}"
-        found.append((name, [*program, "--id", name, *common, *where]))
+        starter = [*SRUN, f"--nodelist={chosen[0][0]}"] if network.key and in_slurm(choices) else []
+        found.append((name, [*starter, *program, "--id", name, *common, *where]))
     return found

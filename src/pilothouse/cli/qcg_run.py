@@ -183,12 +183,21 @@ def _parent(choices: Choices, instance: str, network: Network | None, allocation
     """The governor, if there is one."""
     if not choices.parent or network is None:
         return None
-    nodes, reserved = allocation.nodes, allocation.reserved
-    parent = Parent(choices.parent, Registration(instance, network.address, nodes, reserved, allocation.slurm))
+    registration = Registration(
+        instance, network.address, allocation.nodes, allocation.reserved, allocation.slurm, network.key
+    )
+    parent = Parent(choices.parent, registration, key=_read_key(choices.parent_key))
     if not allocation.context.remote:
         # Nodes on this host are at work in a moment. Others register when they are.
         parent.register()
     return parent
+
+
+def _read_key(path: str | None) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii") if path else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("--parent-key", f"{path} cannot be read: {error}") from None
 
 
 def _read_requests(path: str) -> list[bytes]:

@@ -21,7 +21,7 @@ class QcgClient:
 
     def __init__(self, address: str, *, key: str = "", timeout_s: float = TIMEOUT_S) -> None:
         self.address = _complete(address)
-        self._key = key.strip().encode()
+        self._key = key
         self._timeout_ms = int(timeout_s * 1000)
         self._context = zmq.Context()
         self._requests = self._socket(zmq.REQ, self.address)
@@ -40,9 +40,7 @@ class QcgClient:
     def _socket(self, kind: int, address: str) -> zmq.Socket[bytes]:
         made = self._context.socket(kind)
         made.setsockopt(zmq.LINGER, 0)
-        if self._key:
-            public, secret = zmq.curve_keypair()
-            made.curve_serverkey, made.curve_publickey, made.curve_secretkey = self._key, public, secret
+        show_key(made, self._key)
         made.connect(address)
         return made
 
@@ -86,6 +84,17 @@ class QcgClient:
     def close(self) -> None:
         self._requests.close()
         self._context.term()
+
+
+def show_key(made: zmq.Socket[bytes], key: str) -> None:
+    """Before it is connected: the way to a manager beyond loopback, by the text of its network.key."""
+    if not key:
+        return
+    try:
+        made.curve_serverkey = key.strip().encode()
+    except zmq.ZMQError:
+        raise InputError(KEY_FILE, "not the key of a manager", found=quoted(key.strip())) from None
+    made.curve_publickey, made.curve_secretkey = zmq.curve_keypair()
 
 
 def _complete(address: str) -> str:

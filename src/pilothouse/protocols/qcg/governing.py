@@ -36,7 +36,7 @@ class Asker:
     def __call__(self, member: Member, request: dict[str, object]) -> Answer:
         client = self._clients.get(member.address)
         if client is None:
-            client = self._clients[member.address] = QcgClient(member.address, timeout_s=ASK_S)
+            client = self._clients[member.address] = QcgClient(member.address, key=member.key, timeout_s=ASK_S)
         return client.answer(request)
 
     def close(self) -> None:

@@ -62,6 +62,8 @@ class Member(msgspec.Struct):
     used: int = 0
     """Cores that were taken already when it registered (a core for the manager itself)."""
     jobs: int = 0
+    key: str = ""
+    """Of its network interface, where that is not on loopback."""
 
 
 class Part(msgspec.Struct):
@@ -171,7 +173,7 @@ class Governor:
             nodes, used = _nodes_of(params["resources"])
         except (KeyError, TypeError, ValueError) as error:
             return refused(f"Failed to register manager: {error!r}")
-        self.members[name] = Member(name, address, nodes, used)
+        self.members[name] = Member(name, address, nodes, used, key=str(params.get("key", "")))
         self._awaited.discard(name)
         others = len(self._order)
         self.members = dict(sorted(self.members.items(), key=lambda item: self._order.get(item[0], others)))

@@ -85,6 +85,11 @@ class Network:
         return made
 
     @property
+    def key(self) -> str:
+        """What clients must know beyond loopback; "" on it."""
+        return self._server_keys[0].decode() if self._server_keys is not None else ""
+
+    @property
     def fd(self) -> int:
         """Becomes readable when something may have come; `serve` then looks."""
         return int(self._requests.getsockopt(zmq.FD))
@@ -143,10 +148,13 @@ def _bind(made: zmq.Socket[bytes], endpoint: Endpoint, port: int | None) -> int:
 
 def _reachable(host: str, port: int) -> str:
     if host in ("*", "0.0.0.0"):
+        host = socket.gethostname()
         try:
-            host = socket.gethostbyname(socket.gethostname())
+            found = socket.gethostbyname(host)
         except OSError:
-            host = "127.0.0.1"
+            found = host = "127.0.0.1"
+        if not found.startswith("127."):
+            host = found  # else others know the name better than we do
     return f"tcp://{host}:{port}"
 
 

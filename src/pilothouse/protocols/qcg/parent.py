@@ -14,6 +14,7 @@ import zmq
 
 from pilothouse.formats.qcg_description import Dialect
 from pilothouse.model.errors import PeerError
+from pilothouse.protocols.qcg.client import show_key
 from pilothouse.protocols.qcg.registry import Entry, state_name
 
 log = logging.getLogger("pilothouse.qcg")
@@ -32,6 +33,8 @@ class Registration(msgspec.Struct):
     reserved: int = 0
     """Cores of the first node that are taken."""
     slurm: bool = False
+    key: str = ""
+    """Of its network interface, where that is not on loopback."""
 
     def params(self) -> dict[str, object]:
         nodes = [
@@ -45,18 +48,28 @@ class Registration(msgspec.Struct):
             for number, (node, cores) in enumerate(self.nodes)
         ]
         resources = {"type": "SLURM" if self.slurm else "LOCAL", "nodes": nodes, "binding": self.slurm}
-        return {"id": self.name, "address": self.address, "resources": resources, "tags": [self.name]}
+        params: dict[str, object] = {
+            "id": self.name,
+            "address": self.address,
+            "resources": resources,
+            "tags": [self.name],
+        }
+        if self.key:
+            params["key"] = self.key
+        return params
 
 
 class Parent:
     """The way to a governor."""
 
-    def __init__(self, address: str, registration: Registration) -> None:
+    def __init__(self, address: str, registration: Registration, *, key: str = "") -> None:
+        """`key` is the text of the governor's network.key, where it listens beyond loopback."""
         self.address = address if "://" in address else f"tcp://{address}"
         self._registration: Registration | None = registration
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, 1000)
+        show_key(self._socket, key)
         self._socket.connect(self.address)
 
     def register(self) -> None:
