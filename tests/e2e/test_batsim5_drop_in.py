@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -211,6 +212,17 @@ def test_usage_errors_say_nothing_on_stdout(tmp_path: Path) -> None:
         done = batsim(*arguments, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (code, "")
         assert done.stderr
+
+
+def test_the_callers_own_python_is_left_alone(tmp_path: Path) -> None:
+    for name in ("msgspec.py", "signal.py"):
+        (tmp_path / name).write_text("raise ImportError('for another Python')\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONHOME": "/nowhere"}
+    command = [str(BATSIM), "--version"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path, env=environment
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "v5.0.0-rc2\n", "")
 
 
 def test_the_default_prefix_is_a_folder_called_out(library: str, tmp_path: Path) -> None:
