@@ -56,6 +56,14 @@ def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = STA
         time.sleep(POLL_S)
 
 
+def qcg_address(folder: Path, manager: subprocess.Popen[bytes]) -> str:
+    """Where the QCG manager that works in a directory listens, as soon as it does."""
+    while not (found := list(folder.glob(".qcgpjm-service-*/address"))):
+        assert manager.poll() is None, f"it ended with code {manager.returncode}"
+        time.sleep(POLL_S)
+    return found[0].read_text()
+
+
 def free_port(salt: int = 0) -> int:
     """A TCP port that nobody listens on; each process searches from a place of its own."""
     start = (os.getpid() * 37 + salt * 11 + next(_port_steps)) % len(PORTS)

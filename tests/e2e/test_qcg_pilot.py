@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from components import qcg_address
 from pilothouse.model.errors import PeerError
 from pilothouse.protocols.qcg.client import QcgClient
 
@@ -43,12 +44,6 @@ def requests(path: Path, *jobs: object, end: bool = True) -> str:
 def folder_of(path: Path) -> Path:
     (folder,) = path.glob(".qcgpjm-service-*")
     return folder
-
-
-def await_address(path: Path, manager: subprocess.Popen[bytes]) -> None:
-    while not list(path.glob(".qcgpjm-service-*/address")):
-        assert manager.poll() is None
-        time.sleep(0.02)
 
 
 def report_of(path: Path) -> dict[str, dict[str, object]]:
@@ -244,7 +239,7 @@ def test_beyond_loopback_a_key_is_needed(pilot: Pilot, repository: Path, tmp_pat
         [repository / "libexec/qcg/qcg-pm-service", "--net", "--net-address", "0.0.0.0", "--nodes", "1"], cwd=tmp_path
     )
     try:
-        await_address(tmp_path, manager)
+        qcg_address(tmp_path, manager)
         folder = folder_of(tmp_path)
         key = folder / "network.key"
         assert key.stat().st_mode & 0o777 == 0o600
@@ -267,7 +262,7 @@ def test_the_command_client(pilot: Pilot, repository: Path, tmp_path: Path) -> N
     program = repository / "libexec" / "qcg" / "qcg-pm"
     manager = subprocess.Popen([repository / "libexec/qcg/qcg-pm-service", "--net", "--nodes", "3"], cwd=tmp_path)
     try:
-        await_address(tmp_path, manager)
+        qcg_address(tmp_path, manager)
         shown = pilot("-p", str(tmp_path), "status", program=program).stdout
         assert "[Resources]" in shown and "TotalCores=3" in shown
         address = (folder_of(tmp_path) / "address").read_text()
@@ -302,7 +297,7 @@ def test_another_policy_may_decide(pilot: Pilot, tmp_path: Path) -> None:
 def test_a_core_for_the_manager_counts_as_used(repository: Path, tmp_path: Path) -> None:
     executable = repository / "libexec" / "qcg" / "qcg-pm-service"
     manager = subprocess.Popen([executable, "--net", "--nodes", "3", "--system-core", "--wd", tmp_path])
-    await_address(tmp_path, manager)
+    qcg_address(tmp_path, manager)
     client = QcgClient.of_folder(tmp_path, timeout_s=20)
     try:
         client.ask("status")
@@ -365,7 +360,7 @@ def test_cancelling_among_tiny_jobs(repository: Path, tmp_path: Path) -> None:
     executable = repository / "libexec" / "qcg" / "qcg-pm-service"
     manager = subprocess.Popen([executable, "--net", "--nodes", "1"], cwd=tmp_path)
     try:
-        await_address(tmp_path, manager)
+        qcg_address(tmp_path, manager)
         client = QcgClient.of_folder(tmp_path)
         client.ask("submit", jobs=[{"name": "warm", "iteration": {"stop": 30}, "execution": {"exec": "true"}}])
         script = "test ${it} = 40 && exec sleep 60; echo ${it} >> ran"
@@ -424,7 +419,7 @@ def test_a_list_of_100_000_jobs_is_accepted_quickly(repository: Path, tmp_path: 
         [repository / "libexec/qcg/qcg-pm-service", "--net", "--nodes", "1", "--log", "warning"], cwd=tmp_path
     )
     try:
-        await_address(tmp_path, manager)
+        qcg_address(tmp_path, manager)
         client = QcgClient.of_folder(tmp_path, timeout_s=100)
         client.ask("submit", jobs=[{"name": "first", "execution": {"exec": "sleep", "args": ["1000"]}}])
         before = _cpu_s(manager.pid)
@@ -458,7 +453,7 @@ def test_a_terminated_manager_resumes_at_the_same_address(repository: Path, tmp_
     """TERM ends what runs; a resumed manager runs it again, where its clients look for it."""
     executable = repository / "libexec" / "qcg" / "qcg-pm-service"
     manager = subprocess.Popen([executable, "--net", "--nodes", "1", "--wd", tmp_path])
-    await_address(tmp_path, manager)
+    qcg_address(tmp_path, manager)
     client = QcgClient.of_folder(tmp_path)
     script = "echo began >> ran; test -e go || sleep 60; echo ended >> ran"
     client.ask("submit", jobs=[{"name": "a", "execution": {"exec": "sh", "args": ["-c", script]}}])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from components import qcg_address
 from pilothouse.protocols.qcg.client import QcgClient
 
 Start = Callable[..., "Running"]
@@ -22,9 +23,7 @@ class Running:
         wd.mkdir()
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         self.process = subprocess.Popen([program, "--net", "--wd", wd, *options], env=environment)
-        while not list(wd.glob(".qcgpjm-service-*/address")):
-            assert self.process.poll() is None
-            time.sleep(0.02)
+        qcg_address(wd, self.process)
         self.wd = wd
         self.client = QcgClient.of_folder(wd, timeout_s=20)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from components import SshHosts
+from components import SshHosts, qcg_address
 from pilothouse.protocols.qcg.client import QcgClient
 
 
@@ -66,9 +66,7 @@ def test_a_node_that_comes_late_is_used_when_it_is_there(
     command = [repository / "libexec/qcg/qcg-pm-service", "--net", "--ssh", f"{first}:1,{late}:2", *option]
     process = subprocess.Popen(command, cwd=tmp_path, env=environment)
     try:
-        while not list(tmp_path.glob(".qcgpjm-service-*/address")):
-            assert process.poll() is None
-            time.sleep(0.02)
+        qcg_address(tmp_path, process)
         client = QcgClient.of_folder(tmp_path, timeout_s=60)
         assert client.ask("resourcesInfo")["total_cores"] == 1, "it begins without the late one"
         (tmp_path / "go").touch()

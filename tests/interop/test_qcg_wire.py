@@ -18,6 +18,7 @@ import msgspec
 import pytest
 import zmq
 
+from components import qcg_address
 from pilothouse.protocols.qcg.service import GATHER_S
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "qcg"
@@ -33,13 +34,10 @@ class Wire:
     def __init__(self, executable: Path, folder: Path) -> None:
         self.folder = folder
         self.process = subprocess.Popen([executable, "--net", "--nodes", "4", "--wd", folder])
-        while not list(folder.glob(".qcgpjm-service-*/address")):
-            assert self.process.poll() is None
-            time.sleep(0.02)
-        (address,) = folder.glob(".qcgpjm-service-*/address")
+        address = qcg_address(folder, self.process)
         self._context = zmq.Context()
         self._client = self._context.socket(zmq.REQ)
-        self._client.connect(address.read_text())
+        self._client.connect(address)
         self._events = self._context.socket(zmq.SUB)
         self._events.setsockopt(zmq.SUBSCRIBE, b"")
 

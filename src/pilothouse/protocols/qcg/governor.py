@@ -38,11 +38,11 @@ from pilothouse.model.job import Node
 from pilothouse.model.lifecycle import QCG, JobState, Stimulus
 from pilothouse.protocols.qcg import answers
 from pilothouse.protocols.qcg.answers import Answer, System, Usage, ok, refused
+from pilothouse.protocols.qcg.manager import FINISH_DELAY_S
 from pilothouse.protocols.qcg.registry import Entry, Registry, split_name, state_name
 
 log = logging.getLogger("pilothouse.qcg")
 
-FINISH_DELAY_S = 2.0
 _ENDS = {
     QCG[JobState.SUCCEEDED]: Stimulus.SUCCEEDED,
     QCG[JobState.FAILED]: Stimulus.FAILED,
