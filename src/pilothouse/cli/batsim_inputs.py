@@ -6,6 +6,7 @@ In: the options. Out: a `Scene` that makes servers. InputError names the file; t
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -58,8 +59,11 @@ class _File(msgspec.Struct):
     profiles: dict[str, msgspec.Raw]
 
 
-def read_workload(path: str, name: str) -> Workload:
-    """A workload, where also what no job refers to must be right, and only the words of Batsim 5 are known."""
+def read_workload(path: str, name: str, elsewhere: Collection[str] = ()) -> Workload:
+    """A workload, where also what no job refers to must be right, and only the words of Batsim 5 are known.
+
+    `elsewhere` are the profiles of the workloads before it.
+    """
     data = read_bytes(path)
     try:
         file = msgspec.json.decode(data, type=_File)
@@ -87,7 +91,7 @@ def read_workload(path: str, name: str) -> Workload:
             raise InputError(where, "unknown profile type", found=quoted(kind))
         profile_json.parse(raw, local, profile_json.Place(where, name, base))
     try:
-        workload = workload_json.read(path, name)
+        workload = workload_json.parse(data, path, name, elsewhere=elsewhere)
     except InputError as problem:
         if problem.where.endswith("].res") and problem.problem.startswith("Expected"):
             raise InputError(problem.where, f"a non-number 'res' field: {problem.problem}") from None
@@ -114,12 +118,14 @@ class Scene:
 
     def __init__(self, options: Options, arguments: list[str]) -> None:
         self._options = options
-        self.workloads = [read_workload(path, f"w{i}") for i, path in enumerate(options.workload)]
+        self.workloads: list[Workload] = []
+        profiles: dict[str, Profile] = {}
+        for i, path in enumerate(options.workload):
+            workload = read_workload(path, f"w{i}", profiles)
+            profiles.update(sorted(workload.profiles.items()))
+            self.workloads.append(workload)
         self.events = [self._read_events(path, f"ee{i}") for i, path in enumerate(options.external_events)]
         self.platform = self._read_platform()
-        profiles: dict[str, Profile] = {}
-        for workload in self.workloads:
-            profiles.update(sorted(workload.profiles.items()))
         self.begins = Begins(
             nodes=self.platform.nodes(),
             storage=self.platform.storage_nodes(),

@@ -6,6 +6,7 @@ was written, for protocols that forward it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import inf
 from operator import attrgetter
 from pathlib import Path
@@ -53,8 +54,11 @@ def read(path: str | Path, name: str = "w0", *, sources: bool = False) -> Worklo
     return parse(read_bytes(path), path, name, sources=sources)
 
 
-def parse(data: bytes, path: str | Path, name: str, *, sources: bool = False) -> Workload:
-    """The same where the file's content is at hand."""
+def parse(
+    data: bytes, path: str | Path, name: str, *, sources: bool = False, elsewhere: Collection[str] = ()
+) -> Workload:
+    """The same where the file's content is at hand. `elsewhere` are full names of profiles of other workloads, which
+    sequences may have as parts."""
     try:
         if not data.isascii():
             data.decode()  # profiles are only read later
@@ -69,7 +73,7 @@ def parse(data: bytes, path: str | Path, name: str, *, sources: bool = False) ->
         raise json_error(path, data, problem) from None
     if file.nb_res <= 0:
         raise InputError(f"{path}: $.nb_res", "the number of resources", expected="1 or more", found=str(file.nb_res))
-    reader = _Reader(path, name, file.profiles)
+    reader = _Reader(path, name, file.profiles, elsewhere)
     jobs = reader.jobs(written, raws)
     submitted_at = attrgetter("submitted_at")
     if len(set(map(submitted_at, jobs))) < len(jobs):
@@ -82,9 +86,12 @@ def parse(data: bytes, path: str | Path, name: str, *, sources: bool = False) ->
 class _Reader:
     """Turns what is written into jobs, and reads profiles as they are needed."""
 
-    def __init__(self, path: str | Path, name: str, profiles: dict[str, msgspec.Raw]) -> None:
+    def __init__(
+        self, path: str | Path, name: str, profiles: dict[str, msgspec.Raw], elsewhere: Collection[str]
+    ) -> None:
         self._path = path
         self._name = name
+        self._elsewhere = elsewhere
         self._base = Path(path).absolute().parent
         self._written = profiles
         self._profiles: dict[str, Profile] = {}
@@ -175,7 +182,9 @@ class _Reader:
         if isinstance(spec, HomogeneousTask):
             return spec.spread is Spread.TOTAL
         if isinstance(spec, Sequence):
-            return all(self._is_elastic(self._profiles[part.removeprefix(self._name + "!")]) for part in spec.parts)
+            own = [part for part in spec.parts if part not in self._elsewhere]
+            elastic = (self._is_elastic(self._profiles[part.removeprefix(self._name + "!")]) for part in own)
+            return len(own) == len(spec.parts) and all(elastic)
         return False
 
     def _profile(self, name: str, index: int) -> Profile:
@@ -203,5 +212,6 @@ class _Reader:
         place = profile_json.Place(f"{self._path}: $.profiles[{local!r}]", self._name, self._base)
         profile = profile_json.parse(raw, local, place)
         for part in parts_of(profile.spec):
-            self._read(part.removeprefix(self._name + "!"), f"$.profiles[{local!r}]", (*within, name))
+            if part not in self._elsewhere:
+                self._read(part.removeprefix(self._name + "!"), f"$.profiles[{local!r}]", (*within, name))
         self._profiles[name] = profile

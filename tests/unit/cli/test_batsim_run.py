@@ -14,6 +14,7 @@ from pilothouse.cli.batsim_inputs import Scene
 from pilothouse.cli.batsim_options import parse
 from pilothouse.cli.batsim_outputs import Batsim5Outputs
 from pilothouse.cli.batsim_run import ABORTED, Conversation, Log
+from pilothouse.model.errors import InputError
 from pilothouse.protocols.batprotocol.channel import Channel
 from pilothouse.protocols.batprotocol.decider import EdcDecider
 from pilothouse.worlds.simulated.rounded_agenda import RoundedAgenda
@@ -413,6 +414,17 @@ def test_ties_are_exact_where_that_costs_little(tmp_path: Path, monkeypatch: pyt
     assert exact() != issubclass(SteppedAgenda, PlainSteppedAgenda)
     monkeypatch.setattr(batsim_inputs, "MOST_HOSTS_WITH_EXACT_TIES", 3)
     assert not exact()
+
+
+def test_a_sequence_may_run_profiles_of_an_earlier_workload(bench: Bench) -> None:
+    sequence = {"type": "SequentialCompositionProfile", "seq": ["w0!delay10", "own"]}
+    profiles = {"s": sequence, "own": {"type": "DelayProfile", "delay": 2}}
+    second = bench.workload(profiles, [{"id": 1, "subtime": 0, "res": 1, "profile": "s"}])
+    assert bench(OneByOne(), "-w", ONE, second, workload=None)[0] == 0
+    times = {row["profile"]: row["execution_time"] for row in bench.rows()}
+    assert times == {"w0!delay10": "10.000000", "w1!s": "12.000000"}
+    with pytest.raises(InputError, match="unknown profile; found 'delay10'"):
+        bench(OneByOne(), workload=second)
 
 
 def test_ranks_of_a_usage_trace_need_hosts_of_their_own(bench: Bench) -> None:
