@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import stat
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from e2e.live_runs import COMMAND, alive, finish, rows, run, start, tasks, until
 
@@ -160,7 +163,8 @@ def test_interrupted_run_is_resumed(tmp_path: Path) -> None:
     assert listed.stderr == "1 more has not been begun\n"
     text = (tmp_path / "tasks.txt").read_text()
     (tmp_path / "tasks.txt").write_text(text.replace("sleep 300; echo never", "echo b >> log"))
-    assert run(tmp_path, "--resume", "R")[0] == 0
+    code, said = run(tmp_path, "--resume", "R")
+    assert code == 0 and "tasks.txt is not as it was when the run began" in said
     assert sorted((tmp_path / "log").read_text().split()) == ["a", "b", "c"]
 
 
@@ -235,6 +239,26 @@ def test_a_scheduler_is_started_beside_the_run_and_its_death_is_told(tmp_path: P
     code, said = run(tmp_path, tasks(tmp_path, "sleep 30\n"), *by, "--decider-command", "sh -c 'exit 3'")
     assert code == 1
     assert "pilothouse: --decider-command: its process ended (exit code 3)" in said
+
+
+def test_standard_streams_that_are_closed(tmp_path: Path) -> None:
+    """Else the journal would get the number of one of them, and messages would be written into it."""
+    file = tasks(tmp_path, "touch done\n")
+    shell = f"exec {shlex.join([*COMMAND, 'run', file, '--dir', 'R', '--slots', '1'])} <&- >&- 2>&-"
+    assert subprocess.run(["/bin/sh", "-c", shell], cwd=tmp_path, check=False, timeout=60).returncode == 0
+    assert (tmp_path / "done").exists()
+
+
+@pytest.mark.parametrize(("command", "code"), [(["run"], 2), (["disbatch", "-s", "localhost:1"], 1)])
+def test_a_folder_that_is_no_more(tmp_path: Path, command: list[str], code: int) -> None:
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "tasks.txt").write_text("true\n")
+    shell = f"rmdir ../gone && exec {shlex.join([*COMMAND, *command, str(tmp_path / 'tasks.txt')])}"
+    ran = subprocess.run(
+        ["/bin/sh", "-c", shell], cwd=tmp_path / "gone", capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ran.returncode == code
+    assert ran.stderr.splitlines()[-1].endswith("the current folder: is no more (go to one that is there)"), ran.stderr
 
 
 def test_interrupted_before_any_engine_has_joined(tmp_path: Path) -> None:

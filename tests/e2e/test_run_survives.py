@@ -81,6 +81,14 @@ def test_whatever_part_of_an_engine_is_killed(tmp_path: Path, victim: str) -> No
     assert not alive(task), "the first attempt must not go on"
 
 
+def test_a_task_that_kills_its_engines_does_not_end_the_run(tmp_path: Path) -> None:
+    file = tasks(tmp_path, "kill -9 $PPID\necho fine > fine\n")
+    code, said = run(tmp_path, file, "--dir", "R", "--slots", "1", "--bundle", "1")
+    assert code == 1 and "no engine is left" not in said
+    assert rows(tmp_path / "R", "SELECT state FROM ends WHERE task_id = 0 AND final") == [("lost",)]
+    assert (tmp_path / "fine").exists()
+
+
 def test_killed_driver_takes_its_engines_back(tmp_path: Path) -> None:
     process = start(tmp_path, tasks(tmp_path, EIGHT), "--dir", "R", "--slots", "2")
     until(lambda: len(lines(tmp_path / "begun")) >= 3, "the third task began")

@@ -25,13 +25,19 @@ def command(arguments: tuple[str, ...]) -> None:
 def drop_in(arguments: Sequence[str], program: str) -> int:
     """What disBatch would do with these arguments; its exit code."""
     from pilothouse import __version__
+    from pilothouse.cli.surroundings import check_surroundings
+    from pilothouse.model.errors import InputError
     from pilothouse.protocols.disbatch.names import NoSuchFolder
     from pilothouse.protocols.disbatch.options import UsageError, parse_run
 
     try:
+        check_surroundings()
         options = parse_run(arguments, program)
     except UsageError as error:
         print(error.text, end="", file=sys.stderr)
+        return 1
+    except InputError as error:
+        print(f"{program}: {error}", file=sys.stderr)
         return 1
     if options.version:
         print("3.0")  # scripts compare it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shlex
 import signal
@@ -93,6 +94,8 @@ class RunPlan(msgspec.Struct, kw_only=True):
     slots: int = 1
     gpus: tuple[str, ...] = ()
     total: int | None = None
+    digest: bytes = b""
+    """Of the task file as it was in the beginning."""
     from_stdin: bool = False
     service: bool = False
     redis: str = ""
@@ -119,7 +122,7 @@ def start_run(choices: Choices) -> int:
     plan = RunPlan(
         options=options, source=str(source), cwd=os.getcwd(), by=choices.by, lenient=choices.lenient,
         hosts=choices.hosts, slurm=_in_slurm(choices), slots=choices.slots or len(os.sched_getaffinity(0)),
-        gpus=_gpus(choices), total=total, from_stdin=stdin, service=choices.service, redis=choices.redis,
+        gpus=_gpus(choices), total=total, digest=b"" if stdin else _digest(source), from_stdin=stdin, service=choices.service, redis=choices.redis,
         auto=_auto(choices), decider_command=choices.decider_command, decider_timeout=choices.decider_timeout,
     )  # fmt: skip
     with _lock(folder):
@@ -128,6 +131,14 @@ def start_run(choices: Choices) -> int:
         if total is not None:
             journal.write([Note("total", str(total).encode())])
         return _run(plan, folder, journal, choices)
+
+
+def _digest(path: Path) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "blake2b").digest()
+    except OSError as error:
+        raise InputError(str(path), f"cannot read the task file: {error.strerror}") from error
 
 
 def _check_names(choices: Choices) -> None:
@@ -159,6 +170,8 @@ def resume_run(choices: Choices) -> int:
             plan = msgspec.structs.replace(plan, decider_command=choices.decider_command)
         if choices.retry_failed:
             journal.reopen_failed()
+        if plan.digest and plan.digest != _digest(Path(plan.source)):
+            _warn(f"{plan.source} is not as it was when the run began: what has a result is not run again, whatever it says now")
         os.chdir(plan.cwd)
         return _run(plan, folder, journal, choices)
 

@@ -106,7 +106,9 @@ def command(**given: object) -> None:
       seq 100 | sed 's/^/echo /' | pilothouse run - --out 'out/{task}.txt'
     """
     from pilothouse.cli.live_run import Choices, resume_run, start_run
+    from pilothouse.cli.surroundings import check_surroundings
 
+    check_surroundings()
     choices = Choices(**given)  # type: ignore[arg-type]
     if choices.resume is not None:
         if choices.file is not None:

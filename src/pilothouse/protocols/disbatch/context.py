@@ -31,7 +31,8 @@ RETIRE_AFTER_S = 10.0
 TERMINATE_S = 15.0
 MOST_CONTEXTS = 100_000
 MOST_RESTARTS = 3
-"""How often an engine that was lost is started again on its node."""
+MOST_DEATHS = 100
+"""How often an engine that could not be started, or that was lost, is started again on its node."""
 
 
 class JoinInfo(msgspec.Struct, frozen=True):
@@ -100,7 +101,8 @@ class DisbatchContext:
         self._retiring: list[tuple[str, int]] = []
         self._retire_at = inf
         self._driver_node = ""
-        self._restarts: dict[str, int] = {}
+        self._restarts: dict[tuple[str, bool], int] = {}
+        """By node, and whether it was in the place of one that had joined."""
         self._ends_at = inf
 
     @property
@@ -140,12 +142,15 @@ class DisbatchContext:
             self._retire()
         return departures
 
-    def again(self, key: str, launch: Launch) -> bool:
-        """A new engine on the node of one that was lost, a few times."""
+    def again(self, key: str, launch: Launch, *, had_joined: bool) -> bool:
+        """A new engine on the node of one that was lost, a number of times."""
         name = next((name for name, known in self._keys.items() if known == key), None)
-        if name is None or name in self._running or self._restarts.get(name, 0) >= MOST_RESTARTS:
+        if name is None or name in self._running:
             return False
-        self._restarts[name] = self._restarts.get(name, 0) + 1
+        restarts = self._restarts.get((name, had_joined), 0)
+        if restarts >= (MOST_DEATHS if had_joined else MOST_RESTARTS):
+            return False
+        self._restarts[name, had_joined] = restarts + 1
         self._retiring = [entry for entry in self._retiring if entry[0] != name]
         (node,) = (node for node in self.layout.usable if node.name == name)
         self._keys[name] = self._new_key(name)

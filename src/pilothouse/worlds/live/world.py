@@ -340,7 +340,8 @@ class LiveWorld:
                     self._gone_for_good += 1
                     continue
                 why = departure.text or f"its program ended with code {departure.code}"
-                again = context.again(departure.key, self.launch())
+                had_joined = departure.key in driver.roster.keys_seen
+                again = context.again(departure.key, self.launch(), had_joined=had_joined)
                 then = "starting another" if again else "giving up"
                 self._warn(f"{departure.context}: an engine was lost ({why}); {then}")
                 self._given_up += not again
@@ -350,7 +351,7 @@ class LiveWorld:
             # Those that this driver started are seen to above, when their program has ended.
             if not driver.over and not driver.stopped_because:
                 for context in self.contexts:
-                    if context.name == joined.context and context.again(joined.key, self.launch()):
+                    if context.name == joined.context and context.again(joined.key, self.launch(), had_joined=True):
                         self._warn(f"{context.name}: the engine on {joined.node} was lost; starting another")
         if self._given_up and not driver.roster.engines and not self._may_come():
             driver.stop(NO_ENGINE, now)

@@ -75,8 +75,10 @@ class Context(Protocol):
         """What has ended since the last call; never waits."""
         ...
 
-    def again(self, key: str, launch: Launch) -> bool:
-        """Starts a new engine in the place of one that ended; False if that is no use."""
+    def again(self, key: str, launch: Launch, *, had_joined: bool) -> bool:
+        """Starts a new engine in the place of one that ended; False if that is no use. One that had joined may have been the
+        victim of a task; one that had not will hardly do better the next time.
+        """
         ...
 
     def close(self, joined: Container[str] = ()) -> None:

@@ -15,7 +15,9 @@ from pilothouse.worlds.live.config import EngineConfig
 from pilothouse.worlds.live.contexts import Departure, Launch
 
 MOST_STARTS = 5
-"""An engine that dies is started again, but not for ever."""
+MOST_DEATHS = 100
+"""An engine that cannot be started is tried again, and one that dies is replaced, but not for ever. There must be many more
+deaths than a task is given chances (LiveOptions.most_losses): a few tasks that kill engines must not end the run."""
 
 _CODE = "import sys; sys.path.append({root!r}); from pilothouse.worlds.live.engine_process import main; main()"
 _ROOT = str(Path(__file__).resolve().parents[4])
@@ -39,7 +41,8 @@ class ProgramContext:
         self.engines = len(self._waiting)
         self._children: dict[str, tuple[str, subprocess.Popen[bytes], IO[bytes]]] = {}
         self._ended_parts: dict[str, str] = {}
-        self._starts: dict[str, int] = {}
+        self._failed: dict[str, int] = {}
+        self._died: dict[str, int] = {}
 
     def command(self, part: str, launch: Launch) -> list[str]:
         """The program that brings an engine up on this part; it gets the configuration on its standard input."""
@@ -65,10 +68,14 @@ class ProgramContext:
                 self._ended_parts[key] = part
         self.engines = len(self._waiting)
 
-    def again(self, key: str, launch: Launch) -> bool:
+    def again(self, key: str, launch: Launch, *, had_joined: bool) -> bool:
         """Starts a new engine where that one had been; False if that has failed too often."""
         part = self._ended_parts.pop(key, None)
-        if part is None or self._starts.get(part, 0) >= MOST_STARTS:
+        if part is None:
+            return False
+        ends, most = (self._died, MOST_DEATHS) if had_joined else (self._failed, MOST_STARTS)
+        ends[part] = ends.get(part, 0) + 1
+        if ends[part] >= most:
             return False
         self._start_one(part, launch)
         self.engines = max(self.engines, len(self._children))
@@ -96,7 +103,6 @@ class ProgramContext:
         self._children.clear()
 
     def _start_one(self, part: str, launch: Launch) -> None:
-        self._starts[part] = self._starts.get(part, 0) + 1
         key = f"{self.name}-{os.getpid()}-{os.urandom(3).hex()}"
         command = self.command(part, launch)
         complaints = tempfile.TemporaryFile()  # noqa: SIM115 - read when the program has ended
