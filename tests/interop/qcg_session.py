@@ -209,6 +209,70 @@ def inside():
     return found
 
 
+def forms():
+    """Every attribute of Jobs.add(), files of jobs, names that it makes up, and other ways to an address."""
+    for folder in ("venv/bin", "in"):
+        os.makedirs(folder)
+    with open("venv/bin/activate", "w") as stream:
+        stream.write("export V=yes\n")
+    with open("in/put.txt", "w") as stream:
+        stream.write("hello\n")
+    m = manager(nodes=4)
+    streams = {"stdin": "in/put.txt", "stdout": "full.out", "stderr": "full.err"}
+    jobs = Jobs().add(
+        {"name": "full", "exec": "/bin/sh", "args": ["-c", "cat; echo $V ${ncores} $0; echo no >&2", "zero"]},
+        **streams, wd=".", venv="venv", model="default", model_opts={"x": "y"}, numCores={"exact": 2}, wt="1m",
+    )  # fmt: skip
+    jobs.add(name="three", exec="/bin/true", iteration=3).add(name="from", exec="/bin/true", iteration={"stop": 2})
+    jobs.add(name="words", exec="/bin/echo", args=["${itval}"], iteration=["u", "v"], stdout="${itval}.out")
+    jobs.add(name="after", exec="/bin/true", after=["three", "words:1"]).add(name="one", exec="/bin/true", after="full")
+    jobs.add(name="nodes", exec="/bin/true", numNodes={"min": 1, "max": 3}, numCores={"min": 2, "max": 2})
+    jobs.add_std(name="std", execution={"exec": "/bin/true", "env": {"A": "1"}}, resources={"numNodes": 1})
+    jobs.save_to_file("jobs.json")
+    loaded = Jobs()
+    loaded.load_from_file("jobs.json")
+    found = {"submitted": m.submit(loaded)}
+    found["waited"] = m.wait4(loaded.job_names())
+    found["made_up"] = list(m.wait4(m.submit(Jobs().add(exec="/bin/true"))).values())
+    found["args"] = refusal(lambda: m.submit(Jobs().add(name="text", exec="/bin/true", args="a b")))
+    info = m.info_parsed(["full", "nodes", "std", "three"], withChilds=True)
+    found["cores"] = {name: job.total_cores for name, job in info.items()}
+    found["parts"] = [(child.name, child.iteration, child.status) for child in info["three"].childs]
+    other = Manager(m._address.removeprefix("tcp://"), {"wdir": DIRECTORY, "log_file": "other.log"})
+    found["other"] = sorted(other.list()) == sorted(m.list())
+    os.environ["QCG_PM_ZMQ_ADDRESS"] = m._address
+    found["named"] = Manager(cfg={"wdir": DIRECTORY, "log_file": "third.log"}).resources()["total_cores"]
+    m.finish()
+    return found
+
+
+def polling():
+    """Without events clients ask again and again; and waits that take too long."""
+    m = LocalManager(
+        ["--wd", DIRECTORY, "--nodes", 2, "--disable-pub"], {"wdir": DIRECTORY, "init_timeout": 60, "poll_delay": 0.1}
+    )
+    found = {"waited": m.wait4(m.submit(Jobs().add(name="a", exec="/bin/true").add(name="b", exec="/bin/false")))}
+    found["all"] = m.wait4all(60)
+    m.submit(Jobs().add(name="long", exec="/bin/sleep", args=["60"]))
+    found["late"] = [late(lambda: m.wait4("long", 0.2)), late(lambda: m.wait4all(0.2))]
+    found["any"] = late(lambda: m.wait4_any_job_finish(0.2))
+    found["publisher"] = m.system_status()["System"]["StatusPublisher"]
+    m.cancel("long")
+    found["cancelled"] = m.wait4("long", 60)
+    m.kill_manager_process()
+    m.qcgpm_process.join(60)
+    m.cleanup()
+    found["alive"] = m.qcgpm_process.is_alive()
+    return found
+
+
+def late(action):
+    try:
+        return action()
+    except Exception as error:
+        return type(error).__name__
+
+
 def slurm():
     """Inside an allocation of two nodes with four cores each."""
     m = LocalManager(["--log", "debug", "--wd", DIRECTORY], {"wdir": DIRECTORY, "init_timeout": 60})

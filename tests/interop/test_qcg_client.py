@@ -114,6 +114,29 @@ def test_killed_manager_resumes_with_nothing_lost_and_nothing_run_twice(scenario
     assert found["report"] == ["after", "it", *(f"it:{index}" for index in range(8))]
 
 
+def test_every_form_of_a_job_and_of_an_address(scenario: Scenario, tmp_path: Path) -> None:
+    found = scenario("forms")
+    assert found["submitted"] == ["full", "three", "from", "words", "after", "one", "nodes", "std"]
+    assert found["waited"] == dict.fromkeys(found["submitted"], "SUCCEED")
+    assert found["made_up"] == ["SUCCEED"]
+    assert found["args"] == "Request failed - Wrong submit request: Execution arguments must be an array"
+    assert found["cores"] == {"full": 2, "nodes": 2, "std": 4, "three": 0}
+    assert found["parts"] == [[f"three:{index}", index, "SUCCEED"] for index in range(3)]
+    assert found["other"] and found["named"] == 4
+    assert (tmp_path / "full.out").read_text() == "hello\nyes 2 zero\n"
+    assert (tmp_path / "full.err").read_text() == "no\n"
+    assert (tmp_path / "v.out").read_text() == "v\n"
+
+
+def test_without_events_and_out_of_patience(scenario: Scenario) -> None:
+    found = scenario("polling")
+    assert found["waited"] == {"a": "SUCCEED", "b": "FAILED"} and found["all"] is None
+    assert found["late"] == ["TimeoutElapsed", "TimeoutElapsed"]
+    assert found["any"] == "ServiceError" and found["publisher"] is None
+    assert found["cancelled"] == {"long": "CANCELED"}
+    assert found["alive"] is False
+
+
 def test_jobs_can_talk_to_their_manager(scenario: Scenario) -> None:
     found = scenario("inside")
     assert found["waited"] == {"parent": "SUCCEED"}
