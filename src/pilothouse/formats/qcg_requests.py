@@ -195,13 +195,16 @@ def _control(command: object) -> Control:
 
 
 def _named(kind: str, envelope: _Envelope) -> NamedJobs:
-    params = _mapping("params", envelope.params or {}) if kind == "jobInfo" else {}
     names = envelope.jobNames
     if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
-        return NamedJobs(kind, names, Dialect.LATER, bool(params.get("withChilds")))
-    if names is None and isinstance(envelope.jobName, str) and envelope.jobName:
-        return NamedJobs(kind, [envelope.jobName], Dialect.SPECIFICATION, bool(params.get("withChilds")))
-    raise RequestError(f"Invalid request: {_MISSING_NAMES[kind]}")
+        found = NamedJobs(kind, names, Dialect.LATER)
+    elif names is None and isinstance(envelope.jobName, str) and envelope.jobName:
+        found = NamedJobs(kind, [envelope.jobName], Dialect.SPECIFICATION)
+    else:
+        raise RequestError(f"Invalid request: {_MISSING_NAMES[kind]}")
+    if kind == "jobInfo":
+        found.with_childs = bool(_mapping("params", envelope.params or {}).get("withChilds"))
+    return found
 
 
 def _mapping(field: str, value: object) -> dict[str, object]:

@@ -436,5 +436,8 @@ def test_options_that_are_no_dictionary_are_refused(
     looped: VirtualPilot, request_: dict[str, object], field: str
 ) -> None:
     answer = looped.ask(request_)
+    assert looped.ask({"request": "jobInfo", "params": 3})["message"] == (
+        "Invalid request: Wrong job info request - missing job names"
+    ), "names come first"
     assert answer["code"] == 1
     assert str(answer["message"]).startswith(f"Invalid request: {field}: must be a dictionary, found ")
