@@ -38,7 +38,8 @@ class Runtime(msgspec.Struct):
             "wd": self.wd,
             "rtime": self.rtime,
         }
-        if not specification:
+        if not specification and self.exit_code is not None:
+            # 0.14.2 tells which process it was when that has ended.
             fields |= {"exit_code": self.exit_code, "pid": self.pid, "pname": self.program}
         return {key: str(value) for key, value in fields.items() if value is not None}
 

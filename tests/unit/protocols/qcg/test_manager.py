@@ -441,3 +441,14 @@ def test_options_that_are_no_dictionary_are_refused(
     ), "names come first"
     assert answer["code"] == 1
     assert str(answer["message"]).startswith(f"Invalid request: {field}: must be a dictionary, found ")
+
+
+def test_what_ran_is_told_when_it_has_ended() -> None:
+    pilot = VirtualPilot(1)
+    submit(pilot, job("a"))
+    question = {"request": "jobInfo", "jobNames": ["a"]}
+    runs = pilot.ask(question)["data"]["jobs"]["a"]["data"]
+    assert runs["status"] == "EXECUTING" and set(runs["runtime"]) == {"allocation", "wd"}
+    pilot.run()
+    ended = pilot.ask(question)["data"]["jobs"]["a"]["data"]
+    assert list(ended["runtime"]) == ["allocation", "wd", "rtime", "exit_code", "pid", "pname"]
