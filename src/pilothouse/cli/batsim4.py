@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,8 @@ scheduler leaves jobs waiting is told in one line; its exit code is Batsim's 0, 
 """
 
 
-def _files(name: str, bit: int, help_text: str, *, short: str = "") -> click.Option:
-    """An option for input files; a missing one sets a bit of the exit code."""
+def _files(name: str, help_text: str, *, short: str = "") -> click.Option:
+    """An option for input files."""
     names = [f"-{short}", f"--{name}"] if short else [f"--{name}"]
     return click.Option(names, multiple=True, metavar="FILE", help=help_text)
 
@@ -42,12 +43,12 @@ def _text(name: str, default: str, help_text: str, *, short: str = "") -> click.
 
 PARAMETERS: list[click.Parameter] = [
     click.Option(["-p", "--platform"], metavar="FILE", help="The platform to simulate (required)."),
-    _files("workload", 2, "A workload; may be given several times (w0, w1, ...).", short="w"),
-    _files("workflow", 4, "A workflow in DAX; may be given several times (wf0, wf1, ...).", short="W"),
+    _files("workload", "A workload; may be given several times (w0, w1, ...).", short="w"),
+    _files("workflow", "A workflow in DAX; may be given several times (wf0, wf1, ...).", short="W"),
     click.Option(
-        ["--WS", "workflow_start"], nargs=2, multiple=True, metavar="FILE START", help="A workflow, from START on."
+        ["--WS", "workflow_start"], nargs=2, multiple=True, metavar="FILE START", help="A workflow, from START on (wfc0, wfc1, ...)."
     ),
-    _files("events", 8, "External events, one JSON object a line."),
+    _files("events", "External events, one JSON object a line."),
     _text("master-host", "master_host", "The host that is not used for computation.", short="m"),
     click.Option(["-r", "--add-role-to-hosts"], multiple=True, metavar="HOSTS:ROLE", help="Gives hosts a role."),
     _flag("energy", "Turns energy on.", short="E"),
@@ -113,28 +114,47 @@ def run(**given: object) -> None:
     if options.dump_execution_context:
         click.echo(batsim4_run.execution_context(options))
         return
-    code = _missing(options)
+    code = _wrong(options)
     if code:
         raise click.exceptions.Exit(code)
     raise click.exceptions.Exit(batsim4_run.simulate(options))
 
 
-def _missing(options: Options) -> int:
-    """Batsim's exit code for input files that are not there: one bit for each kind."""
+def _wrong(options: Options) -> int:
+    """Batsim's exit code for input files that are not there: one bit for each kind (events share that of workloads)."""
     if not options.platform:
         raise click.UsageError("Missing option '-p' / '--platform'.")
+    if options.enable_profile_reuse and not options.enable_dynamic_jobs:
+        raise click.UsageError("--enable-profile-reuse needs --enable-dynamic-jobs.")
     code = 0
     kinds = (
-        (1, "platform", [options.platform]),
-        (2, "workload", options.workload),
-        (4, "workflow", [*options.workflow, *(path for path, _ in options.workflow_start)]),
-        (8, "events", options.events),
+        (0x01, "platform", [options.platform]),
+        (0x02, "workload", options.workload),
+        (0x04, "workflow", options.workflow),
+        (0x10, "workflow", [path for path, _ in options.workflow_start]),
+        (0x02, "events", options.events),
     )
     for bit, kind, paths in kinds:
         for path in paths:
             if not Path(path).is_file():
                 click.echo(f"pilothouse batsim4: {kind} file {path!r} cannot be found", err=True)
                 code |= bit
+    for _, text in options.workflow_start:
+        code |= _wrong_start(text)
+    return code
+
+
+def _wrong_start(text: str) -> int:
+    """The bit for a start of a workflow that is no date; 0: it is one."""
+    try:
+        start = float(text)
+    except ValueError:
+        code = 0x40
+    else:
+        code = 0 if 0 <= start < inf else 0x20
+    if code:
+        problem = f"the start of a workflow should be seconds, 0 or more; found {text!r}"
+        click.echo(f"pilothouse batsim4: --WS: {problem}", err=True)
     return code
 
 

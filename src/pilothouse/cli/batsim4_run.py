@@ -157,9 +157,10 @@ class Scene:
         self._options = options
         young = Dialect.named(options.decider_dialect).is_young
         self.workloads = [_workload(path, f"w{i}", young=young) for i, path in enumerate(options.workload)]
-        starts = [(path, 0.0) for path in options.workflow]
-        starts += [(path, _start(text)) for path, text in options.workflow_start]
-        self.workflows = [(dax.read(path, f"wf{i}"), start) for i, (path, start) in enumerate(starts)]
+        self.workflows = [(dax.read(path, f"wf{i}"), 0.0) for i, path in enumerate(options.workflow)]
+        self.workflows += [
+            (dax.read(path, f"wfc{i}"), float(start)) for i, (path, start) in enumerate(options.workflow_start)
+        ]
         self._submission = settings.job_submission
         self.platform = Platform.load(
             options.platform,
@@ -196,7 +197,7 @@ class Scene:
             profile_reuse=options.enable_profile_reuse,
             energy=options.energy,
             forward_profiles=options.forward_profiles_on_submission or self._submission.forward_profiles,
-            forward_unknown_events=options.forward_unknown_events,
+            forward_unknown_events=options.forward_unknown_events and bool(options.events),
             workloads=paths,
             profiles=profiles,
         )
@@ -318,13 +319,3 @@ def _roles(texts: tuple[str, ...]) -> dict[str, str]:
             raise InputError("--add-role-to-hosts", "a role", expected="host1,host2:role", found=repr(text))
         roles.update({host.strip(): role.strip() for host in hosts.split(",")})
     return roles
-
-
-def _start(text: str) -> float:
-    try:
-        start = float(text)
-    except ValueError:
-        start = -1.0
-    if start < 0:
-        raise InputError("--WS", "the start of a workflow", expected="seconds, 0 or more", found=repr(text))
-    return start

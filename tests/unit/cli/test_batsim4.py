@@ -47,6 +47,11 @@ def test_missing_files_are_bits_of_the_exit_code(tmp_path: Path) -> None:
     assert run(["-p", "nope.xml", "-w", DELAYS, "-e", out])[0] == 1
     assert run(["-p", PLATFORM, "-w", "nope.json", "-e", out])[0] == 2
     assert run(["-p", PLATFORM, "-W", "nope.dax", "-e", out])[0] == 4
+    assert run(["-p", PLATFORM, "--WS", "nope.dax", "5", "-e", out])[0] == 0x10
+    assert run(["-p", PLATFORM, "--WS", DELAYS, "-5", "-e", out])[0] == 0x20
+    assert run(["-p", PLATFORM, "--WS", DELAYS, "soon", "-e", out])[0] == 0x40
+    assert run(["-p", PLATFORM, "--events", "nope.txt", "-e", out])[0] == 2
+    assert run(["-p", PLATFORM, "-w", DELAYS, "--enable-profile-reuse", "-e", out])[0] == 2
     code, stderr = run(["-p", "nope.xml", "-w", "a", "-w", "b", "-e", out])
     assert code == 3
     assert stderr.splitlines()[1] == "pilothouse batsim4: workload file 'a' cannot be found"
@@ -242,10 +247,43 @@ def test_a_workflow_starts_when_it_is_told_to_and_may_end_the_run(tmp_path: Path
     (tmp_path / "late.json").write_text(json.dumps(with_job(subtime=1000)))
     late = ("--WS", str(tmp_path / "w.dax"), "100", "-w", str(tmp_path / "late.json"))
     heard = steered(tmp_path, *late)
-    assert [round(at) for at, kind, _ in heard if kind == "JOB_SUBMITTED"] == [100, 100, 105, 1000]
+    submitted = [(round(at), job) for at, kind, job in heard if kind == "JOB_SUBMITTED"]
+    assert submitted == [(100, "wfc0!0"), (100, "wfc0!1"), (105, "wfc0!2"), (1000, "w0!1")]
     (tmp_path / "short").mkdir()
     heard = steered(tmp_path / "short", *late, "--ignore-beyond-last-workflow")
     assert [round(at) for at, kind, _ in heard if kind == "JOB_SUBMITTED"] == [100, 100, 105]
+
+
+def test_without_external_events_none_is_forwarded(tmp_path: Path) -> None:
+    heard = conversation(tmp_path, workload(jobs=[]), NOP, NOP, NOP, more=("--forward-unknown-events",))
+    assert heard[0]["events"][0]["data"]["config"]["forward-unknown-events"] is False
+    (tmp_path / "with").mkdir()
+    (tmp_path / "events.txt").write_text('{"type": "lunch", "timestamp": 1}\n')
+    more = ("--forward-unknown-events", "--events", str(tmp_path / "events.txt"))
+    heard = conversation(tmp_path / "with", workload(jobs=[]), *[NOP] * 6, more=more)
+    assert heard[0]["events"][0]["data"]["config"]["forward-unknown-events"] is True
+    told = [event["data"]["type"] for message in heard for event in message["events"] if event["type"] == "NOTIFY"]
+    assert told == ["no_more_static_job_to_submit", "lunch", "no_more_external_event_to_occur"]
+
+
+def test_nothing_is_registered_once_registration_is_finished(tmp_path: Path) -> None:
+    profile = {"workload_name": "w0", "profile_name": "p", "profile": {"type": "delay", "delay": 1}}
+    events = [
+        {"timestamp": 0, "type": "NOTIFY", "data": {"type": "registration_finished"}},
+        {"timestamp": 0, "type": "REGISTER_PROFILE", "data": profile},
+    ]
+    (tmp_path / "w.json").write_text(json.dumps(workload()))
+    answers = [json.dumps({"now": 0, "events": [event]}).encode() for event in events]
+    player = Player(f"ipc://{tmp_path}/s", answers)
+    try:
+        code, stderr = run(
+            ["-p", PLATFORM, "-w", str(tmp_path / "w.json"), "-e", str(tmp_path / "out"), "-s", f"ipc://{tmp_path}/s",
+             "--enable-dynamic-jobs", "--decider-timeout", "20"]
+        )  # fmt: skip
+    finally:
+        player.close()
+    assert code == 1
+    assert "event 0 (REGISTER_PROFILE) refused" in stderr and "registration is finished" in stderr
 
 
 def test_hosts_get_roles_and_limits(tmp_path: Path) -> None:

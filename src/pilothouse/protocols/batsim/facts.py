@@ -18,7 +18,7 @@ from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import BATSIM, JobState
-from pilothouse.model.profile import Profile, Sequence
+from pilothouse.model.profile import Profile, ReceiveMessage, SendMessage, Sequence, TraceReplay
 from pilothouse.protocols.batsim import begins as begins_of
 from pilothouse.protocols.batsim import messages as wire
 from pilothouse.protocols.batsim.codec import passed_on, text_of
@@ -26,6 +26,9 @@ from pilothouse.protocols.batsim.settings import Dialect, Settings
 
 NO_PROFILE = '{"type":"delay","delay":1}'
 """What schedulers are told of a job that has only a command: they want a profile, and do not look into it."""
+
+
+_WITHOUT_PROGRESS = (SendMessage, ReceiveMessage, TraceReplay)
 
 
 class Store(Protocol):
@@ -143,6 +146,8 @@ class FactWriter:
         if self._settings.job_kill.forward_profiles and profile is not None:
             written = {"profile_name": name, "profile": begins_of.profile_text(profile)}
         if not tree.parts:
+            if self._is_young and profile is not None and isinstance(profile.spec, _WITHOUT_PROGRESS):
+                return written | {"current_task_index": -1}  # QUIRK: only tasks and delays know how far they are.
             return written | {"progress": tree.done}
         length = len(profile.spec.parts) if profile is not None and isinstance(profile.spec, Sequence) else 0
         written["current_task_index"] = tree.repetition * length + tree.index

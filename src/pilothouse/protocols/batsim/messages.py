@@ -99,7 +99,7 @@ class Notify(Struct, tag_field="type", tag="NOTIFY"):
     data: dict[str, object]
 
 
-class QueryData(Struct):
+class QueryData(Struct, forbid_unknown_fields=True):
     requests: dict[str, dict[str, object]]
 
 
@@ -145,7 +145,7 @@ class ExecuteJob(Struct, tag_field="type", tag="EXECUTE_JOB"):
     data: ExecuteJobData
 
 
-class JobIdData(Struct):
+class JobIdData(Struct, forbid_unknown_fields=True):
     job_id: str
 
 
@@ -154,7 +154,7 @@ class RejectJob(Struct, tag_field="type", tag="REJECT_JOB"):
     data: JobIdData
 
 
-class KillJobData(Struct):
+class KillJobData(Struct, forbid_unknown_fields=True):
     job_ids: list[str]
 
 
@@ -163,7 +163,7 @@ class KillJob(Struct, tag_field="type", tag="KILL_JOB"):
     data: KillJobData
 
 
-class CallMeLaterData(Struct):
+class CallMeLaterData(Struct, forbid_unknown_fields=True):
     timestamp: float
 
 
@@ -214,7 +214,7 @@ class SetResourceState(Struct, tag_field="type", tag="SET_RESOURCE_STATE"):
     data: ResourceStateData
 
 
-class SetJobMetadataData(Struct):
+class SetJobMetadataData(Struct, forbid_unknown_fields=True):
     job_id: str
     metadata: str
 

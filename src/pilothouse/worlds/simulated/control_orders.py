@@ -38,10 +38,16 @@ def note(server: Server, order: d.Decision) -> None:
         _note_job(server, order.job)
 
 
+def _judge_registration(server: Server, what: str) -> None:
+    if not server.begins.dynamic_registration:
+        raise server.refuse("dynamic registration", f"{what}: registration of jobs is not enabled")
+    if not server.registering:
+        raise server.refuse("dynamic registration", f"{what}: the scheduler has said that registration is finished")
+
+
 def _note_profile(server: Server, order: d.RegisterProfile) -> None:
     profile = order.profile
-    if not server.begins.dynamic_registration:
-        raise server.refuse("dynamic registration", f"profile {profile.name}: registration of jobs is not enabled")
+    _judge_registration(server, f"profile {profile.name}")
     if profile.name in server.profiles:
         raise server.refuse("duplicate profile", f"there already is a profile {profile.name}")
     for part in parts_of(profile.spec):
@@ -52,8 +58,7 @@ def _note_profile(server: Server, order: d.RegisterProfile) -> None:
 
 
 def _note_job(server: Server, job: Job) -> None:
-    if not server.begins.dynamic_registration:
-        raise server.refuse("dynamic registration", f"job {job.id}: registration of jobs is not enabled")
+    _judge_registration(server, f"job {job.id}")
     if job.workload not in server.workloads:
         raise server.refuse("unknown workload", f"job {job.id}: there is no workload {job.workload!r}")
     if job.id in server.met:

@@ -153,15 +153,11 @@ class MachineBook:
         return already
 
     def come_back(self, units: IdSet, now: float) -> IdSet:
-        """Machines become available; returns those that were not away.
-
-        QUIRK: one on which a job still runs stays unavailable, for good (tests/unit/worlds/simulated/test_machine_book).
-        """
+        """Machines become available; returns those that were not away."""
         present = IdSet.of(unit for unit in units if self.machines[unit].state is not MachineState.UNAVAILABLE)
         for unit in units - present:
             machine = self.machines[unit]
-            if not machine.users:
-                self.to(machine, MachineState.IDLE, now)
+            self.to(machine, MachineState.COMPUTING if machine.users else MachineState.IDLE, now)
         return present
 
     def by_power_state(self) -> Iterable[tuple[int, IdSet]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
 import select
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -213,10 +213,13 @@ def test_a_command_leaves_no_process_behind(tmp_path: Path) -> None:
     process = PeerProcess(f"{sys.executable} -c \"{script}\"")
     while not note.exists() or not note.read_text():
         process.check("peer")
-    child = int(note.read_text())
-    process.close(orderly=False)
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(child)], capture_output=True, text=True, check=False).stdout
-    assert state.strip()[:1] in ("", "Z")
+    child = os.pidfd_open(int(note.read_text()))
+    try:
+        assert not select.select([child], [], [], 0)[0], "it runs"
+        process.close(orderly=False)
+        assert select.select([child], [], [], 20)[0], "it has ended"
+    finally:
+        os.close(child)
 
 
 def test_commands_that_cannot_start() -> None:

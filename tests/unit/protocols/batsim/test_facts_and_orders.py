@@ -15,7 +15,7 @@ from pilothouse.model.errors import DecisionError, PeerError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
-from pilothouse.model.profile import Delay, Profile, Sequence
+from pilothouse.model.profile import Delay, Profile, ReceiveMessage, SendMessage, Sequence, Spec, TraceKind, TraceReplay
 from pilothouse.protocols.batsim import codec
 from pilothouse.protocols.batsim import messages as wire
 from pilothouse.protocols.batsim.facts import FactWriter
@@ -119,6 +119,19 @@ def test_generation_2_is_not_told_what_it_does_not_know() -> None:
     assert len(told(e.NoMoreJobs(9.0), dialect=Dialect.ANY, dynamic_registration=True)) == 1
 
 
+@pytest.mark.parametrize(
+    "spec", [SendMessage(Raw(b'"x"')), ReceiveMessage(), TraceReplay(TraceKind.SMPI, "/traces.txt")]
+)
+def test_what_cannot_tell_its_progress_has_not_begun_a_part(spec: Spec) -> None:
+    """QUIRK of Batsim 4."""
+    profiles = {"w0!m": Profile("w0!m", spec)}
+    writer = FactWriter(Settings(), Dialect.FOUR)
+    writer.events(e.Batch(0.0, [e.Began(0.0, e.Begins((Node("a", 0),), profiles=profiles))]))
+    killed = e.JobsKilled(1.0, ("w0!1",), {"w0!1": e.Progress("w0!m", 0.0)})
+    told = json.loads(codec.encode(1.0, writer.events(e.Batch(1.0, [killed]))))["events"][0]["data"]
+    assert told["job_progress"] == {"w0!1": {"profile_name": "m", "current_task_index": -1}}
+
+
 def test_a_requeued_job_ends_and_comes_again() -> None:
     events = told(e.JobSubmitted(1.0, JOB), e.JobRequeued(2.0, "w0!1", "node lost"))
     assert [event["type"] for event in events] == ["JOB_SUBMITTED", "JOB_COMPLETED", "JOB_SUBMITTED"]
@@ -176,6 +189,8 @@ def test_power_states_switch_or_are_set() -> None:
 @pytest.mark.parametrize(
     ("event", "problem"),
     [
+        ({"type": "REJECT_JOB", "data": {"job_id": "a!1", "why": "so"}}, "REJECT_JOB: invalid message"),
+        ({"type": "KILL_JOB", "data": {"job_ids": ["a!1"], "now": True}}, "KILL_JOB: invalid message"),
         ({"type": "EXECUTE_JOB", "data": {"job_id": "a!1", "alloc": "x-y"}}, "EXECUTE_JOB: not a set of resources: 'x-y'"),
         ({"type": "EXECUTE_JOB", "data": {"job_id": "a!1", "alloc": "0", "mapping": {"1": 0}}}, "executors of a mapping"),
         ({"type": "NOTIFY", "data": {"type": "lunch"}}, "NOTIFY: unknown notification 'lunch'"),

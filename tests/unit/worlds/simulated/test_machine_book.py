@@ -53,11 +53,20 @@ def test_machines_that_go_away_and_come_back() -> None:
     assert machines.seconds[MachineState.UNAVAILABLE] == 7.0
 
 
-def test_a_machine_that_comes_back_under_a_running_job_stays_away() -> None:
+def test_a_machine_that_comes_back_under_a_running_job_computes() -> None:
     machines = book()
     machines.occupy(FIRST, "w0!1", 0.0)
     machines.go_away(FIRST, 1.0)
     machines.come_back(FIRST, 2.0)
+    assert machines[0].state is MachineState.COMPUTING
+    machines.release(FIRST, "w0!1", 3.0)
+    assert machines[0].state is MachineState.IDLE
+
+
+def test_a_machine_stays_away_when_the_job_on_it_ends() -> None:
+    machines = book()
+    machines.occupy(FIRST, "w0!1", 0.0)
+    machines.go_away(FIRST, 1.0)
     machines.release(FIRST, "w0!1", 3.0)
     assert machines[0].state is MachineState.UNAVAILABLE
 
