@@ -46,7 +46,11 @@ PARAMETERS: list[click.Parameter] = [
     _files("workload", "A workload; may be given several times (w0, w1, ...).", short="w"),
     _files("workflow", "A workflow in DAX; may be given several times (wf0, wf1, ...).", short="W"),
     click.Option(
-        ["--WS", "workflow_start"], nargs=2, multiple=True, metavar="FILE START", help="A workflow, from START on (wfc0, wfc1, ...)."
+        ["--WS", "workflow_start"],
+        nargs=2,
+        multiple=True,
+        metavar="FILE START",
+        help="A workflow, from START on (wfc0, wfc1, ...).",
     ),
     _files("events", "External events, one JSON object a line."),
     _text("master-host", "master_host", "The host that is not used for computation.", short="m"),
