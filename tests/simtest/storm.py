@@ -101,6 +101,8 @@ class Storm:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self.units_come_back = bool(seed % 2)
+        """Numbers of units are given out again at once, and not only in large runs."""
         self.clock = Clock()
         self.disk = Disk()
         self.machines: list[Machine] = []
@@ -391,6 +393,8 @@ class StormWorld:
     def __init__(self, storm: Storm) -> None:
         self._storm = storm
         self.driver = Driver(storm.options, storm.session, 0.0, DoneIds())
+        if storm.units_come_back:
+            self.driver.roster.spare_units = 0
         self._ended = False
         self._ticked_at = storm.clock.now
         self._alarm = -1.0
@@ -462,9 +466,19 @@ class StormWorld:
                         storm.clock.step()
             for record in records:
                 storm.note_record(record)
+                if type(record) is r.EngineJoined:
+                    self._check_units()
         storm.maybe_crash_driver()
         for frame in driver.frames(storm.clock.now):
             storm.to_engine(frame)
+
+    def _check_units(self) -> None:
+        """No unit has two owners."""
+        roster, taken = self.driver.roster, 0
+        for proxy in roster.engines.values():
+            assert not taken & proxy.node.mask, "a unit belongs to two engines"
+            taken |= proxy.node.mask
+            assert roster.owner(proxy.node.first) is proxy
 
     def _take_events(self) -> list[e.Event]:
         events, self.driver.events = self.driver.events, []

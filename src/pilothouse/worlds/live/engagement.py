@@ -68,7 +68,10 @@ class Engagement(Outcomes):
         elif not self.start_commands_known():
             self._not_ready_for.append(frame.engine)  # it will say hello again
         else:
-            record = self.roster.describe(frame.engine, hello, now + self._unix_offset)
+            held = 0
+            for job_id in self._spanning:
+                held |= self.lots[job_id].units.mask
+            record = self.roster.describe(frame.engine, hello, now + self._unix_offset, held)
             self._record(record, now)
             proxy = self.roster.engines[frame.engine]
             proxy.ends_at = hello.ends_at - self._unix_offset
@@ -176,8 +179,9 @@ class Engagement(Outcomes):
         rest = units
         while rest:
             proxy = self.roster.owner(rest.first())
-            if proxy is None:
-                break
+            if proxy is None:  # it has left, and the job is about to be ended
+                rest -= IdSet.of([rest.first()])
+                continue
             parts.append(f"{proxy.node.name}:{len(rest & proxy.units)}")
             rest -= proxy.units
         return ",".join(parts)

@@ -1,6 +1,6 @@
 """The driver's book of engines: who there is, which units they own, and how each of them is doing. Sans-IO.
 
-Theory. An engine that says Hello is JOINED and owns a range of units that nobody had before. One that is asked to leave
+Theory. An engine that says Hello is JOINED and owns a range of units that nobody else has. One that is asked to leave
 is LEAVING: it gets no new work. GONE it said goodbye (or its warden did); LOST it was not heard for too long, and if it
 is ever heard again it is dismissed. After a restart, the engines of the journal are EXPECTED until they speak.
 
@@ -11,7 +11,7 @@ is ever heard again it is dismissed. After a restart, the engines of the journal
 from __future__ import annotations
 
 import enum
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 import msgspec
 
@@ -51,6 +51,9 @@ TRANSITIONS: dict[tuple[ProxyState, ProxyStimulus], ProxyState] = {
     for state, row in _ROWS.items()
     for stimulus, target in zip(ProxyStimulus, row, strict=True)
 }
+SPARE_UNITS = 4096
+"""Numbers of units whose engines have left are given out again only when there are many of them: a number then means one
+engine for as long as a run is not both large and restless, and sets of units do not become wider and wider in one that is."""
 PRESENT = frozenset((ProxyState.EXPECTED, ProxyState.JOINED, ProxyState.LEAVING))
 
 
@@ -109,22 +112,38 @@ class Roster:
         self.departed: dict[str, Proxy] = {}
         self.units = 0
         """Units of all present engines."""
+        self.spare_units = SPARE_UNITS
         self._next_unit = 0
         self._next_rank = 0
         self._firsts: list[int] = []
         self._owners: list[Proxy] = []
+        """Those that are present, by their first units."""
         self._names: dict[str, int] = {}
         self._keys: dict[str, str] = {}
         """What those who started engines call them -> engine, of those that are present."""
 
-    def describe(self, engine: str, hello: Hello, at: float) -> EngineJoined:
-        """The record for an engine that joins: its rank, its units, a node name that nobody had."""
+    def describe(self, engine: str, hello: Hello, at: float, held: int = 0) -> EngineJoined:
+        """The record for an engine that joins: its rank, its units, a node name that nobody had. `held`: a mask of units that
+        jobs hold although their engine may have left.
+        """
         count = self._names.get(hello.node, 0) + 1
         name = hello.node if count == 1 else f"{hello.node}#{count}"
         return EngineJoined(
-            engine, self._next_rank, hello.context, name, hello.slots, self._next_unit, hello.pid, at,
+            engine, self._next_rank, hello.context, name, hello.slots, self._place(hello.slots, held), hello.pid, at,
             hello.properties.get("key", ""), hello.gpus, hello.memory_mb, hello.cores,
         )  # fmt: skip
+
+    def _place(self, slots: int, held: int) -> int:
+        """The first unit of a newcomer: one that nobody ever had, or if there are too many of those, the first gap."""
+        if self._next_unit + slots <= max(self.spare_units, 2 * (self.units + slots)):
+            return self._next_unit
+        wanted = (1 << slots) - 1
+        end = 0
+        for first, proxy in zip(self._firsts, self._owners, strict=True):
+            if first - end >= slots and not (held >> end) & wanted:
+                return end
+            end = first + proxy.joined.slots
+        return self._next_unit if held >> end else end
 
     def enter(self, record: EngineJoined, state: ProxyState, now: float, ends_at: float) -> Proxy:
         node = Node(
@@ -137,8 +156,9 @@ class Roster:
         self.engines[record.engine] = proxy
         if record.key:
             self._keys[record.key] = record.engine
-        self._firsts.append(record.first_unit)
-        self._owners.append(proxy)
+        at = bisect_right(self._firsts, record.first_unit)
+        self._firsts.insert(at, record.first_unit)
+        self._owners.insert(at, proxy)
         self._next_unit = max(self._next_unit, record.first_unit + record.slots)
         self._next_rank = max(self._next_rank, record.rank + 1)
         self.units += record.slots
@@ -150,6 +170,10 @@ class Roster:
         if self._keys.get(proxy.joined.key) == proxy.id:
             del self._keys[proxy.joined.key]
         self.departed[proxy.id] = proxy
+        at = bisect_left(self._firsts, proxy.joined.first_unit)
+        while self._owners[at] is not proxy:  # while a journal is read, one that took its place may be there as well
+            at += 1
+        del self._firsts[at], self._owners[at]
         self.units -= proxy.joined.slots
 
     def by_key(self, key: str) -> str | None:
@@ -173,7 +197,7 @@ class Roster:
         return self.owner(units.first()), False
 
     def owner(self, unit: int) -> Proxy | None:
-        """The engine that has (or had) this unit."""
+        """The engine that has this unit; None: whoever had it has left."""
         index = bisect_right(self._firsts, unit) - 1
         if index < 0:
             return None

@@ -26,8 +26,8 @@ from pilothouse.worlds.live.messages import (
     Start,
 )
 from pilothouse.worlds.live.options import LiveOptions
-from pilothouse.worlds.live.records import TaskEnded
-from pilothouse.worlds.live.roster import ProxyState
+from pilothouse.worlds.live.records import EngineJoined, EngineLeft, TaskEnded
+from pilothouse.worlds.live.roster import SPARE_UNITS, ProxyState
 
 
 class Table:
@@ -238,3 +238,46 @@ def test_a_stopped_run_needs_no_driver_to_end() -> None:
     _started(table, 0)
     table.driver.stop("interrupted", 1.0)
     assert sorted(table.sent(Leave)) == [("a", Leave("interrupted", True)), ("b", Leave("interrupted", True))]
+
+
+def test_the_numbers_of_units_do_not_grow_with_all_engines_that_ever_were() -> None:
+    """Sets of units are as wide as the highest number, and every task costs some of them."""
+    table = Table()
+    table.driver.begins(0.0)
+    for number in range(1000):
+        table.join(f"e{number}", 8)
+        if number >= 100:
+            table.driver.engine_vanished(f"e{number - 100}", "lost", 1.0)
+    engines = table.driver.roster.engines.values()
+    assert len(engines) == 100
+    assert max(proxy.node.first for proxy in engines) < SPARE_UNITS
+    again = Table()
+    joined = [record for record in table.driver.records if type(record) is EngineJoined]
+    left = [record for record in table.driver.records if type(record) is EngineLeft]
+    again.driver.restore([*joined, *left], 0.0)  # as a journal tells it
+    again.join("new", 8)
+    units = [unit for proxy in again.driver.roster.engines.values() for unit in proxy.units]
+    assert len(units) == len(set(units)) == 101 * 8
+    assert all(again.driver.roster.owner(proxy.node.first) is proxy for proxy in again.driver.roster.engines.values())
+
+
+def test_units_that_a_running_job_holds_are_nobody_elses() -> None:
+    """One of its nodes was lost, and it has not been ended yet: a newcomer gets other units."""
+    table = Table()
+    table.driver.roster.spare_units = 0
+    table.join("wide", 40)
+    table.driver.engine_vanished("wide", "lost", 0.0)
+    for name in ("a", "b", "c"):
+        table.join(name)
+    table.driver.submit(Job("wide", 2, command=Command(line="true")), 0.0)
+    table.driver.begins(0.0)
+    table.sent(Start)
+    table.driver.apply(StartJob(0.0, "wide", IdSet.of([0, 1])), 0.0)
+    ((_, start),) = table.sent(Start)
+    assert isinstance(start, Start)
+    table.driver.engine_vanished("b", "lost", 1.0)
+    table.join("d")
+    table.say("a", Report([Finished(start.assignments[0].id, [], True, (0,))]))
+    table.join("e")
+    first = {name: proxy.node.first for name, proxy in table.driver.roster.engines.items()}
+    assert first == {"a": 0, "c": 2, "d": 3, "e": 1}
