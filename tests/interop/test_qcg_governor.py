@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import zmq
 
 from components import qcg_address
 from pilothouse.protocols.qcg.client import QcgClient
@@ -99,6 +100,34 @@ def test_beyond_loopback_with_keys(start: Start, tmp_path: Path) -> None:
     until(lambda: over.state("loop") == "SUCCEED", "the loop ends")
     reports = [(tmp_path / name / f".qcgpjm-service-{name}" / "jobs.report") for name in ("member", "here")]
     assert all("loop:" in report.read_text() for report in reports), "each manager had a share"
+
+
+def test_a_governor_publishes_ends_before_its_answers_tell_of_them(start: Start) -> None:
+    over = start("ours", "governor", "--governor")
+    system = over.client.ask("status")["System"]
+    assert isinstance(system, dict)
+    with zmq.Context() as context, context.socket(zmq.SUB) as events, context.socket(zmq.REQ) as asking:
+        events.connect(system["StatusPublisher"])
+        events.setsockopt(zmq.SUBSCRIBE, b"")
+        asking.connect(over.address)
+        told: list[bytes] = []
+        for number in range(100):
+            # One context, one stream of news: what was sent before an answer is here before the answers to later questions.
+            name = f"j{number}"
+            for request in (
+                {"request": "submit", "jobs": [{"name": name, "execution": {"exec": "true"}}]},
+                {"request": "cancelJob", "jobNames": [name]},
+                *[{"request": "status", "options": {"allJobsFinished": True}}] * 3,
+            ):
+                asking.send_json(request)
+                assert asking.poll(20_000)
+                answer = asking.recv_json()
+            assert answer == {"code": 0, "data": {"AllJobsFinished": True}}
+            while events.poll(0):
+                told.append(events.recv())
+            if told:  # subscribed
+                assert told[-1].startswith(b"NOJ") and f'"{name}"'.encode() in told[-2]
+        assert told
 
 
 def test_a_key_that_is_none(repository: Path, tmp_path: Path) -> None:

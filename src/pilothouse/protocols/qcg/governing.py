@@ -115,6 +115,8 @@ class Governing:
 
     def _answer(self, text: bytes) -> Answer:
         answer = self._governor.handle(text, self._clock())
+        # Whoever is told that a job has ended must not hear of it later, as news of jobs that came since.
+        self._publish()
         log.info("request %s", text[:2000].decode("utf-8", "replace"))
         log.info("answer %s", msgspec.json.encode(answer)[:2000].decode())
         return answer
