@@ -70,8 +70,8 @@ def _task(element: ElementTree.Element, path: str | Path) -> Task:
         runtime = float(text)
     except ValueError:
         runtime = -1.0
-    if not (runtime > 0 and isfinite(runtime)):
-        raise InputError(f"{path}: job {task_id}", "runtime", expected="seconds, above 0", found=quoted(text))
+    if not (runtime >= 0 and isfinite(runtime)):
+        raise InputError(f"{path}: job {task_id}", "runtime", expected="seconds, 0 or more", found=quoted(text))
     return Task(task_id, runtime, [])
 
 

@@ -242,6 +242,25 @@ def test_a_task_is_submitted_when_its_parents_are_done(tmp_path: Path) -> None:
     assert [round(at) for at, kind, _ in heard if kind == "JOB_SUBMITTED"] == [0, 5, 10]
 
 
+def test_a_task_may_take_no_time(tmp_path: Path) -> None:
+    (tmp_path / "w.dax").write_text(DAX.replace('runtime="5"', 'runtime="0"'))
+    heard = steered(tmp_path, "-W", str(tmp_path / "w.dax"))
+    assert [round(at) for at, kind, _ in heard if kind == "JOB_SUBMITTED"] == [0, 0, 0]
+
+
+def test_machines_that_do_not_exist_cannot_go_away(tmp_path: Path) -> None:
+    (tmp_path / "events.txt").write_text('{"type": "machine_unavailable", "resources": "2-9", "timestamp": 0}\n')
+    player = Player(f"ipc://{tmp_path}/s", [NOP, NOP])
+    try:
+        code, stderr = run(
+            ["-p", PLATFORM, "-w", DELAYS, "-e", str(tmp_path / "out"), "--events", str(tmp_path / "events.txt"),
+             "-s", f"ipc://{tmp_path}/s", "--decider-timeout", "20"]
+        )  # fmt: skip
+    finally:
+        player.close()
+    assert code == 2 and "there are no machines 2-9: 4 exist" in stderr
+
+
 def test_a_workflow_starts_when_it_is_told_to_and_may_end_the_run(tmp_path: Path) -> None:
     (tmp_path / "w.dax").write_text(DAX)
     (tmp_path / "late.json").write_text(json.dumps(with_job(subtime=1000)))

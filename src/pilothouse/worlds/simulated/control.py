@@ -265,6 +265,8 @@ class Server:
 
     def on_external(self, facts: list[e.Event]) -> None:
         for fact in facts:
+            if isinstance(fact, e.UnitsUnavailable | e.UnitsAvailable) and fact.units.mask >> len(self.machines):
+                raise InputError("external events", f"there are no machines {fact.units}: {len(self.machines)} exist")
             if type(fact) is e.UnitsUnavailable:
                 self._refuse_change("unavailable", self.machines.go_away(fact.units, self.agenda.now))
             elif type(fact) is e.UnitsAvailable:
