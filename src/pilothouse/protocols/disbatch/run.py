@@ -139,7 +139,9 @@ class DisbatchRun:
         shelf = RedisShelf(redis, os.path.basename(self._id)) if redis else None
         server = KvsServer(host, port, advertised_host=shown, shelf=shelf)
         info = Path(f"{self._id}_kvsinfo.txt")
-        info.write_text(server.address)
+        draft = info.with_name(f"{info.name}.new")
+        draft.write_text(server.address)
+        draft.rename(info)  # whoever waits for it finds all of it
         log.info("KVS Server: %s", server.address)
         return server, info
 

@@ -41,7 +41,9 @@ exec {python} -c {add} {folder} "$@" \\
 
 
 def write_script(path: Path, unique_id: str, folder: Path, kvs_address: str) -> Path:
-    """Writes the script (mode 0700); `unique_id` begins the names of the files that contexts write."""
+    """Writes the script (mode 0700); `unique_id` begins the names of the files that contexts write. It is there when it can be
+    run, and not before: whoever waits for it may be quick.
+    """
     text = _SCRIPT.format(
         name=folder.name.removesuffix("_run"),
         kvs=shlex.quote(kvs_address),
@@ -51,10 +53,12 @@ def write_script(path: Path, unique_id: str, folder: Path, kvs_address: str) -> 
         add=shlex.quote(f"{_FIND_US}; from pilothouse.protocols.disbatch.utility import main; sys.exit(main(sys.argv[1:]))"),
         unique_id=shlex.quote(unique_id),
     )
-    path.unlink(missing_ok=True)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700)
+    draft = path.with_name(f"{path.name}.new")
+    draft.unlink(missing_ok=True)
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
         file.write(text)
+    draft.rename(path)
     return path
 
 
