@@ -7,8 +7,6 @@ import subprocess
 import time
 from pathlib import Path
 
-import pytest
-
 from components import SshHosts, qcg_address
 from pilothouse.protocols.qcg.client import QcgClient
 
@@ -56,14 +54,14 @@ def with_ssh(sshd_hosts: SshHosts, folder: Path, before: str) -> dict[str, str]:
     return {**sshd_hosts.env, "PATH": f"{folder}:{sshd_hosts.env['PATH']}"}
 
 
-@pytest.mark.parametrize("option", [("--nl-ready-threshold", "0.5"), ("--nl-init-timeout", "0.1")])
 def test_a_node_that_comes_late_is_used_when_it_is_there(
-    sshd_hosts: SshHosts, repository: Path, tmp_path: Path, option: tuple[str, str]
+    sshd_hosts: SshHosts, repository: Path, tmp_path: Path
 ) -> None:
     first, late = sshd_hosts.names[:2]
     wait = f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"
     environment = with_ssh(sshd_hosts, tmp_path / "bin", f'case " $* " in *" {late} "*) {wait};; esac')
-    command = [repository / "libexec/qcg/qcg-pm-service", "--net", "--ssh", f"{first}:1,{late}:2", *option]
+    command = [repository / "libexec/qcg/qcg-pm-service", "--net", "--ssh", f"{first}:1,{late}:2"]
+    command += ["--nl-ready-threshold", "0.5"]
     process = subprocess.Popen(command, cwd=tmp_path, env=environment)
     try:
         qcg_address(tmp_path, process)
