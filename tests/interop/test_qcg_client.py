@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -141,3 +143,37 @@ def test_jobs_can_talk_to_their_manager(scenario: Scenario) -> None:
     found = scenario("inside")
     assert found["waited"] == {"parent": "SUCCEED"}
     assert found["list"] == {"parent": "SUCCEED", "child": "SUCCEED"}
+
+
+def test_a_killed_manager_of_the_peer_is_gone_on_with(
+    client_env: Callable[[str], Path], repository: Path, tmp_path: Path
+) -> None:
+    """By the files that it tracks its jobs in. What had not ended runs again, what had does not."""
+    begin = {"exec": "sh", "args": ["-c", "echo ${it} >> ran; [ ${it} -lt 2 ] || [ -e go ] || sleep 600"]}
+    words = {"exec": "sh", "args": ["-c", "echo ${itval} >> ran"]}
+    jobs = [
+        {"name": "loop", "iteration": {"stop": 4}, "execution": begin},
+        {"name": "words", "iteration": {"values": ["x", "y"]}, "execution": words, "dependencies": {"after": ["loop"]}},
+    ]
+    (tmp_path / "r.json").write_text(json.dumps([{"request": "submit", "jobs": jobs}]))
+    theirs = client_env("qcg").parent / "qcg-pm-service"
+    options = ["--nodes", "1", "--wd", str(tmp_path)]
+    peer = subprocess.Popen([theirs, "--file-path", "r.json", *options], cwd=tmp_path, start_new_session=True)
+    try:
+        while not (found := list(tmp_path.glob(".qcgpjm-service-*/track.states"))) or (
+            len(found[0].read_bytes().splitlines()) < 2
+        ):
+            assert peer.poll() is None
+            time.sleep(0.02)
+    finally:
+        os.killpg(peer.pid, signal.SIGKILL)
+        peer.wait()
+    (tmp_path / "go").touch()
+    folder = found[0].parent
+    ours = repository / "libexec" / "qcg" / "qcg-pm-service"
+    assert subprocess.run([ours, "--resume", folder, *options], cwd=tmp_path, timeout=100, check=False).returncode == 0
+    lines = (tmp_path / "ran").read_text().split()
+    assert lines.count("0") == lines.count("1") == 1 and lines[-3:] == ["3", "x", "y"]
+    report = [json.loads(line) for line in (folder / "jobs.report").read_text().splitlines()]
+    names = ["loop", *(f"loop:{index}" for index in range(4)), "words", "words:0", "words:1"]
+    assert sorted((entry["name"], entry["state"]) for entry in report) == [(name, "SUCCEED") for name in names]

@@ -158,7 +158,8 @@ def _manage(
         cluster=allocation.cluster,
         # Over ssh the folder need not be the same everywhere.
         bundles=Bundles(path, sys.executable, session) if not choices.hosts else None,
-        restore=(lambda service: _restore(service, path, known)) if session > 1 else None,
+        # A folder without a session of ours was that of a qcg-pm-service: it tracks jobs in the same files.
+        restore=(lambda service: _restore(service, path, known)) if choices.resume is not None or session > 1 else None,
         progress=click.echo if choices.show_progress else None,
         parent=_parent(choices, instance, network, allocation),
         reserved=allocation.reserved,

@@ -122,10 +122,13 @@ class Folder:
             where = f"{self.path / 'track.reqs'}:{number}"
             try:
                 raw = msgspec.json.decode(line)
+                loop = raw.get("iteration")
+                if loop is not None and loop.get("values") is not None:
+                    raw["iteration"] = {"values": loop["values"]}  # 0.14.2 tracks their number as well
                 dialect = Dialect(raw.pop("dialect", Dialect.LATER.value))
                 arrived = float(raw.pop("arrived", 0.0))
                 yield Planned(str(raw["name"]), dialect, describe(raw, dialect)), arrived
-            except (msgspec.DecodeError, DescriptionError, KeyError, ValueError) as error:
+            except (msgspec.DecodeError, DescriptionError, AttributeError, KeyError, ValueError) as error:
                 raise InputError(where, f"not a tracked job: {error}") from None
 
     def tracked_states(self) -> dict[str, JobState | None]:
