@@ -130,6 +130,7 @@ def simulate(options: Options) -> int:
         timeout=options.decider_timeout,
         command=options.decider_command,
         keeps_rounding=True,
+        profiles=server.profiles,
     )
     with _orderly_end():
         return Conversation(server, outputs, fail_on_deadlock=options.fail_on_deadlock).run(decider)

@@ -11,6 +11,7 @@ from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import InputError
 from pilothouse.model.job import Node
+from pilothouse.model.profile import Profile
 from pilothouse.protocols.batsim import codec
 from pilothouse.protocols.batsim.channel import SchedulerChannel
 from pilothouse.protocols.batsim.facts import FactWriter
@@ -31,7 +32,8 @@ WRITTEN_PRECISION_S = 6e-7
 class BatsimDecider:
     """A foreign scheduler behind a socket. No `timeout` (seconds): wait for its answers for ever.
 
-    `keeps_rounding`: its dates count as they are written, as they do for a real Batsim.
+    `keeps_rounding`: its dates count as they are written, as they do for a real Batsim. `profiles`: those that exist, by
+    full name, where somebody else keeps them and adds the registered ones.
     """
 
     full_names = True
@@ -46,6 +48,7 @@ class BatsimDecider:
         command: str = "",
         name: str = "",
         keeps_rounding: bool = False,
+        profiles: dict[str, Profile] | None = None,
     ) -> None:
         self.name = name or f"scheduler at {endpoint or DEFAULT_ENDPOINT}"
         self._endpoint = endpoint or DEFAULT_ENDPOINT
@@ -53,6 +56,7 @@ class BatsimDecider:
         self._command = command
         self._settings = settings or Settings()
         self._keeps_rounding = keeps_rounding
+        self._profiles = profiles
         self._dialect = Dialect.named(dialect or "any")
         self._channel: SchedulerChannel | None = None
         self._process: PeerProcess | None = None
@@ -69,8 +73,10 @@ class BatsimDecider:
         """Connects (the protocol has no greeting), and starts the scheduler if that is our task."""
         if self._settings.redis.enabled:
             self._store = RedisStore(self._settings.redis, self.name)
-        self._facts = FactWriter(self._settings, self._dialect, self._store)
-        self._orders = OrderReader(self.name, self._facts.profiles, self._store, self._dialect)
+        self._facts = FactWriter(self._settings, self._dialect, self._store, self._profiles)
+        self._orders = OrderReader(
+            self.name, self._facts.profiles, self._store, self._dialect, keeps_profiles=self._profiles is None
+        )
         if self._command:
             self._process = PeerProcess(self._command)
         self._channel = SchedulerChannel(self._endpoint, self.name, timeout_s=self._timeout_s, process=self._process)

@@ -44,7 +44,13 @@ class Store(Protocol):
 class FactWriter:
     """Knows what the scheduler has been told so far."""
 
-    def __init__(self, settings: Settings, dialect: Dialect, store: Store | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        dialect: Dialect,
+        store: Store | None = None,
+        profiles: dict[str, Profile] | None = None,
+    ) -> None:
         self._settings = settings
         self._dialect = dialect
         self._is_any = dialect is Dialect.ANY
@@ -53,7 +59,7 @@ class FactWriter:
         self._forward_profiles = False
         self._registers = False
         self._jobs: dict[str, Job] = {}
-        self.profiles: dict[str, Profile] = {}
+        self.profiles: dict[str, Profile] = {} if profiles is None else profiles
         """Full name -> profile: what is known, registered ones included."""
         self.unsaid: list[e.Event] | None = None
         """The facts of the last batch that the protocol has no word for, if any."""

@@ -68,10 +68,15 @@ class OrderReader:
         profiles: dict[str, Profile],
         store: JobStore | None = None,
         dialect: Dialect = Dialect.ANY,
+        *,
+        keeps_profiles: bool = True,
     ) -> None:
         self.peer = peer
         self._dialect = dialect
         self._profiles = profiles
+        self._keeps_profiles = keeps_profiles
+        self._registered: dict[str, Profile] = {}
+        """By the message that is being read."""
         self._store = store
         self._sleep_states: dict[int, frozenset[int]] = {}
         self._asleep = 0
@@ -85,6 +90,8 @@ class OrderReader:
         """The orders of a message."""
         orders: list[d.Decision] = []
         sources = self._sources = []
+        if self._registered:
+            self._registered = {}
         for event in message.events:
             found = _READERS[type(event)](self, event)
             if type(found) is list:
@@ -93,6 +100,8 @@ class OrderReader:
             else:
                 orders.append(found)
                 sources.append(event)
+        if self._registered and self._keeps_profiles:
+            self._profiles.update(self._registered)
         return d.Reply(message.now, orders)
 
     def event_name(self, index: int) -> str:
@@ -110,6 +119,9 @@ class OrderReader:
 
     def _profile(self, event: msgspec.Struct, written: Raw, workload: str, name: str) -> Profile:
         return read_profile(written, workload, name, self.peer, wire.name_of(event), self._dialect)
+
+    def _known(self, name: str) -> Profile | None:
+        return self._registered.get(name) or self._profiles.get(name)
 
     # ---- one method for each event
 
@@ -176,9 +188,9 @@ class OrderReader:
         except msgspec.DecodeError as problem:
             raise self.error(event, f"job {data.job_id}: {problem}") from None
         name = full_name(workload, written.profile)
-        if data.profile is not UNSET and name not in self._profiles:
+        if data.profile is not UNSET and self._known(name) is None:
             profile = self._profile(event, data.profile, workload, written.profile)
-            self._profiles[profile.name] = profile
+            self._registered[profile.name] = profile
             orders.append(d.RegisterProfile(event.timestamp, profile))
         orders.append(d.RegisterJob(event.timestamp, self._job(event, written, source)))
         return orders
@@ -188,7 +200,7 @@ class OrderReader:
         walltime = inf if written.walltime is None or written.walltime == -1 else written.walltime
         if written.res < 0 or not walltime > 0:
             raise self.error(event, f"job {job_id}: res should be 0 or more, walltime above 0 or -1")
-        profile = self._profiles.get(full_name(job_id.partition("!")[0], written.profile))
+        profile = self._known(full_name(job_id.partition("!")[0], written.profile))
         submitted_at = event.timestamp if written.subtime is None else written.subtime
         job = Job(job_id, written.res, walltime, submitted_at, profile, source=source)
         job.elastic = profile is not None and self._is_elastic(profile)
@@ -197,14 +209,16 @@ class OrderReader:
     def _is_elastic(self, profile: Profile) -> bool:
         spec = profile.spec
         if isinstance(spec, Sequence):
-            return all(part in self._profiles and self._is_elastic(self._profiles[part]) for part in spec.parts)
+            parts = [self._known(part) for part in spec.parts]
+            return all(part is not None and self._is_elastic(part) for part in parts)
         return isinstance(spec, HomogeneousTask) and spec.spread is Spread.TOTAL
 
     def _register_profile(self, event: wire.RegisterProfile | wire.SubmitProfile) -> d.Decision:
         data = event.data
         profile = self._profile(event, data.profile, data.workload_name, data.profile_name)
         order = d.RegisterProfile(event.timestamp, profile)
-        self._profiles.setdefault(profile.name, profile)
+        if self._known(profile.name) is None:
+            self._registered[profile.name] = profile
         return order
 
     def _set_resource_state(self, event: wire.SetResourceState) -> d.Decision:

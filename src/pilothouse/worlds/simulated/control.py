@@ -99,6 +99,11 @@ class Server:
             energy=begins.energy,
             tells=self._on_job_speaks,
         )
+        self.profile_users: dict[str, int] = {}
+        """Of each registered profile, how many jobs and profiles need it; when nobody does any more, it is forgotten."""
+        self.hidden_profiles: set[str] = set()
+        """Profiles that no new job may have."""
+        self._collected: list[Profile] = []
         self.workloads: set[str] = set(begins.workloads)
         self.machines = MachineBook(begins.nodes, begins.storage)
         self.registering = begins.dynamic_registration
@@ -204,15 +209,18 @@ class Server:
         self._told = []
         self._ready = False
         if self._over_and_told:
-            for job_id in self._over_and_told:
-                del self.jobs[job_id]
+            over = [self.jobs.pop(job_id).job.profile for job_id in self._over_and_told]
             self._over_and_told.clear()
+            if self.begins.dynamic_registration and not self.begins.profile_reuse:
+                self._collected += [profile for profile in over if profile is not None]
         return spawn(self._converse(batch))
 
     def _converse(self, batch: e.Batch) -> Actor:
         """Hands the batch to the decider and its orders to the server."""
         agenda = self.agenda
         reply: d.Reply = yield (_EXCHANGE, batch, None, 0.0)
+        while self._collected:
+            orders.collect(self, self._collected.pop())
         for index, order in enumerate(reply.decisions):
             if type(order) in orders.NOTED:
                 self.order_index = index

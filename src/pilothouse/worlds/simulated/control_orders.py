@@ -7,7 +7,8 @@ when they are applied, not in what they are for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from collections.abc import Sequence as Several
 from typing import TYPE_CHECKING, Any
 
 from pilothouse.model import decisions as d
@@ -15,7 +16,7 @@ from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import BATSIM, JobState
-from pilothouse.model.profile import ParallelTask, parts_of
+from pilothouse.model.profile import ParallelTask, Profile, Sequence, parts_of
 from pilothouse.worlds.simulated.activities import CANCELLED
 from pilothouse.worlds.simulated.control_power import on_measure_energy, on_power_state
 from pilothouse.worlds.simulated.execution import Run
@@ -54,6 +55,9 @@ def _note_profile(server: Server, order: d.RegisterProfile) -> None:
         if part not in server.profiles:
             raise server.refuse("unknown profile", f"profile {profile.name} is made of {part}, which does not exist")
     server.profiles[profile.name] = profile
+    server.profile_users[profile.name] = 0
+    for part in parts_of(profile.spec):
+        _need(server, part)
     server.workloads.add(profile.name.partition("!")[0])
 
 
@@ -63,12 +67,45 @@ def _note_job(server: Server, job: Job) -> None:
         raise server.refuse("unknown workload", f"job {job.id}: there is no workload {job.workload!r}")
     if job.id in server.met:
         raise server.refuse("duplicate job", f"there already was a job {job.id}")
-    if job.profile is None:
+    if job.profile is None or job.profile.name not in server.profiles:
         raise server.refuse("unknown profile", f"job {job.id} names a profile that does not exist")
+    if job.profile.name in server.hidden_profiles:
+        detail = f"job {job.id}: a job with profile {job.profile.name} is over, and --enable-profile-reuse was not given"
+        raise server.refuse("profile that is gone", detail)
     if isinstance(job.profile.spec, ParallelTask) and len(job.profile.spec.flop) != job.units:
         detail = f"job {job.id} asks for {job.units} resources, its profile for {len(job.profile.spec.flop)}"
         raise server.refuse("wrong number of resources", detail)
     server.met.add(job.id)
+    _need(server, job.profile.name)
+
+
+def _need(server: Server, name: str) -> None:
+    if name in server.profile_users:
+        server.profile_users[name] += 1
+
+
+def collect(server: Server, profile: Profile) -> None:
+    """The decider has heard of the end of a job with this profile.
+
+    QUIRK: then no new job may have it, nor a part of it, even if others that have it still wait or run.
+    """
+    hidden = [profile.name]
+    while hidden:
+        name = hidden.pop()
+        if name not in server.hidden_profiles and name in server.profiles:
+            server.hidden_profiles.add(name)
+            spec = server.profiles[name].spec
+            hidden += spec.parts if isinstance(spec, Sequence) else ()
+    unneeded = [profile.name]
+    while unneeded:
+        name = unneeded.pop()
+        users = server.profile_users.get(name)
+        if users is not None and users > 1:
+            server.profile_users[name] = users - 1
+        elif users is not None:
+            del server.profile_users[name]
+            server.hidden_profiles.discard(name)
+            unneeded += parts_of(server.profiles.pop(name).spec)
 
 
 def _known(server: Server, job_id: str) -> Known:
@@ -80,7 +117,7 @@ def _known(server: Server, job_id: str) -> Known:
     raise server.refuse("unknown job", f"job {job_id!r} does not exist")
 
 
-def on_start(server: Server, order: d.StartJob) -> Sequence[Actor]:
+def on_start(server: Server, order: d.StartJob) -> Several[Actor]:
     known = _known(server, order.job_id)
     job, units = known.job, order.units
     if known.state is not JobState.WAITING:
@@ -144,7 +181,7 @@ def on_reject(server: Server, order: d.RejectJob) -> None:
     server.forget(known)
 
 
-def on_kill(server: Server, order: d.KillJobs) -> Sequence[Actor] | None:
+def on_kill(server: Server, order: d.KillJobs) -> Several[Actor] | None:
     if not order.job_ids:
         raise server.refuse("empty list", "no job to kill was named")
     asked: list[Known] = []
@@ -195,7 +232,7 @@ def _on_killed(
     server.tell(e.JobsKilled(server.agenda.now, tuple(known.job.id for known in asked), progress))
 
 
-def on_call(server: Server, order: d.CallAt) -> Sequence[Actor]:
+def on_call(server: Server, order: d.CallAt) -> Several[Actor]:
     now = server.agenda.now
     if server.rules.late_call_is_wrong and not order.when > now:
         raise server.refuse("call in the past", f"a call was asked for at {order.when:f}, and it is {now:f}")
@@ -258,7 +295,7 @@ def on_estimate(server: Server, order: d.AnswerEstimate) -> None:
     """Nobody asked."""
 
 
-HANDLERS: dict[type, Callable[[Server, Any], Sequence[Actor] | None]] = {
+HANDLERS: dict[type, Callable[[Server, Any], Several[Actor] | None]] = {
     d.StartJob: on_start,
     d.RejectJob: on_reject,
     d.KillJobs: on_kill,
