@@ -15,8 +15,16 @@ from e2e.live_runs import COMMAND, alive, finish, rows, run, start, tasks, until
 
 EIGHT = "".join(f"echo {i} >> begun; sleep 0.7; echo {i} >> ended\n" for i in range(8))
 
-GATED = "".join(f"echo {i} >> begun; test -e go || [ {i} -lt 2 ] || sleep 300; echo {i} >> ended\n" for i in range(8))
-"""The first two end, the others wait to be killed until there is a file `go`."""
+WAITING = "".join(f"echo {i} >> begun; until [ -e go ]; do sleep 0.05; done; echo {i} >> ended\n" for i in range(8))
+"""They end when there is a file `go`."""
+
+
+def gated(free: int) -> str:
+    """Eight tasks; so many end, and the others wait to be killed if they begin before there is a file `go`."""
+    return "".join(
+        f"[ -e go -o {i} -lt {free} ]; late=$?; echo {i} >> begun; [ $late = 0 ] || sleep 300; echo {i} >> ended\n"
+        for i in range(8)
+    )
 
 
 def engine_pid(folder: Path) -> int:
@@ -40,7 +48,7 @@ def kill_engine_while_two_run(folder: Path) -> None:
 
 
 def test_killed_engine_tasks_are_reissued(tmp_path: Path) -> None:
-    process = start(tmp_path, tasks(tmp_path, GATED), "--dir", "R", "--slots", "2")
+    process = start(tmp_path, tasks(tmp_path, gated(2)), "--dir", "R", "--slots", "2")
     kill_engine_while_two_run(tmp_path)
     code, said = finish(process)
     assert code == 0
@@ -52,7 +60,7 @@ def test_killed_engine_tasks_are_reissued(tmp_path: Path) -> None:
 
 
 def test_killed_engine_without_reissue_reports_exactly_what_was_cut_off(tmp_path: Path) -> None:
-    process = start(tmp_path, tasks(tmp_path, GATED), "--dir", "R", "--slots", "2", "--once", "at-most")
+    process = start(tmp_path, tasks(tmp_path, gated(2)), "--dir", "R", "--slots", "2", "--once", "at-most")
     kill_engine_while_two_run(tmp_path)
     code, said = finish(process)
     assert code == 1
@@ -98,12 +106,12 @@ def test_a_task_that_kills_its_engines_does_not_end_the_run(tmp_path: Path) -> N
 
 
 def test_killed_driver_takes_its_engines_back(tmp_path: Path) -> None:
-    process = start(tmp_path, tasks(tmp_path, EIGHT), "--dir", "R", "--slots", "2")
-    until(lambda: len(lines(tmp_path / "begun")) >= 3, "the third task began")
+    process = start(tmp_path, tasks(tmp_path, WAITING), "--dir", "R", "--slots", "2")
+    until(lambda: len(lines(tmp_path / "begun")) == 2, "two tasks began")
     process.kill()
     finish(process)
-    ended = len(lines(tmp_path / "ended"))
-    until(lambda: len(lines(tmp_path / "ended")) > ended, "a task ended while there was no driver")
+    (tmp_path / "go").touch()
+    until(lambda: len(lines(tmp_path / "ended")) == 2, "they ended while there was no driver")
     code, said = run(tmp_path, "--resume", "R")
     assert code == 0, said
     assert lines(tmp_path / "begun") == lines(tmp_path / "ended") == [str(i) for i in range(8)]
@@ -122,12 +130,16 @@ def test_killed_driver_and_engine(tmp_path: Path) -> None:
 
 
 def test_engine_that_dies_after_a_resume_is_replaced(tmp_path: Path) -> None:
-    process = start(tmp_path, tasks(tmp_path, EIGHT), "--dir", "R", "--slots", "2")
-    until(lambda: len(lines(tmp_path / "begun")) >= 2, "two tasks began")
+    first = WAITING.replace("go", "resumed").splitlines()[:2]
+    text = "\n".join([*first, *gated(2).splitlines()[2:]]) + "\n"
+    process = start(tmp_path, tasks(tmp_path, text), "--dir", "R", "--slots", "2")
+    until(lambda: len(lines(tmp_path / "begun")) == 2, "two tasks began")
     process.kill()
     finish(process)
     process = start(tmp_path, "--resume", "R")
-    until(lambda: len(lines(tmp_path / "begun")) >= 5, "the engine was taken back and works")
+    (tmp_path / "resumed").touch()
+    until(lambda: len(lines(tmp_path / "begun")) == 4, "the engine was taken back and works")
+    (tmp_path / "go").touch()
     os.kill(engine_pid(tmp_path / "R"), signal.SIGKILL)
     code, said = finish(process)
     assert code == 0, said
@@ -165,7 +177,7 @@ def test_silent_engine_is_given_up_and_joins_anew(tmp_path: Path) -> None:
     os.kill(engine, signal.SIGCONT)
     code, said = finish(process)
     assert code == 0, said
-    assert len(rows(tmp_path / "R", "SELECT 1 FROM engines")) == 2  # the same process, under a new name
+    assert len(rows(tmp_path / "R", "SELECT 1 FROM engines")) >= 2  # the same process, under new names
     assert rows(tmp_path / "R", "SELECT count(*) FROM ends WHERE final AND state = 'succeeded'") == [(8,)]
 
 
