@@ -133,15 +133,13 @@ def test_a_governor_publishes_ends_before_its_answers_tell_of_them(start: Start)
 def test_a_key_that_is_none(repository: Path, tmp_path: Path) -> None:
     (tmp_path / "wrong.key").write_text("short")
     for name, problem in (("wrong.key", "not the key of a manager"), ("no.key", "cannot be read")):
-        command = [
-            repository / "libexec/qcg/qcg-pm-service",
-            "--parent",
-            "127.0.0.1:1",
-            "--parent-key",
-            tmp_path / name,
-        ]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 1 and problem in done.stderr and "Traceback" not in done.stderr
+        for program, *options in (
+            ("qcg-pm-service", "--parent", "127.0.0.1:1", "--parent-key", name),
+            ("qcg-pm", "--address", "127.0.0.1:1", "--key", name, "status"),
+        ):
+            command = [repository / "libexec" / "qcg" / program, *options]
+            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+            assert done.returncode == 1 and problem in done.stderr and "Traceback" not in done.stderr
 
 
 def test_the_governors_own_partitions(start: Start) -> None:

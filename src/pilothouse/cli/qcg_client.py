@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 @click.pass_context
 def client(ctx: click.Context, path: str | None, address: str | None, key: str | None, debug: bool) -> None:
     """Ask a QCG PilotJob Manager."""
-    from pilothouse.protocols.qcg.client import QcgClient
+    from pilothouse.protocols.qcg.client import QcgClient, read_key
 
     if address:
-        text = Path(key).read_text(encoding="ascii") if key else ""
-        ctx.obj = QcgClient(address, key=text, timeout_s=10)
+        ctx.obj = QcgClient(address, key=read_key(key), timeout_s=10)
     else:
         ctx.obj = QcgClient.of_folder(Path(path or ".").absolute(), timeout_s=10)
     ctx.call_on_close(ctx.obj.close)

@@ -37,6 +37,7 @@ from pilothouse.model.job import Node
 from pilothouse.model.lifecycle import JobState
 from pilothouse.protocols.qcg.answers import System
 from pilothouse.protocols.qcg.bundles import Bundle, Bundles, is_bundle
+from pilothouse.protocols.qcg.client import read_key
 from pilothouse.protocols.qcg.executor import SparingRecorder
 from pilothouse.protocols.qcg.folder import PREFIX, Folder, find_folder
 from pilothouse.protocols.qcg.launch import Surroundings
@@ -187,18 +188,11 @@ def _parent(choices: Choices, instance: str, network: Network | None, allocation
     registration = Registration(
         instance, network.address, allocation.nodes, allocation.reserved, allocation.slurm, network.key
     )
-    parent = Parent(choices.parent, registration, key=_read_key(choices.parent_key))
+    parent = Parent(choices.parent, registration, key=read_key(choices.parent_key))
     if not allocation.context.remote:
         # Nodes on this host are at work in a moment. Others register when they are.
         parent.register()
     return parent
-
-
-def _read_key(path: str | None) -> str:
-    try:
-        return Path(path).read_text(encoding="ascii") if path else ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("--parent-key", f"{path} cannot be read: {error}") from None
 
 
 def _read_requests(path: str) -> list[bytes]:

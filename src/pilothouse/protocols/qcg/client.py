@@ -33,7 +33,7 @@ class QcgClient:
         for candidate in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True):
             if (candidate / "address").exists():
                 key = candidate / KEY_FILE
-                text = key.read_text(encoding="ascii") if key.exists() else ""
+                text = read_key(str(key)) if key.exists() else ""
                 return cls((candidate / "address").read_text(encoding="ascii"), key=text, timeout_s=timeout_s)
         raise InputError(str(folder), "unable to find QCG PJM network interface address", hint="name it with -p or -a")
 
@@ -84,6 +84,14 @@ class QcgClient:
     def close(self) -> None:
         self._requests.close()
         self._context.term()
+
+
+def read_key(path: str | None) -> str:
+    """The text of a network.key; "" where none is named. Raises InputError."""
+    try:
+        return Path(path).read_text(encoding="ascii") if path else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(str(path), f"the key cannot be read: {error}") from None
 
 
 def show_key(made: zmq.Socket[bytes], key: str) -> None:
