@@ -156,6 +156,7 @@ DYNAMIC = {"dynamic_registration": True, "acknowledge_dynamic_jobs": True}
         ([probe()], "--energy-host"),
         ([probe(metrics="NetworkLoad")], "not implemented"),
         ([probe(measurement_triggering_policy_type="NONE")], "only periodic triggers"),
+        ([probe(data_accumulation_strategy_type="NONE")], "only accumulation without reset"),
         ([calls("c", 10), calls("c", 10)], "this id is in use"),
         ([calls("a", 10), calls("b", 15)], "not a multiple"),
         ([once("c"), once("c")], "this id is in use"),
@@ -321,6 +322,23 @@ def test_probe_sums_over_hosts(bench: Bench) -> None:
     (data,) = component.told("ProbeDataEmittedEvent")
     assert (data["data_type"], data["metrics"], data["nb_emitted"]) == ("AggregatedProbeData", "Power", 0)
     assert data["data"]["data"] == pytest.approx(4 * 30.0 * 4.0)
+
+
+def test_what_the_real_one_ignores_of_a_probe_is_ignored_with_a_warning(bench: Bench) -> None:
+    accumulation = {"reset_mode_type": "NoReset", "reset_mode": {}, "temporal_normalization": True}
+    component = Script(
+        probe(
+            data_accumulation_strategy={**accumulation, "cumulative_function": "Maximum"},
+            temporal_aggregation_function_type="SlidingWindowOperation",
+            temporal_aggregation_function={},
+            emission_filtering_policy_type="ThresholdFilteringFunction",
+            emission_filtering_policy={"threshold": 1e9},
+        )
+    )
+    code, words = bench(component, "--energy-host", platform=SLEEPY, workload=None)
+    assert code == 0 and "Probe 'p': its cumulative function, normalization" in words
+    (data,) = component.told("ProbeDataEmittedEvent")
+    assert data["data"]["data"] == [pytest.approx(30.0 * 4.0)]
 
 
 def test_stop_leaves_unfinished_jobs_out(bench: Bench) -> None:

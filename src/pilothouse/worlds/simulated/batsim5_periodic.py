@@ -50,6 +50,11 @@ class Periodic:
         if missing:
             raise self._server.refuse("probe", f"Cannot create probe '{order.probe_id}': {missing}")
         assert order.period is not None
+        # QUIRK: whatever else was asked for, the values are joules since the start, and all are told.
+        if order.accumulate is not d.Cumulative.SUM or order.per_second or order.temporal or order.only_if is not None:
+            self._server.warnings.append(
+                f"Probe '{order.probe_id}': its cumulative function, normalization, temporal aggregation and filter are ignored"
+            )
         return self._add(Trigger(order.probe_id, round(order.period * 1000), order.count, order, is_set_up=False))
 
     def _what_is_missing(self, order: d.CreateProbe) -> str:
@@ -62,10 +67,10 @@ class Periodic:
             return f"hosts {order.units} do not all exist"
         if order.period is None:
             return "only periodic triggers are implemented"
-        if order.accumulate is not d.Cumulative.SUM or order.reset_to is not None or order.per_second:
-            return "only accumulation (Sum) without reset is implemented"
-        if order.aggregation is d.Aggregation.QUANTILE or order.temporal or order.only_if is not None:
-            return "this aggregation or filtering is not implemented"
+        if order.accumulate is None or order.reset_to is not None:
+            return "only accumulation without reset is implemented"
+        if order.aggregation is d.Aggregation.QUANTILE:
+            return "this aggregation is not implemented"
         if not server.begins.energy:
             return "the energy of hosts is not simulated (--energy-host)"
         return ""
