@@ -154,7 +154,8 @@ MOLDABLE = {
 }
 
 
-def test_pybatsim_2_kills_and_submits_what_is_left(tmp_path: Path, client_env: ClientEnv) -> None:
+@pytest.mark.parametrize("dialect", ["2", "any"])
+def test_pybatsim_2_kills_and_submits_what_is_left(dialect: str, tmp_path: Path, client_env: ClientEnv) -> None:
     """Bebida kills a job that runs on fewer hosts than it wants, and submits the rest of it, with profiles of its own."""
     workload, config = tmp_path / "moldable.json", tmp_path / "config.json"
     workload.write_text(json.dumps(MOLDABLE))
@@ -164,7 +165,7 @@ def test_pybatsim_2_kills_and_submits_what_is_left(tmp_path: Path, client_env: C
     )
     done = simulate(
         tmp_path, client_env("pybatsim2"), "schedBebida", "-p", str(PLATFORM), "-w", str(workload),
-        "--decider-dialect", "2", "--config-file", str(config),
+        "--decider-dialect", dialect, "--config-file", str(config),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "deadlock" not in done.stderr

@@ -104,6 +104,8 @@ class BatsimDecider:
         own = [] if facts.unsaid is None else self._answer_withdrawals(now, facts.unsaid)
         if self._late:
             events, self._late = ",".join([*self._late, events] if events else self._late), []
+        if not events and self._dialect is Dialect.ANY:
+            events = facts.withheld(said=False)
         if not events:
             return d.Reply(now, own)
         last = self._over = type(told[-1]) is e.Ended
@@ -111,6 +113,8 @@ class BatsimDecider:
         if not answer:
             return d.Reply(now, own)  # It left on the last message instead of answering it.
         reply = self._orders.reply(codec.decode_from_scheduler(answer, self.name))
+        if self._dialect is Dialect.ANY:
+            self._tell_withheld(now, reply)
         if not self._keeps_rounding:
             _restore_dates(reply, now)
         if self._withdrawn:
@@ -118,6 +122,16 @@ class BatsimDecider:
         if own:
             reply.decisions.extend(own)
         return reply
+
+    def _tell_withheld(self, now: float, reply: d.Reply) -> None:
+        """One more turn, if there is something that could only be told now; its orders are added to the reply."""
+        assert self._channel is not None
+        self._facts.listener = self._orders.speaker
+        events = self._facts.withheld(bool(reply.decisions))
+        if events and (answer := self._channel.exchange(codec.encode(now, events))):
+            more = self._orders.reply(codec.decode_from_scheduler(answer, self.name))
+            reply.now = max(reply.now, more.now)
+            reply.decisions += more.decisions
 
     def event_name(self, index: int) -> str:
         """The wire name of the event that an order of the last reply came from."""

@@ -58,6 +58,9 @@ class FactWriter:
         self._store = store
         self._forward_profiles = False
         self._registers = False
+        self._withheld: list[str] = []
+        self.listener: Dialect | None = None
+        """TWO, or THREE (which is as good as FOUR), once the words of the scheduler have told which."""
         self._jobs: dict[str, Job] = {}
         self.profiles: dict[str, Profile] = {} if profiles is None else profiles
         """Full name -> profile: what is known, registered ones included."""
@@ -173,10 +176,28 @@ class FactWriter:
         return "" if self._dialect is Dialect.TWO else text_of(wire.Notify(at, data))
 
     def _no_more(self, at: float, kind: str) -> str:
-        # Where nobody knows which generation listens, only those who register jobs need to know, and they are younger.
-        if self._dialect is Dialect.ANY and not self._registers:
+        text = self._notify(at, {"type": kind})
+        if not self._is_any or self.listener is Dialect.THREE:
+            return text
+        # Where nobody knows which generation listens, only those who register jobs need to know, if they are young.
+        if self._registers and self.listener is None:
+            self._withheld.append(text)
+        return ""
+
+    def withheld(self, said: bool) -> str:
+        """What was not told as long as nobody knew who listens, and is now: a young scheduler, or one that has said
+        nothing (not `said`) although no job is left, and so may wait for it."""
+        if not self._withheld:
             return ""
-        return self._notify(at, {"type": kind})
+        text = ""
+        if self.listener is None:
+            if said or self._jobs:
+                return ""
+            text = ",".join(self._withheld)
+        elif self.listener is Dialect.THREE:
+            text = ",".join(self._withheld)
+        self._withheld = []
+        return text
 
     def _no_more_jobs(self, fact: e.NoMoreJobs) -> str:
         return self._no_more(fact.at, "no_more_static_job_to_submit")

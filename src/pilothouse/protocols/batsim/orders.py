@@ -57,6 +57,8 @@ class _Job(msgspec.Struct):
 _JOB = msgspec.json.Decoder(_Job)
 _FINISHED = ("registration_finished", "submission_finished")
 _RESUMED = ("continue_registration", "continue_submission")
+_YOUNG_WORDS = frozenset((wire.RegisterJob, wire.RegisterProfile))
+_OLD_WORDS = frozenset((wire.SubmitJob, wire.SubmitProfile))
 
 
 class OrderReader:
@@ -81,6 +83,8 @@ class OrderReader:
         self._sleep_states: dict[int, frozenset[int]] = {}
         self._asleep = 0
         self._sources: list[wire.FromScheduler] = []
+        self.speaker = None if dialect is Dialect.ANY else dialect
+        """The generation that the scheduler's words are of: TWO, or THREE (which is as good as FOUR); None: not known."""
 
     def note_units(self, sleep_states: dict[int, frozenset[int]]) -> None:
         """Which power states of a unit are sleep; units without such are left out."""
@@ -100,9 +104,20 @@ class OrderReader:
             else:
                 orders.append(found)
                 sources.append(event)
+        if self.speaker is None:
+            self._notice_speaker(message.events)
         if self._registered and self._keeps_profiles:
             self._profiles.update(self._registered)
         return d.Reply(message.now, orders)
+
+    def _notice_speaker(self, events: list[wire.FromScheduler]) -> None:
+        for event in events:
+            kind = type(event)
+            word = event.data.get("type") if kind is wire.Notify else ""  # type: ignore[union-attr]
+            if kind in _OLD_WORDS or word in (_FINISHED[1], _RESUMED[1]):
+                self.speaker = Dialect.TWO
+            elif kind in _YOUNG_WORDS or word in (_FINISHED[0], _RESUMED[0]):
+                self.speaker = Dialect.THREE
 
     def event_name(self, index: int) -> str:
         """The wire name of the event that an order of the last reply came from."""

@@ -116,7 +116,44 @@ def test_machines_calls_answers_and_messages() -> None:
 def test_generation_2_is_not_told_what_it_does_not_know() -> None:
     assert told(e.NoMoreJobs(9.0), e.UnitsUnavailable(1.0, IdSet.span(0, 1)), dialect=Dialect.TWO) == []
     assert told(e.NoMoreJobs(9.0), dialect=Dialect.ANY) == []
-    assert len(told(e.NoMoreJobs(9.0), dialect=Dialect.ANY, dynamic_registration=True)) == 1
+    assert told(e.NoMoreJobs(9.0), dialect=Dialect.ANY, dynamic_registration=True) == []
+
+
+def test_who_listens_is_found_out_before_the_end_of_submissions_is_told() -> None:
+    def writer() -> FactWriter:
+        made = FactWriter(Settings(), Dialect.ANY)
+        made.events(e.Batch(0.0, [e.Began(0.0, begins(dynamic_registration=True))]))
+        made.events(e.Batch(1.0, [e.JobSubmitted(1.0, JOB)]))
+        return made
+
+    no_more, over = e.NoMoreJobs(2.0), e.JobEnded(3.0, JOB.id, JobState.SUCCEEDED, 0, IdSet.span(0, 2))
+    unknown, young, old = writer(), writer(), writer()
+    assert not unknown.events(e.Batch(2.0, [no_more])) and not unknown.withheld(said=False), "a job is left"
+    unknown.events(e.Batch(3.0, [over]))
+    assert not unknown.withheld(said=True)
+    assert "no_more_static_job_to_submit" in unknown.withheld(said=False) and not unknown.withheld(said=False)
+    young.events(e.Batch(2.0, [no_more]))
+    young.listener = Dialect.THREE
+    assert "no_more_static_job_to_submit" in young.withheld(said=True)
+    assert "no_more_static_job_to_submit" in young.events(e.Batch(2.0, [no_more])), "from now on at once"
+    old.events(e.Batch(2.0, [no_more, over]))
+    old.listener = Dialect.TWO
+    assert not old.withheld(said=False) and not old.events(e.Batch(3.0, [no_more]))
+
+
+@pytest.mark.parametrize(
+    ("event", "speaker"),
+    [
+        ({"type": "REJECT_JOB", "data": {"job_id": "w0!1"}}, None),
+        ({"type": "NOTIFY", "data": {"type": "submission_finished"}}, Dialect.TWO),
+        ({"type": "NOTIFY", "data": {"type": "registration_finished"}}, Dialect.THREE),
+    ],
+)
+def test_the_words_of_a_scheduler_tell_its_generation(event: dict[str, Any], speaker: Dialect | None) -> None:
+    reader = OrderReader("scheduler", {})
+    data = json.dumps({"now": 9, "events": [{"timestamp": 1, **event}]})
+    reader.reply(codec.decode_from_scheduler(data.encode()))
+    assert reader.speaker is speaker
 
 
 @pytest.mark.parametrize(
