@@ -116,6 +116,20 @@ def test_tasks_from_standard_input(tmp_path: Path) -> None:
     assert (tmp_path / "R" / "tasks.txt").read_bytes() == b"echo a > a\necho b > b"
 
 
+@pytest.mark.parametrize("pipe", ["<(echo touch a; echo touch b)", "named"])
+def test_tasks_from_a_pipe_that_has_a_name(tmp_path: Path, pipe: str) -> None:
+    """It can be read only once, and neither found again nor have a folder beside it."""
+    os.mkfifo(tmp_path / "named")
+    script = f"(echo touch a; echo touch b) > named & exec {shlex.join([*COMMAND, 'run'])} {pipe} --slots 1"
+    ran = subprocess.run(
+        ["bash", "-c", script if pipe == "named" else script.partition("&")[2]], cwd=tmp_path, check=False,
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert "2 succeeded" in ran.stderr and (tmp_path / "tasks.run1").is_dir()
+    assert (tmp_path / "a").exists() and (tmp_path / "b").exists()
+
+
 def test_many_short_tasks_in_bundles(tmp_path: Path) -> None:
     """A slow task in a bundle does not hold up what comes behind it: here it even waits for it."""
     (tmp_path / "d").mkdir()

@@ -7,6 +7,7 @@ import hashlib
 import os
 import shlex
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -107,6 +108,9 @@ class RunPlan(msgspec.Struct, kw_only=True):
 def start_run(choices: Choices) -> int:
     """A new run. The exit code."""
     assert choices.file is not None
+    if _put_on_standard_input(choices.file):
+        choices = msgspec.structs.replace(choices, file="-")
+    assert choices.file is not None
     stdin = choices.file == "-"
     total = None
     if not stdin:
@@ -122,7 +126,8 @@ def start_run(choices: Choices) -> int:
     plan = RunPlan(
         options=options, source=str(source), cwd=os.getcwd(), by=choices.by, lenient=choices.lenient,
         hosts=choices.hosts, slurm=_in_slurm(choices), slots=choices.slots or len(os.sched_getaffinity(0)),
-        gpus=_gpus(choices), total=total, digest=b"" if stdin else _digest(source), from_stdin=stdin, service=choices.service, redis=choices.redis,
+        gpus=_gpus(choices), total=total, digest=b"" if stdin else _digest(source), from_stdin=stdin,
+        service=choices.service, redis=choices.redis,
         auto=_auto(choices), decider_command=choices.decider_command, decider_timeout=choices.decider_timeout,
     )  # fmt: skip
     with _lock(folder):
@@ -131,6 +136,22 @@ def start_run(choices: Choices) -> int:
         if total is not None:
             journal.write([Note("total", str(total).encode())])
         return _run(plan, folder, journal, choices)
+
+
+def _put_on_standard_input(name: str) -> bool:
+    """A pipe that has a name, as `<(command)` has, can be read once only: it takes the place of standard input. False for all
+    that is no pipe.
+    """
+    try:
+        mode = os.stat(name).st_mode
+        if name == "-" or stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+            return False
+        pipe = os.open(name, os.O_RDONLY)
+    except OSError:
+        return False  # whoever reads it says why it cannot be read
+    os.dup2(pipe, 0)
+    os.close(pipe)
+    return True
 
 
 def _digest(path: Path) -> bytes:
