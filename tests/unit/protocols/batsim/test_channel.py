@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 import zmq
 
-from pilothouse.model.decisions import Reply, Wants
+from pilothouse.model.decisions import FinishRegistration, Reply, Wants
 from pilothouse.model.errors import InputError, PeerError
-from pilothouse.model.events import Batch, Began, Begins, CallArrived, Ended
-from pilothouse.model.job import Node
+from pilothouse.model.events import Batch, Began, Begins, CallArrived, Ended, JobEnded, JobSubmitted, NoMoreJobs
+from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Job, Node
+from pilothouse.model.lifecycle import JobState
 from pilothouse.protocols import waiting
 from pilothouse.protocols.batsim.channel import SchedulerChannel
 from pilothouse.protocols.batsim.decider import BatsimDecider, batsim_decider
@@ -229,6 +231,31 @@ def test_commands_that_cannot_start() -> None:
         PeerProcess("  ")
     with pytest.raises(InputError, match="cannot be split into words"):
         PeerProcess("'unclosed")
+
+
+def test_a_scheduler_that_waits_for_the_end_of_submissions_hears_of_it(tmp_path: Path) -> None:
+    """Nobody knows which generation it is of: it gets a turn of its own for that, after the last job."""
+
+    def young(socket: zmq.Socket[bytes]) -> None:
+        for _ in range(4):
+            waits = b"no_more_static_job_to_submit" not in socket.recv()
+            finished = b'{"timestamp": 0, "type": "NOTIFY", "data": {"type": "registration_finished"}}'
+            socket.send(b'{"now": 3, "events": [%b]}' % (b"" if waits else finished))
+
+    endpoint = f"ipc://{tmp_path}/s"
+    peer = Misbehaving(endpoint, zmq.REP, young)
+    decider = BatsimDecider(endpoint, timeout=20)
+    job = Job("w0!1", 1, 10.0, 0.0)
+    try:
+        decider.hello()
+        decider.decide(Batch(0.0, [Began(0.0, Begins((Node("a", 0),), dynamic_registration=True))]))
+        decider.decide(Batch(1.0, [JobSubmitted(1.0, job)]))
+        assert decider.decide(Batch(2.0, [NoMoreJobs(2.0)])).decisions == []
+        ended = JobEnded(3.0, job.id, JobState.SUCCEEDED, 0, IdSet.span(0, 1))
+        assert decider.decide(Batch(3.0, [ended])).decisions == [FinishRegistration(0.0)]
+    finally:
+        decider.close()
+        peer.join(10)
 
 
 def test_deciders_by_name(tmp_path: Path) -> None:
