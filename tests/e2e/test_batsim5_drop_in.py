@@ -109,6 +109,24 @@ def test_what_a_component_prints_is_seen(library: str, tmp_path: Path) -> None:
         assert done.stdout.startswith("call 1\ncall 2\n"), done.stdout
 
 
+def test_messages_that_are_text_are_logged(library: str, tmp_path: Path) -> None:
+    done = batsim("-p", SMALL, "-w", DELAYS, "-l", library, "json", "-e", f"{tmp_path}/")
+    said = []
+    for line in done.stderr.splitlines():
+        who, bracket, text = line.partition("] [server/INFO] ")
+        if bracket and text.startswith(("Sending '", "Received '")):
+            assert who.startswith("[master_host:server:(1) ") and text.endswith("'")
+            what, _, message = text[:-1].partition(" '")
+            said.append((what, json.loads(message)))
+    assert [what for what, _ in said] == ["Received"] + ["Sending", "Received"] * (len(said) // 2)
+    assert said[0][1]["events"][0]["event_type"] == "EDCHelloEvent"
+    assert said[1][1]["events"][0]["event_type"] == "SimulationBeginsEvent"
+    assert said[-2][1]["events"][0]["event_type"] == "SimulationEndsEvent"
+    for init, extra in (("json", ["-q"]), ("", [])):
+        done = batsim("-p", SMALL, "-w", DELAYS, "-l", library, init, "-e", f"{tmp_path}/", *extra)
+        assert done.returncode == 0 and "Sending" not in done.stderr
+
+
 def test_what_a_component_leaves_in_the_buffers_of_its_streams_is_seen(tmp_path: Path) -> None:
     compiler = shutil.which("g++")
     if compiler is None:

@@ -11,6 +11,7 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import DecisionError, InputError, PeerError, PilothouseError
 from pilothouse.model.events import Batch, Ended
 from pilothouse.protocols.batprotocol.channel import Channel, InProcessLibrary, ZmqPeer
+from pilothouse.protocols.batprotocol.codec import Format
 from pilothouse.protocols.batprotocol.decider import EdcDecider
 from pilothouse.worlds.simulated.batsim5_server import Batsim5Server
 from pilothouse.worlds.simulated.control import ControlledWorld
@@ -34,23 +36,55 @@ class Log:
     """Lines on stderr, as the real program's log has them: date, who, how bad, what."""
 
     def __init__(self, verbosity: str) -> None:
-        self._level = {"quiet": 0, "info": 1, "debug": 2}[verbosity]
+        self.is_quiet = verbosity == "quiet"
 
-    def info(self, category: str, text: str, now: float = 0.0) -> None:
-        if self._level >= 1:
-            self._write(f"[{now:f}] [{category}/INFO] {text}")
+    def info(self, category: str, text: str, now: float = 0.0, master: str = "") -> None:
+        if not self.is_quiet:
+            self._write(f"{category}/INFO", text, now, master)
 
-    def warning(self, text: str, now: float) -> None:
-        if self._level >= 1:
-            self._write(f"[{now:f}] [server/WARNING] {text}")
+    def warning(self, text: str, now: float, master: str) -> None:
+        if not self.is_quiet:
+            self._write("server/WARNING", text, now, master)
 
     def critical(self, text: str, now: float, master: str = "") -> None:
-        who = f"{master}:server:(1) " if master else ""
-        self._write(f"[{who}{now:f}] [root/CRITICAL] {text}")
+        self._write("root/CRITICAL", text, now, master)
 
     @staticmethod
-    def _write(line: str) -> None:
-        sys.stderr.write(line + "\n")
+    def _write(what: str, text: str, now: float, master: str) -> None:
+        who = f"{master}:server:(1) " if master else ""
+        sys.stderr.write(f"[{who}{now:f}] [{what}] {text}\n")
+
+
+class Overheard:
+    """A channel whose messages are logged where they are text, as the real program logs them."""
+
+    def __init__(self, channel: Channel, log: Log) -> None:
+        self.name = channel.name
+        self.master = ""
+        self.date: Callable[[], float] = lambda: 0.0
+        self._channel = channel
+        self._log = log
+        self._is_text = False
+
+    def hello(self, init: bytes) -> tuple[int, bytes]:
+        flags, answer = self._channel.hello(init)
+        self._is_text = Format.of_flags(flags) is Format.JSON
+        self._tell("Received", answer)
+        return flags, answer
+
+    def exchange(self, message: bytes) -> bytes:
+        self._tell("Sending", message)
+        answer = self._channel.exchange(message)
+        self._tell("Received", answer)
+        return answer
+
+    def _tell(self, what: str, data: bytes) -> None:
+        if self._is_text:
+            text = data.rstrip(b"\0").decode(errors="replace")
+            self._log.info("server", f"{what} '{text}'", self.date(), self.master)
+
+    def close(self) -> None:
+        self._channel.close()
 
 
 def simulate(options: Options, arguments: list[str]) -> int:
@@ -84,9 +118,15 @@ def _simulate(options: Options, arguments: list[str], told: Log, guard: Guard | 
     count = scene.platform.compute_count
     told.info("machines", f"The machines have been created successfully. There are {count} computing machines.")
     told.info("export", f"Export prefix path is '{options.export}'")
-    conversation = Conversation(scene, outputs, EdcDecider(channel, init), told, options)
+    master = scene.platform.host(-1).name
+    heard: Channel = channel
+    if not told.is_quiet:
+        heard = overheard = Overheard(channel, told)
+        overheard.master = master
+        overheard.date = lambda: conversation.ended_at
+    conversation = Conversation(scene, outputs, EdcDecider(heard, init), told, options)
     if guard is not None:
-        guard.note_master(scene.platform.host(-1).name)
+        guard.note_master(master)
         assert isinstance(channel, GuardedLibrary)
         channel.date = lambda: conversation.ended_at
     return conversation.run()
@@ -162,6 +202,7 @@ class Conversation:
                 "Dynamic registration of jobs is ENABLED. "
                 "The EDC MUST send a FinishRegistrationEvent to let Batsim end the simulation.",
                 0.0,
+                self._master,
             )
         world = ControlledWorld(server)
         decider.begin(world.begin(_registration(wants)), None)
@@ -180,13 +221,13 @@ class Conversation:
         server = self._server
         if server is not None and server.warnings:
             for line in server.warnings:
-                self._log.warning(line, batch.now)
+                self._log.warning(line, batch.now, self._master)
             server.warnings.clear()
         return reply
 
     def _summarize(self, server: Batsim5Server) -> None:
         now = server.agenda.now
-        self._log.info("server", "Simulation is finished!", now)
+        self._log.info("server", "Simulation is finished!", now, self._master)
         elapsed = time.perf_counter() - self._began_at
         found = self._outputs.finish(server, edc_s=self._edc_s, simulation_s=elapsed)
         jobs = ", ".join(f"{name}={found[f'nb_jobs_{name}']}" for name in ("finished", "success", "killed"))
