@@ -32,6 +32,8 @@ NO_REPEAT = -1
 
 MARK = b"#DISBATCH"
 
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""Some editors begin a file with it; disBatch takes it for a part of the first command."""
 _BLOCK_BYTES = 1 << 20
 _HASH = ord("#")
 _NEWLINE = ord("\n")
@@ -116,6 +118,8 @@ class TaskReader:
     def read(self, items: Iterable[bytes]) -> Iterator[TaskLine]:
         """All TaskLines of the items, lazily. Raises InputError unless lenient."""
         for item in items:
+            if not self.line_number:
+                item = self._without_mark(item)
             head = item.lstrip()
             if head and head[0] != _HASH and item.find(b"\n") in (-1, len(item) - 1) and b"\r" not in item:
                 # The common case, in one piece because a file may hold millions of them.
@@ -163,7 +167,12 @@ class TaskReader:
         if tasks:
             self._per_engine_allowed = False
 
+    def _without_mark(self, item: bytes) -> bytes:
+        return item if self.lenient else item.removeprefix(_BYTE_ORDER_MARK)
+
     def _statements(self, item: bytes) -> Iterator[_Statement]:
+        if not self.line_number:
+            item = self._without_mark(item)
         self.line_number += 1
         for line in item.splitlines():
             if line.startswith(MARK):
@@ -258,6 +267,8 @@ def check_stream(stream: BinaryIO, name: str, *, lenient: bool = False) -> Total
     tasks = barriers = per_engine = 0
     while not reader.over and (block := stream.read(_BLOCK_BYTES)):
         block += stream.readline()
+        if not reader.line_number and not lenient:
+            block = block.removeprefix(_BYTE_ORDER_MARK)
         if not (block.startswith(MARK) or any(mark in block for mark in (b"\n" + MARK, b"\r", b"\0"))):
             found = len(_ORDINARY.findall(block))
             tasks += found

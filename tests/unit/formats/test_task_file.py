@@ -34,6 +34,16 @@ def test_carriage_returns_end_lines_that_share_one_number() -> None:
     assert seen(read(b"a\r\nb\rc\n")) == [(0, 1, -1, "a"), (1, 2, -1, "b"), (2, 2, -1, "c")]
 
 
+@pytest.mark.parametrize("text", [b"a\n", b"#DISBATCH REPEAT 2 a\n", b"# c\na", b""])
+def test_a_byte_order_mark_is_no_part_of_the_first_line(text: bytes) -> None:
+    marked = b"\xef\xbb\xbf" + text
+    assert read(marked) == read(text)
+    assert check_stream(io.BytesIO(marked), "tasks").tasks == len(read(text))
+    reader = TaskReader("tasks")
+    assert [line for item in marked.splitlines() for line in reader.feed(item)] == read(text)
+    assert read(marked, lenient=True)[0].command.startswith("\ufeff")  # as disBatch takes it
+
+
 def test_prefix_and_suffix_keep_blanks_and_replace_earlier_ones() -> None:
     text = "#DISBATCH PREFIX  ( x ; \n#DISBATCH suffix ) \na\n#DISBATCH PREFIX \nb\n"
     assert [line.command for line in read(text)] == [" ( x ; a) ", "b) "]
