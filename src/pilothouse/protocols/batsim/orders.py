@@ -46,10 +46,11 @@ class JobStore(Protocol):
 
 
 class _Job(msgspec.Struct):
-    """A registered job; generation 2 leaves out the date."""
+    """A registered job; generation 2 leaves out the date, and may leave out the name, which is said beside it."""
 
     res: int
     profile: str
+    id: str | int | None = None
     subtime: float | None = None
     walltime: float | None = None
 
@@ -202,6 +203,8 @@ class OrderReader:
             written = _JOB.decode(source)
         except msgspec.DecodeError as problem:
             raise self.error(event, f"job {data.job_id}: {problem}") from None
+        if self._dialect.is_young:
+            self._judge_young_job(event, written)
         name = full_name(workload, written.profile)
         if data.profile is not UNSET and self._known(name) is None:
             profile = self._profile(event, data.profile, workload, written.profile)
@@ -209,6 +212,17 @@ class OrderReader:
             orders.append(d.RegisterProfile(event.timestamp, profile))
         orders.append(d.RegisterJob(event.timestamp, self._job(event, written, source)))
         return orders
+
+    def _judge_young_job(self, event: wire.RegisterJob | wire.SubmitJob, written: _Job) -> None:
+        """What generations 3 and 4 insist on beyond what is needed."""
+        data = event.data
+        if self._store is not None and data.job is not UNSET:
+            raise self.error(event, f"job {data.job_id} has a description, which should be in Redis instead")
+        if written.subtime is None:
+            raise self.error(event, f"job {data.job_id} has no subtime")
+        own, workload = str(written.id), data.job_id.partition("!")[0]
+        if written.id is None or (own if workload in own else f"{workload}!{own}") != data.job_id:
+            raise self.error(event, f"job {data.job_id} has another id in its description: {quoted(written.id)}")
 
     def _job(self, event: wire.RegisterJob | wire.SubmitJob, written: _Job, source: Raw) -> Job:
         job_id = event.data.job_id

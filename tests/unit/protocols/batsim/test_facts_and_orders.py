@@ -218,6 +218,29 @@ def test_profiles_of_another_generation_are_refused() -> None:
         OrderReader("scheduler", {}, None, Dialect.FOUR).reply(codec.decode_from_scheduler(data))
 
 
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({}, ""),
+        ({"id": "w0!7"}, ""),
+        ({"id": 8}, "job w0!7 has another id in its description: 8"),
+        ({"id": None}, "job w0!7 has another id in its description: None"),
+        ({"subtime": None}, "job w0!7 has no subtime"),
+    ],
+)
+def test_young_generations_want_complete_jobs(changed: dict[str, Any], problem: str) -> None:
+    job = {"id": "7", "res": 1, "profile": "d", "subtime": 0} | changed
+    event = {"timestamp": 1, "type": "REGISTER_JOB", "data": {"job_id": "w0!7", "job": job}}
+    message = codec.decode_from_scheduler(json.dumps({"now": 9, "events": [event]}).encode())
+    reader = OrderReader("scheduler", {"w0!d": DELAY}, None, Dialect.FOUR)
+    if not problem:
+        assert isinstance(reader.reply(message).decisions[0], d.RegisterJob)
+        return
+    with pytest.raises(PeerError, match=problem):
+        reader.reply(message)
+    OrderReader("scheduler", {"w0!d": DELAY}).reply(message)
+
+
 def test_power_states_switch_or_are_set() -> None:
     states = [{"type": "SET_RESOURCE_STATE", "data": {"resources": "0-1", "state": state}} for state in ("2", "3", "0", "1")]
     assert [type(order) for order in ordered(*states)] == [d.SetPowerState, d.SwitchUnits, d.SwitchUnits, d.SetPowerState]
