@@ -285,6 +285,15 @@ def test_no_context_is_an_error(tmp_path: Path) -> None:
     assert "Cannot determine batch execution environment." in ran.stderr
 
 
+def test_a_host_that_cannot_be_reached_is_told_with_the_place_of_its_complaints(tmp_path: Path) -> None:
+    (tmp_path / "tasks").write_text("true\n")
+    command = [DROP_IN / "disBatch", "-s", "nowhere.invalid:1", "-l", "there", "-p", "mine", "tasks"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 1
+    assert ran.stderr.endswith(f"no engine is left; see {tmp_path}/mine_*_engine_wrap.log\n")
+    assert (tmp_path / "mine_there_nowhere.invalid_engine_wrap.log").read_text()
+
+
 def test_tasks_from_a_pipe_start_before_it_ends(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [DROP_IN / "disBatch", "-s", "localhost:2", "-"], cwd=tmp_path, stdin=subprocess.PIPE,

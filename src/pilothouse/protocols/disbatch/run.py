@@ -235,7 +235,7 @@ class DisbatchRun:
         )
         world = LiveWorld(
             live, folder=self._folder, recorder=recorder, contexts=contexts, feeder=feeder, total=self._total,
-            remote=options.startup_only, warn=lambda text: log.warning("%s", text),
+            remote=options.startup_only, warn=lambda text: log.warning("%s", text), logs=f"{self._id}_*_engine_wrap.log",
         )  # fmt: skip
         self._world = world
         if options.startup_only:

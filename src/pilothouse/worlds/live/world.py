@@ -66,9 +66,12 @@ class LiveWorld:
         port: int = 0,
         remote: bool = False,
         warn: Callable[[str], None] | None = None,
+        logs: str = "",
     ) -> None:
+        """`logs` says where engines leave their complaints, if that is not the folder."""
         self.options = options
         self.folder = folder
+        self._logs = logs or f"the engine logs in {folder}"
         self.contexts: list[Context] = list(contexts)
         self.on_task: list[Callable[[r.TaskEnded], None]] = []
         """Told of the end of every attempt, barrier and per-engine command, once it is in the journal."""
@@ -133,12 +136,12 @@ class LiveWorld:
             if self.options.service and not expected:
                 break
             if why := self.driver.stopped_because:
-                hint = f"see the engine logs in {self.folder}" if why == NO_ENGINE else "no task had begun"
+                hint = f"see {self._logs}" if why == NO_ENGINE else "no task had begun"
                 raise RunError(f"{why}; {hint}")
             if not self.driver.start_commands_known():
                 until = self.now() + first_within_s  # nobody is welcome yet
             if not present and self.now() > until:
-                raise RunError(f"no engine joined within {first_within_s:g} s; see the engine logs in {self.folder}")
+                raise RunError(f"no engine joined within {first_within_s:g} s; see {self._logs}")
             self._turn()
         return self.driver.begins(self.now())
 
