@@ -186,8 +186,8 @@ def parse(arguments: Sequence[str]) -> Options:
     if options.help:
         raise Usage(0, output=help_text())
     if no_config:
-        raise Usage(NO_FILE, f"{no_config} was not readable (missing?)\n{_RUN_WITH_HELP}")
-    _refuse_exclusions(options, found)
+        raise Usage(NO_FILE, f"--config: no such file: {no_config}\n{_RUN_WITH_HELP}")
+    _refuse_exclusions(found)
     if extras:
         noun = "argument was" if len(extras) == 1 else "arguments were"
         raise Usage(EXTRAS, f"The following {noun} not expected: {' '.join(extras)}\n{_RUN_WITH_HELP}")
@@ -280,7 +280,7 @@ def _fill(found: dict[str, list[list[str]]]) -> Options:
     return options
 
 
-def _refuse_exclusions(options: Options, found: dict[str, list[list[str]]]) -> None:
+def _refuse_exclusions(found: dict[str, list[list[str]]]) -> None:
     for one, others in (("quiet", ("verbosity",)), ("energy", ("energy_host", "energy_link"))):
         for other in others:
             if one in found and other in found:

@@ -62,7 +62,7 @@ def test_an_empty_init_string_is_a_value(platform: str) -> None:
         (["--nonsense", "-p", "/nowhere.xml"], 105, "File does not exist"),
         (["--nonsense", "-p"], 114, "1 required"),
         (["-p", "{p}", *EDC, "--nonsense", "-E", "--energy-host"], 108, "--energy excludes --energy-host"),
-        (["-c", "/nowhere.toml", "--nonsense"], 103, "/nowhere.toml was not readable"),
+        (["-c", "/nowhere.toml", "--nonsense"], 103, "no such file: /nowhere.toml"),
         (["-p", "{p}", *EDC, "--energy-host=perhaps"], 104, "neither true nor false"),
         (["-p", "{p}", *EDC, "-r", "a", "storage", "b"], 114, "2 required, received 3"),
         (["-p", "{p}", *EDC, "stray"], 114, "received 3"),
