@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,8 +107,10 @@ PARAMETERS: list[click.Parameter] = [
 
 
 def run(**given: object) -> None:
+    gc.disable()  # What is imported stays: nothing to look for in it.
     from pilothouse.cli import batsim4_run
 
+    gc.enable()
     if given.pop("version"):
         click.echo("v4.2.1")
         return
@@ -121,7 +124,9 @@ def run(**given: object) -> None:
     code = _wrong(options)
     if code:
         raise click.exceptions.Exit(code)
-    raise click.exceptions.Exit(batsim4_run.simulate(options))
+    code = batsim4_run.simulate(options)
+    gc.freeze()  # The process ends: what is left needs no search for garbage.
+    raise click.exceptions.Exit(code)
 
 
 def _wrong(options: Options) -> int:

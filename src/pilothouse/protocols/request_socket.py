@@ -115,31 +115,39 @@ class RequestSocket:
         if sent != len(request):
             self._unsent = request[sent:]
             return None
-        return self.receive()
+        try:
+            data = self._recv(CHUNK)
+        except BlockingIOError:
+            return None
+        except ConnectionError:
+            raise PeerLeft from None
+        size = len(data)
+        if size > 4 and size == data[3] + 4 and data[:3] == b"\x01\x00\x00":
+            return data[4:]  # The usual answer: one short read, one frame. No buffer, no copy of it.
+        return self._take(data)
 
     def receive(self) -> bytes | None:
         """The answer; None: nothing yet, or something of the request had still to be sent. Raises PeerLeft, WireError."""
         if self._unsent:
             self._send_rest()
             return None
-        if self._is_clean:
-            try:
-                data = self._recv(CHUNK)
-            except BlockingIOError:
-                return None
-            except ConnectionError:
-                raise PeerLeft from None
-            # The usual answers: one short read, one frame. No buffer, no copy of it.
-            head = data[:3]
-            if head == b"\x01\x00\x00" and len(data) > 4 and len(data) == data[3] + 4:
-                return data[4:]
-            if head == b"\x01\x00\x02" and len(data) > 11 and len(data) == int.from_bytes(data[3:11], "big") + 11:
-                return data[11:]
-            if not data:
-                raise PeerLeft
-            self._reader.feed(data)
-        else:
-            self._hear()
+        try:
+            data = self._recv(CHUNK if self._is_clean else self._reader.missing())
+        except BlockingIOError:
+            return None
+        except ConnectionError:
+            raise PeerLeft from None
+        return self._take(data)
+
+    def _take(self, data: bytes) -> bytes | None:
+        """What was read, which may be an answer, a part of one, or the end."""
+        if not data:
+            self.close()
+            raise PeerLeft
+        size = len(data)
+        if self._is_clean and 11 < size == int.from_bytes(data[3:11], "big") + 11 and data[:3] == b"\x01\x00\x02":
+            return data[11:]  # A long frame that came at once.
+        self._reader.feed(data)
         parts = self._next()
         if parts is None:
             return None

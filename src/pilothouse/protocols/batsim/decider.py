@@ -58,6 +58,7 @@ class BatsimDecider:
         self._keeps_rounding = keeps_rounding
         self._profiles = profiles
         self._dialect = Dialect.named(dialect or "any")
+        self._is_any = self._dialect is Dialect.ANY
         self._channel: SchedulerChannel | None = None
         self._process: PeerProcess | None = None
         self._store: RedisStore | None = None
@@ -104,7 +105,7 @@ class BatsimDecider:
         own = [] if facts.unsaid is None else self._answer_withdrawals(now, facts.unsaid)
         if self._late:
             events, self._late = ",".join([*self._late, events] if events else self._late), []
-        if not events and self._dialect is Dialect.ANY:
+        if not events and self._is_any:
             events = facts.withheld(said=False)
         if not events:
             return d.Reply(now, own)
@@ -113,7 +114,7 @@ class BatsimDecider:
         if not answer:
             return d.Reply(now, own)  # It left on the last message instead of answering it.
         reply = self._orders.reply(codec.decode_from_scheduler(answer, self.name))
-        if self._dialect is Dialect.ANY:
+        if self._is_any:
             self._tell_withheld(now, reply)
         if not self._keeps_rounding:
             _restore_dates(reply, now)
