@@ -29,6 +29,8 @@ from pilothouse.worlds.live.spawn import Launcher, Spawner, SpawnError, find_nat
 from pilothouse.worlds.live.spool import Region
 
 FLUSH_S = 0.2
+LINGER_S = 0.05
+"""How long the last words of a task's background commands are waited for."""
 _LENGTH = struct.Struct("<I")
 _CANNOT_EXECUTE = 255
 _MOST_POLL_MS = 3_600_000
@@ -227,9 +229,12 @@ class Cylinder:
         finally:
             for fd in opened:
                 os.close(fd)
+        took_s = time.monotonic() - started
         if survivors:
             if reason:
                 _signal_group(pid, signal.SIGKILL)
+            else:
+                self._linger(pid)
             # Bytes that survivors write from now on must not count for the next task.
             self._renew(self._out)
             self._renew(self._err)
@@ -237,7 +242,7 @@ class Cylinder:
         err_bytes, err_snippet = self._err.take()
         return Result(
             task.task_id, task.attempt, os.waitstatus_to_exitcode(status), pid, started_at,
-            started_at + (time.monotonic() - started), out_bytes, out_snippet, err_bytes, err_snippet, reason,
+            started_at + took_s, out_bytes, out_snippet, err_bytes, err_snippet, reason,
         )  # fmt: skip
 
     def _run(
@@ -360,6 +365,18 @@ class Cylinder:
         for capture in (self._out, self._err):
             if capture.read_fd in ready:
                 capture.drain()
+
+    def _linger(self, pid: int) -> None:
+        """What commands in the background write right after the end of their shell is the task's as well; disBatch, which looks
+        for ends once a second, has always counted it.
+        """
+        streams = select.poll()
+        streams.register(self._out.read_fd, select.POLLIN)
+        streams.register(self._err.read_fd, select.POLLIN)
+        until = time.monotonic() + LINGER_S
+        while _group_alive(pid) and time.monotonic() < until:
+            self._drain([fd for fd, _ in streams.poll(5)])
+        self._drain([self._out.read_fd, self._err.read_fd])
 
     def _renew(self, capture: Capture) -> None:
         self._poll.unregister(capture.read_fd)

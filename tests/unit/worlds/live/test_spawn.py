@@ -124,6 +124,14 @@ def results(reports: list[Finished]) -> list[Result]:
     return [result for report in reports for result in report.results]
 
 
+def test_last_words_of_background_commands(cylinder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come after the end of the shell; whoever goes on for longer is not waited for."""
+    monkeypatch.setattr("pilothouse.worlds.live.cylinder.LINGER_S", 60.0)
+    first, second = results(cylinder("(sleep 0.1; echo late; echo so late >&2) & echo soon", "echo next"))
+    assert (first.out_snippet, first.err_snippet) == (b"soon\nlate\n", b"so late\n")
+    assert second.out_snippet == b"next\n"
+
+
 def test_codes_and_outputs(cylinder: Run) -> None:
     ended = results(cylinder("true", "exit 7", "kill -9 $$", "echo out; echo err >&2", "seq 100000", "/etc"))
     assert [end.return_code for end in ended[:5]] == [0, 7, -9, 0, 0]
@@ -187,7 +195,8 @@ def test_slow_task_gives_back_what_is_behind_it(cylinder: Run) -> None:
     assert not given_back[0].closed  # at once, not when the slow one is done
 
 
-def test_survivors_do_not_write_into_the_next_tasks_output(cylinder: Run) -> None:
-    ended = results(cylinder("(sleep 0.2; echo late) & echo now", "sleep 0.5"))
+def test_survivors_do_not_write_into_the_next_tasks_output(cylinder: Run, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    ended = results(cylinder(f"(until [ -e {go} ]; do sleep 0.02; done; echo late) & echo now", f"touch {go}; sleep 0.5"))
     assert ended[0].out_snippet == b"now\n"
     assert ended[1].out_bytes == 0
