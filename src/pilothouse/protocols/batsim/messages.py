@@ -129,7 +129,8 @@ class Answer(Struct, tag_field="type", tag="ANSWER"):
 class IoJobData(Struct):
     alloc: str
     profile_name: str
-    profile: Raw
+    profile: Raw | UnsetType = UNSET
+    """Absent where a profile of that name exists."""
 
 
 class ExecuteJobData(Struct, forbid_unknown_fields=True):

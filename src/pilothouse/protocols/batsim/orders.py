@@ -157,13 +157,24 @@ class OrderReader:
         if data.additional_io_job is not UNSET:
             io_job = data.additional_io_job
             workload = data.job_id.partition("!")[0]
-            order.io_job = self._profile(event, io_job.profile, workload, io_job.profile_name)
+            order.io_job = self._io_profile(event, io_job, workload)
             units = self._units(event, io_job.alloc)
             placement = d.Placement(
                 mapping=tuple(range(len(units)))
             )  # One executor on each host of its own allocation.
             order.overrides = {order.io_job.name: d.PartPlacement(units, placement)}
         return order
+
+    def _io_profile(self, event: wire.ExecuteJob, io_job: wire.IoJobData, workload: str) -> Profile:
+        """What is transferred beside a job: described here for the first time, or known by its name."""
+        known = self._known(full_name(workload, io_job.profile_name))
+        if io_job.profile is not UNSET:
+            if known is not None and self._dialect.is_young:
+                raise self.error(event, f"there already is a profile {io_job.profile_name!r}; only its name is needed")
+            return self._profile(event, io_job.profile, workload, io_job.profile_name)
+        if known is None:
+            raise self.error(event, f"there is no profile {io_job.profile_name!r} for additional_io_job")
+        return known
 
     def _number(self, event: msgspec.Struct, value: int | str, what: str = "resource") -> int:
         try:

@@ -132,6 +132,8 @@ def on_start(server: Server, order: d.StartJob) -> Several[Actor]:
         _judge_count(server, job, units, order.placement)
     if units.mask & ~server.machines.idle_mask:
         _judge_machines(server, job, units)
+    if order.io_job is not None:
+        server.profiles.setdefault(order.io_job.name, order.io_job)
     run = Run(job, units, server.agenda.now, order.placement, order.overrides, order.storage, order.io_job)
     if known.letters:
         run.messages.extend(known.letters)

@@ -199,6 +199,24 @@ def test_orders_are_understood() -> None:
     assert ordered({"type": "QUERY", "data": {"requests": {"consumed_energy": {}}}}) == [d.MeasureEnergy(1.0)]
 
 
+def test_transfers_beside_a_job_are_described_once() -> None:
+    def started(**io_job: Any) -> d.Decision:
+        data = {"job_id": "w0!1", "alloc": "0-1", "additional_io_job": {"alloc": "0", **io_job}}
+        message = json.dumps({"now": 9, "events": [{"timestamp": 1, "type": "EXECUTE_JOB", "data": data}]}).encode()
+        reader = OrderReader("scheduler", {"w0!d": DELAY}, None, Dialect.FOUR)
+        return reader.reply(codec.decode_from_scheduler(message)).decisions[0]
+
+    profile = {"type": "parallel_homogeneous", "cpu": 0, "com": 5}
+    order = started(profile_name="io", profile=profile)
+    assert isinstance(order, d.StartJob) and order.io_job is not None and order.io_job.name == "w0!io"
+    order = started(profile_name="d")
+    assert isinstance(order, d.StartJob) and order.io_job is DELAY
+    with pytest.raises(PeerError, match="there is no profile 'io'"):
+        started(profile_name="io")
+    with pytest.raises(PeerError, match="there already is a profile 'd'"):
+        started(profile_name="d", profile=profile)
+
+
 def test_registration_brings_its_profile_along() -> None:
     profile = {"type": "delay", "delay": 3}
     job = {"id": "dyn!1", "res": 1, "profile": "three", "walltime": 12}
