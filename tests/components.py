@@ -245,6 +245,9 @@ def start_sshd(directory: Path, hosts: int = 4) -> SshHosts:
                 "KbdInteractiveAuthentication no",
                 "PermitRootLogin prohibit-password",
                 "AcceptEnv *",
+                # A bash that sshd starts reads the user's ~/.bashrc if it is not within another shell. What is in there is not
+                # ours: pyenv waits a minute for its lock, for ever after if a test has killed whoever held it.
+                "SetEnv SHLVL=1",
                 "Subsystem sftp internal-sftp",
                 "",
             ]

@@ -35,7 +35,8 @@ def test_contexts_come_while_it_runs_and_one_leaves_at_its_limit(tmp_path: Path)
 
 
 def test_ssh_hosts(sshd_hosts: components.SshHosts, tmp_path: Path) -> None:
-    line = "echo $DISBATCH_ENGINE_RANK $SSH_CONNECTION > o$DISBATCH_TASKID; sleep 0.5"
+    all_work = "touch here_$DISBATCH_ENGINE_RANK; until [ $(ls here_* | wc -l) = 3 ]; do sleep 0.05; done"
+    line = f"echo $DISBATCH_ENGINE_RANK $SSH_CONNECTION > o$DISBATCH_TASKID; {all_work}"
     (tmp_path / "tasks").write_text(f"#DISBATCH REPEAT 12 {line}\n")
     ran = subprocess.run(
         ["disBatch", "-s", "h1:2,localhost:2", "-s", "h2:2", "tasks"], cwd=tmp_path, env=clean_env(sshd_hosts.env),
