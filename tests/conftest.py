@@ -33,6 +33,10 @@ sys.dont_write_bytecode = False
 # A shell ignores SIGINT in what it runs in the background, and whoever is started there inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Login shells, which QCG's scripts are run by, read the start-up files of whoever runs the tests. If pyenv is in there, each
+# takes its lock, and when a test kills one that has it, the next ones wait a minute each.
+os.environ.setdefault("PYENV_REHASH_TIMEOUT", "0")
+
 # How long an example takes says more about the neighbours on the machine than about the code.
 hypothesis.settings.register_profile(
     "house", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
