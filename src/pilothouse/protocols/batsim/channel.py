@@ -63,8 +63,8 @@ class SchedulerChannel:
                 if hang_ups == MOST_HANG_UPS:
                     raise PeerError(self.peer, "hangs up on us", hint="is it a ZeroMQ REP socket?") from None
             if not self._ready:
-                self._look_around(since)
                 waiting.still()
+                self._look_around(since)
                 time.sleep(max(0.0, SLICE_S - (time.monotonic() - asked_at)))
 
     def _wait(self) -> bytes:
