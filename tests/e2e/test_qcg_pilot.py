@@ -283,9 +283,9 @@ def test_another_policy_may_decide(pilot: Pilot, tmp_path: Path) -> None:
         wd.mkdir()
         narrow = [
             {"name": f"n{i}", "execution": {"exec": "sh", "args": ["-c", f"echo n{i} >> order; sleep 0.{3 + 2 * (i % 2)}"]},
-             "resources": {"numCores": 1, "wt": "2s"}} for i in range(8)
+             "resources": {"numCores": 1, "wt": "30s"}} for i in range(8)
         ]  # fmt: skip
-        wide = {"name": "wide", "execution": {"script": "echo wide >> order"}, "resources": {"numCores": 2, "wt": "2s"}}
+        wide = {"name": "wide", "execution": {"script": "echo wide >> order"}, "resources": {"numCores": 2, "wt": "30s"}}
         path = requests(wd / "r.json", *narrow[:2], wide, *narrow[2:])
         assert pilot("--file-path", path, "--wd", str(wd), "--nodes", "2", "--policy", policy).returncode == 0
         return (wd / "order").read_text().split()
