@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -66,3 +67,27 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):  # before, or while it was read
         return False
+
+
+def gated(free: int) -> str:
+    """Eight tasks; so many end, and the others wait to be killed if they begin before there is a file `go`."""
+    return "".join(
+        f"[ -e go -o {i} -lt {free} ]; late=$?; echo {i} >> begun; [ $late = 0 ] || sleep 300; echo {i} >> ended\n"
+        for i in range(8)
+    )
+
+
+def engine_pid(folder: Path) -> int:
+    until(lambda: rows(folder, "SELECT pid FROM engines"), "an engine joined")
+    return int(rows(folder, "SELECT pid FROM engines ORDER BY rank DESC")[0][0])  # type: ignore[call-overload]
+
+
+def lines(path: Path) -> list[str]:
+    return sorted(path.read_text().split()) if path.exists() else []
+
+
+def kill_engine_while_two_run(folder: Path) -> None:
+    until(lambda: len(rows(folder / "R", "SELECT task_id FROM ends")) >= 2, "two ends were noted")
+    until(lambda: len(lines(folder / "begun")) == 4, "two others run")
+    (folder / "go").touch()
+    os.kill(engine_pid(folder / "R"), signal.SIGKILL)

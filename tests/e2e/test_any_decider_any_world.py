@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import components
+from e2e.live_runs import finish, gated, kill_engine_while_two_run, lines, start, tasks
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 EXAMPLES = components.ROOT / "examples"
@@ -99,6 +100,16 @@ def test_it_decides_about_real_processes(decider: str, tmp_path: Path, pilothous
     ran = pilothouse("run", "tasks", "--slots", "2", "--dir", "run", "--by", decider, cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert [(tmp_path / f"done-{number}").read_text() for number in range(1, 7)] == [f"{n}\n" for n in range(1, 7)]
+
+
+def test_it_goes_on_when_an_engine_was_killed(decider: str, tmp_path: Path) -> None:
+    """The engine that takes its place has the same units, so a scheduler that knows only those of the beginning has work
+    for it."""
+    process = start(tmp_path, tasks(tmp_path, gated(2)), "--dir", "R", "--slots", "2", "--by", decider)
+    kill_engine_while_two_run(tmp_path)
+    code, said = finish(process)
+    assert code == 0, said
+    assert lines(tmp_path / "ended") == [str(i) for i in range(8)]
 
 
 def test_python_itself_is_enough_to_start_the_command() -> None:

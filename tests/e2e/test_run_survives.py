@@ -11,7 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from e2e.live_runs import COMMAND, alive, finish, rows, run, start, tasks, until
+from e2e.live_runs import (
+    COMMAND,
+    alive,
+    engine_pid,
+    finish,
+    gated,
+    kill_engine_while_two_run,
+    lines,
+    rows,
+    run,
+    start,
+    tasks,
+    until,
+)
 
 EIGHT = "".join(f"echo {i} >> begun; sleep 0.7; echo {i} >> ended\n" for i in range(8))
 
@@ -19,32 +32,8 @@ WAITING = "".join(f"echo {i} >> begun; until [ -e go ]; do sleep 0.05; done; ech
 """They end when there is a file `go`."""
 
 
-def gated(free: int) -> str:
-    """Eight tasks; so many end, and the others wait to be killed if they begin before there is a file `go`."""
-    return "".join(
-        f"[ -e go -o {i} -lt {free} ]; late=$?; echo {i} >> begun; [ $late = 0 ] || sleep 300; echo {i} >> ended\n"
-        for i in range(8)
-    )
-
-
-def engine_pid(folder: Path) -> int:
-    until(lambda: rows(folder, "SELECT pid FROM engines"), "an engine joined")
-    return int(rows(folder, "SELECT pid FROM engines ORDER BY rank DESC")[0][0])  # type: ignore[call-overload]
-
-
 def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def lines(path: Path) -> list[str]:
-    return sorted(path.read_text().split()) if path.exists() else []
-
-
-def kill_engine_while_two_run(folder: Path) -> None:
-    until(lambda: len(rows(folder / "R", "SELECT task_id FROM ends")) >= 2, "two ends were noted")
-    until(lambda: len(lines(folder / "begun")) == 4, "two others run")
-    (folder / "go").touch()
-    os.kill(engine_pid(folder / "R"), signal.SIGKILL)
 
 
 def test_killed_engine_tasks_are_reissued(tmp_path: Path) -> None:

@@ -72,6 +72,8 @@ class Cluster:
         self.busy_mask = 0
         self.left_mask = 0
         """Units of nodes that have left: jobs may still hold some."""
+        self.away_mask = 0
+        """Units of nodes that were lost and may come back (see absence.py)."""
         self.free_mask = self.all_mask & ~self.off_mask
         self.free = self.free_mask.bit_count()
         self.used_extras: dict[str, tuple[int, int]] = {}
@@ -370,6 +372,7 @@ class Cluster:
             self.nodes[node.name] = node
             self.all_mask |= node.mask
             self.left_mask &= ~node.mask
+            self.away_mask &= ~node.mask
         self.total = self.all_mask.bit_count()
         self._set_off(self.off_mask)
 
@@ -378,6 +381,8 @@ class Cluster:
             self.nodes.pop(name, None)
         self.all_mask &= ~event.units.mask
         self.left_mask |= event.units.mask
+        if event.may_return:
+            self.away_mask |= event.units.mask
         self.total = self.all_mask.bit_count()
         self._set_off(self.off_mask & ~event.units.mask)
 

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 
+from pilothouse.core.absence import Absence
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.contract import Decider, Talkative, World
 from pilothouse.core.full_names import Names
@@ -99,20 +100,30 @@ class ForeignTurn:
         self._decider = decider
         self._cluster = cluster
         self._names = Names() if getattr(decider, "full_names", False) else None
+        self._absence = None if cluster.begins.time_waits else Absence(cluster)
+        """Only in live worlds are nodes lost."""
 
     def __call__(self, batch: Batch) -> Reply:
-        cluster, names = self._cluster, self._names
+        cluster = self._cluster
         cluster.now = batch.now
         for event in batch.events:
             cluster.observe(event)
-        if names is None:
-            reply = self._decider.decide(batch)
+        if self._absence is None:
+            reply = self._ask(batch)
         else:
-            reply = names.back(self._decider.decide(names.out(batch)))
+            known, instead = self._absence.facts(batch)
+            reply = self._ask(known)
+            reply.decisions = [*instead, *self._absence.orders(reply.decisions)]
         for order in reply.decisions:
             cluster.order(order)
         cluster.take_orders()
         return reply
+
+    def _ask(self, batch: Batch) -> Reply:
+        names = self._names
+        if names is None:
+            return self._decider.decide(batch)
+        return names.back(self._decider.decide(names.out(batch)))
 
 
 class PolicyTurn:

@@ -155,11 +155,13 @@ class NodesJoined(msgspec.Struct):
 
 
 class NodesLeft(msgspec.Struct):
-    """These nodes are gone for good; their running jobs end or are requeued by facts of their own."""
+    """These nodes are gone; their running jobs end or are requeued by facts of their own."""
 
     at: float
     names: tuple[str, ...]
     units: IdSet
+    may_return: bool = False
+    """They were lost, and nobody knows yet whether for good: a node that joins with the same units takes their place."""
 
 
 class PowerStateChanged(msgspec.Struct):

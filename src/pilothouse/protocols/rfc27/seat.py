@@ -120,6 +120,8 @@ class ManagerSeat:
         self._taken |= order.units.mask
 
     def _refusal(self, order: d.StartJob) -> str:
+        if order.units.mask & self._cluster.away_mask:
+            return ""  # it is held back until the node is there again
         refused = refuse_start(self._cluster, order)
         if refused is not None:
             return f"{refused.rule}: {refused.detail}"

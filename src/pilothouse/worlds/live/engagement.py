@@ -260,7 +260,7 @@ class Engagement(Outcomes):
         self._record(r.EngineLeft(proxy.id, now + self._unix_offset, reason or "done", lost), now)
         if self._begun and self._parting_until == inf:
             # When all work is done engines leave, which is no news for a decider.
-            self.events.append(e.NodesLeft(now, (proxy.node.name,), proxy.units))
+            self.events.append(e.NodesLeft(now, (proxy.node.name,), proxy.units, may_return=lost))
         if proxy.state is ProxyState.LOST:
             self._dismissals.append(proxy.id)
 

@@ -119,6 +119,8 @@ class Roster:
         self._owners: list[Proxy] = []
         """Those that are present, by their first units."""
         self._names: dict[str, int] = {}
+        self._vacant: dict[str, list[tuple[int, int]]] = {}
+        """Host -> first units and numbers of units of those that were lost there: whoever takes their place has the same."""
         self._keys: dict[str, str] = {}
         """What those who started engines call them -> engine, of those that are present."""
 
@@ -129,12 +131,18 @@ class Roster:
         count = self._names.get(hello.node, 0) + 1
         name = hello.node if count == 1 else f"{hello.node}#{count}"
         return EngineJoined(
-            engine, self._next_rank, hello.context, name, hello.slots, self._place(hello.slots, held), hello.pid, at,
+            engine, self._next_rank, hello.context, name, hello.slots, self._place(hello, held), hello.pid, at,
             hello.properties.get("key", ""), hello.gpus, hello.memory_mb, hello.cores,
         )  # fmt: skip
 
-    def _place(self, slots: int, held: int) -> int:
-        """The first unit of a newcomer: one that nobody ever had, or if there are too many of those, the first gap."""
+    def _place(self, hello: Hello, held: int) -> int:
+        """The first unit of a newcomer: that of one whose place it takes, else one that nobody ever had, or if there are too
+        many of those, the first gap.
+        """
+        slots = hello.slots
+        for first, count in self._vacant.get(hello.node, ()):
+            if count == slots and not (held >> first) & ((1 << slots) - 1) and self._is_gap(first, slots):
+                return first
         if self._next_unit + slots <= max(self.spare_units, 2 * (self.units + slots)):
             return self._next_unit
         wanted = (1 << slots) - 1
@@ -145,6 +153,11 @@ class Roster:
             end = first + proxy.joined.slots
         return self._next_unit if held >> end else end
 
+    def _is_gap(self, first: int, slots: int) -> bool:
+        """Whether nobody who is present has any of these units."""
+        at = bisect_right(self._firsts, first + slots - 1) - 1
+        return at < 0 or self._firsts[at] + self._owners[at].joined.slots <= first
+
     def enter(self, record: EngineJoined, state: ProxyState, now: float, ends_at: float) -> Proxy:
         node = Node(
             record.node, record.first_unit, record.slots, gpus=len(record.gpus), memory_mb=record.memory_mb,
@@ -153,6 +166,9 @@ class Roster:
         proxy = Proxy(record, state, now, node, ends_at, list(record.gpus), Channel())
         host = record.node.partition("#")[0]
         self._names[host] = self._names.get(host, 0) + 1
+        place = (record.first_unit, record.slots)
+        if place in self._vacant.get(host, ()):
+            self._vacant[host].remove(place)
         self.engines[record.engine] = proxy
         if record.key:
             self._keys[record.key] = record.engine
@@ -170,6 +186,9 @@ class Roster:
         if self._keys.get(proxy.joined.key) == proxy.id:
             del self._keys[proxy.joined.key]
         self.departed[proxy.id] = proxy
+        if proxy.state is ProxyState.LOST:
+            host = proxy.node.name.partition("#")[0]
+            self._vacant.setdefault(host, []).append((proxy.node.first, proxy.node.count))
         at = bisect_left(self._firsts, proxy.joined.first_unit)
         while self._owners[at] is not proxy:  # while a journal is read, one that took its place may be there as well
             at += 1

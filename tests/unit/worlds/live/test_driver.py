@@ -40,9 +40,9 @@ class Table:
         self._seq: dict[str, int] = {}
         self._acks: dict[str, int] = {}
 
-    def join(self, engine: str, slots: int = 1, properties: dict[str, str] | None = None) -> None:
+    def join(self, engine: str, slots: int = 1, properties: dict[str, str] | None = None, *, node: str = "") -> None:
         hello = Hello(
-            context="c", node=engine, slots=slots, pid=1, started_at=0.0, properties=properties or {}
+            context="c", node=node or engine, slots=slots, pid=1, started_at=0.0, properties=properties or {}
         )  # fmt: skip
         self.driver.hear(EngineFrame(VERSION, engine, 0, 0, 0, [hello]), 0.0)
 
@@ -259,6 +259,21 @@ def test_the_numbers_of_units_do_not_grow_with_all_engines_that_ever_were() -> N
     units = [unit for proxy in again.driver.roster.engines.values() for unit in proxy.units]
     assert len(units) == len(set(units)) == 101 * 8
     assert all(again.driver.roster.owner(proxy.node.first) is proxy for proxy in again.driver.roster.engines.values())
+
+
+def test_whoever_takes_the_place_of_a_lost_engine_has_its_units() -> None:
+    """A scheduler that knows only the machines of the beginning can go on with it."""
+    table = Table()
+    for name in ("a", "b"):
+        table.join(name, 4, node="host")
+    table.driver.begins(0.0)
+    table.driver.engine_vanished("a", "lost", 1.0)
+    table.join("elsewhere", 4, node="other")
+    table.join("smaller", 2, node="host")
+    table.join("again", 4, node="host")
+    table.join("late", 4, node="host")
+    first = {name: proxy.node.first for name, proxy in table.driver.roster.engines.items()}
+    assert first == {"b": 4, "elsewhere": 8, "smaller": 12, "again": 0, "late": 14}
 
 
 def test_units_that_a_running_job_holds_are_nobody_elses() -> None:
