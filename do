@@ -79,6 +79,7 @@ setup_package() {  # the package in its environment, with the extras named
     ensure_uv
     [ -f "$VENV/.extras-dev" ] && set -- dev
     install "$VENV" --editable ".[$1]"
+    "$PY" -m compileall -q src  # or every start would, where the environment forbids to write what was compiled
     [ "$1" != dev ] || touch "$VENV/.extras-dev"
 }
 
