@@ -124,9 +124,7 @@ def run(**given: object) -> None:
     code = _wrong(options)
     if code:
         raise click.exceptions.Exit(code)
-    code = batsim4_run.simulate(options)
-    gc.freeze()  # The process ends: what is left needs no search for garbage.
-    raise click.exceptions.Exit(code)
+    raise click.exceptions.Exit(batsim4_run.simulate(options))
 
 
 def _wrong(options: Options) -> int:
