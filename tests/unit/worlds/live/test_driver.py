@@ -69,6 +69,18 @@ def _started(table: Table, *units: int) -> list[Start]:
     return [start for _, start in table.sent(Start) if isinstance(start, Start)]
 
 
+def _spanning_two(table: Table) -> Start:
+    """Starts a job on the units 0 and 1; returns what the first of their engines is told."""
+    table.driver.submit(Job("wide", 2, command=Command(line="true")), 0.0)
+    table.driver.begins(0.0)
+    table.sent(Start)
+    table.driver.apply(StartJob(0.0, "wide", IdSet.of([0, 1])), 0.0)
+    ((engine, start),) = table.sent(Start)
+    assert engine == "a"
+    assert isinstance(start, Start)
+    return start
+
+
 def test_a_bundle_is_cut_to_what_its_context_may_be_given() -> None:
     table = Table(LiveOptions(bundle=100, context_limits={"c": 3}), tasks=50)
     table.driver.backlog.pace.note(0.001)
@@ -163,13 +175,7 @@ def test_an_engine_leaves_only_when_jobs_that_span_it_have_ended() -> None:
     table = Table()
     table.join("a")
     table.join("b")
-    table.driver.submit(Job("wide", 2, command=Command(line="true")), 0.0)
-    table.driver.begins(0.0)
-    table.sent(Start)
-    table.driver.apply(StartJob(0.0, "wide", IdSet.of([0, 1])), 0.0)
-    ((engine, start),) = table.sent(Start)
-    assert engine == "a"
-    assert isinstance(start, Start)
+    start = _spanning_two(table)
     assert table.driver.ask_to_leave("b", "asked", 1.0)
     assert not table.sent(Leave)
     table.say("a", Report([Finished(start.assignments[0].id, [Result(0, 1, 0, 1, 0.0, 0.0)], True)]))
@@ -216,12 +222,7 @@ def test_a_job_that_comes_back_when_the_run_was_stopped_keeps_nobody_waiting() -
     table = Table()
     table.join("a")
     table.join("b")
-    table.driver.submit(Job("wide", 2, command=Command(line="true")), 0.0)
-    table.driver.begins(0.0)
-    table.sent(Start)
-    table.driver.apply(StartJob(0.0, "wide", IdSet.of([0, 1])), 0.0)
-    ((_, start),) = table.sent(Start)
-    assert isinstance(start, Start)
+    start = _spanning_two(table)
     table.driver.engine_vanished("b", "lost", 1.0)
     table.driver.stop("interrupted", 1.0)
     table.say("a", Report([Finished(start.assignments[0].id, [], True, (0,))]))
@@ -284,12 +285,7 @@ def test_units_that_a_running_job_holds_are_nobody_elses() -> None:
     table.driver.engine_vanished("wide", "lost", 0.0)
     for name in ("a", "b", "c"):
         table.join(name)
-    table.driver.submit(Job("wide", 2, command=Command(line="true")), 0.0)
-    table.driver.begins(0.0)
-    table.sent(Start)
-    table.driver.apply(StartJob(0.0, "wide", IdSet.of([0, 1])), 0.0)
-    ((_, start),) = table.sent(Start)
-    assert isinstance(start, Start)
+    start = _spanning_two(table)
     table.driver.engine_vanished("b", "lost", 1.0)
     table.join("d")
     table.say("a", Report([Finished(start.assignments[0].id, [], True, (0,))]))
