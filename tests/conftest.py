@@ -25,6 +25,7 @@ OWNER = "TESTS_OF_PILOTHOUSE_OWNER"
 SLURM_DIR = "TESTS_OF_PILOTHOUSE_SLURM"
 LEFTOVERS = pytest.StashKey[list[str]]()
 UNTRACKED = pytest.StashKey[set[str]]()
+HOME = pytest.StashKey[str]()
 
 # Tests start the command hundreds of times; compiling all modules each time would be most of the work.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -32,10 +33,6 @@ sys.dont_write_bytecode = False
 
 # A shell ignores SIGINT in what it runs in the background, and whoever is started there inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# Login shells, which QCG's scripts are run by, read the start-up files of whoever runs the tests. If pyenv is in there, each
-# takes its lock, and when a test kills one that has it, the next ones wait a minute each.
-os.environ.setdefault("PYENV_REHASH_TIMEOUT", "0")
 
 # How long an example takes says more about the neighbours on the machine than about the code.
 hypothesis.settings.register_profile(
@@ -49,6 +46,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         os.environ[OWNER] = str(os.getpid())
         os.environ[SLURM_DIR] = tempfile.mkdtemp(prefix="pilothouse-slurm-")
+        # Login shells, which QCG's scripts are run by, would read the start-up files of whoever runs the tests: those may
+        # speak, and take locks that stay when a test kills such a shell.
+        os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+        os.environ["HOME"] = config.stash[HOME] = tempfile.mkdtemp(prefix="pilothouse-home-")
         found: set[str] = untracked() if in_ci() else set()
         config.stash[UNTRACKED] = found
 
@@ -62,6 +63,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if not hasattr(session.config, "workerinput"):
         directory = Path(os.environ[SLURM_DIR])
         components.stop_slurm(directory)
+        shutil.rmtree(session.config.stash[HOME], ignore_errors=True)
         left = [f"{line} (running; ended now)" for line in components.end_leftovers(f"{OWNER}={os.getpid()}")]
         if in_ci():  # elsewhere others may work in the same tree
             before = session.config.stash[UNTRACKED]
