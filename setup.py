@@ -7,11 +7,11 @@ COMPILED = (
     "pilothouse.policies._line",
     "pilothouse.formats._rows",
     "pilothouse.protocols.batprotocol._codec",
-    "pilothouse.worlds.simulated._agenda",
-    "pilothouse.worlds.simulated._rounds",
-    "pilothouse.worlds.simulated._sharing",
-    "pilothouse.worlds.simulated._stepped",
-    "pilothouse.worlds.live._spawn",
+    "pilothouse.worlds.simulated.physics._agenda",
+    "pilothouse.worlds.simulated.message_server._rounds",
+    "pilothouse.worlds.simulated.physics._sharing",
+    "pilothouse.worlds.simulated.message_server._stepped",
+    "pilothouse.worlds.live.engine._spawn",
 )
 
 setup(

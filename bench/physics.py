@@ -32,7 +32,7 @@ PLATFORM = f"""<?xml version='1.0'?>
 <cluster id="A" prefix="a" suffix="" radical="0-{HOSTS - 1}" speed="1Gf" bw="1GBps" lat="5us" bb_bw="3GBps" bb_lat="3us"/>
 </zone></platform>
 """
-PURE = "from pilothouse.worlds.simulated import sharing; sharing._compiled_rounds = None; "
+PURE = "from pilothouse.worlds.simulated.physics import sharing; sharing._compiled_rounds = None; "
 
 
 def make_workload(path: Path, jobs: int) -> float:
@@ -75,9 +75,10 @@ def cost(folder: Path, workload: Path, before: str = "") -> float:
 
 def solver_share(folder: Path, workload: Path) -> tuple[float, int]:
     """The part of the simulation's CPU time that is spent giving flows their rates, and how often that happens."""
-    from pilothouse.cli import naming
     from pilothouse.core.session import Session
-    from pilothouse.worlds.simulated import inputs, sharing
+    from pilothouse.launch import naming
+    from pilothouse.worlds.simulated import inputs
+    from pilothouse.worlds.simulated.physics import sharing
 
     spent = calls = 0.0
     plain = sharing.fair_bottleneck

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import components
-from pilothouse.protocols.disbatch.status_file import StatusLine, parse_line
+from pilothouse.dropins.disbatch.status_file import StatusLine, parse_line
 
 DROP_IN = components.ROOT / "libexec" / "disbatch"
 

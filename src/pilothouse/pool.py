@@ -21,18 +21,18 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pilothouse.cli import naming
 from pilothouse.core.contract import Decider
 from pilothouse.core.session import Session
 from pilothouse.journal.store import Journal
+from pilothouse.launch import naming
 from pilothouse.model.errors import RunError
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState
 from pilothouse.policies.base import Policy
 from pilothouse.worlds.live.contexts import Context
 from pilothouse.worlds.live.contexts.local import LocalContext
-from pilothouse.worlds.live.options import LiveOptions
-from pilothouse.worlds.live.records import TaskEnded
+from pilothouse.worlds.live.driver.options import LiveOptions
+from pilothouse.worlds.live.driver.records import TaskEnded
 from pilothouse.worlds.live.world import LiveWorld
 
 Returned = TypeVar("Returned")

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from pilothouse.cli import naming
-from pilothouse.cli.edc_build import build
 from pilothouse.core.contract import Decider
 from pilothouse.core.session import Session
 from pilothouse.formats.jobs_csv import JobsCsv
+from pilothouse.launch import naming
+from pilothouse.launch.edc_build import build
 from pilothouse.model.events import Begins
 from pilothouse.model.job import Job, Node
 from pilothouse.model.profile import Delay, Profile

@@ -263,7 +263,7 @@ def test_a_wrong_number_of_hosts_ends_it_with_sigabrt(count: str, told: str, lib
 def test_no_foreign_runtime_is_loaded_before_the_component() -> None:
     """A component that was built with a newer C++ runtime brings it along; one that is loaded already would win."""
     code = (
-        "import pilothouse.cli.batsim_run, sys\n"
+        "import pilothouse.dropins.batsim5.run, sys\n"
         "maps = open('/proc/self/maps').read()\n"
         "sys.exit('libstdc++' in maps or 'zmq' in sys.modules)"
     )

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pilothouse.cli.batsim_inputs import Scene
-from pilothouse.cli.batsim_options import parse
-from pilothouse.cli.batsim_outputs import Batsim5Outputs
-from pilothouse.cli.batsim_run import Conversation, Log
+from pilothouse.dropins.batsim5.inputs import Scene
+from pilothouse.dropins.batsim5.options import parse
+from pilothouse.dropins.batsim5.outputs import Batsim5Outputs
+from pilothouse.dropins.batsim5.run import Conversation, Log
 from pilothouse.protocols.batprotocol.channel import Channel
 from pilothouse.protocols.batprotocol.decider import EdcDecider
 

@@ -23,9 +23,9 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import BATSIM, JobState
 from pilothouse.model.profile import Delay, Profile
-from pilothouse.worlds.simulated.agenda import Agenda
-from pilothouse.worlds.simulated.execution import SHORTEST_RUN_S, Physics, Run
-from pilothouse.worlds.simulated.platform import Platform
+from pilothouse.worlds.simulated.physics.agenda import Agenda
+from pilothouse.worlds.simulated.physics.execution import SHORTEST_RUN_S, Physics, Run
+from pilothouse.worlds.simulated.physics.platform import Platform
 
 PLACEMENTS = {
     # This decider, a library without a transcript, places three executors for moldable jobs; where, is inferred.

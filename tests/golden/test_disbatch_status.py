@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pilothouse.protocols.disbatch.status_file import HEADER, StatusKind, parse_line
+from pilothouse.dropins.disbatch.status_file import HEADER, StatusKind, parse_line
 
 FILES = sorted(Path(__file__).with_name("disbatch").glob("*_status.txt"))
 

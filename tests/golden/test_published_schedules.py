@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pilothouse.cli import naming
 from pilothouse.core.session import Session
 from pilothouse.formats import swf
+from pilothouse.launch import naming
 from pilothouse.model.events import Begins
 from pilothouse.model.job import Node
 from pilothouse.model.record import JobRecord

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "unit" / "protocols" / "qcg"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "unit" / "dropins" / "qcg"))
 
 from virtual import Outcome, VirtualPilot
 

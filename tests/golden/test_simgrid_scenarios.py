@@ -22,9 +22,9 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.profile import Delay, HomogeneousTask, Profile
-from pilothouse.worlds.simulated.control import ControlledWorld, Server
-from pilothouse.worlds.simulated.control_sources import JobSource
-from pilothouse.worlds.simulated.platform import Platform
+from pilothouse.worlds.simulated.message_server.server import ControlledWorld, Server
+from pilothouse.worlds.simulated.message_server.sources import JobSource
+from pilothouse.worlds.simulated.physics.platform import Platform
 
 HERE = Path(__file__).parent / "batsim4"
 SCENARIOS: list[dict[str, Any]] = json.loads(gzip.decompress((HERE / "simgrid_scenarios.json.gz").read_bytes()))

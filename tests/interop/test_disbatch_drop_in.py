@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import components
-from pilothouse.protocols.disbatch.status_file import HEADER, parse_line
+from pilothouse.dropins.disbatch.status_file import HEADER, parse_line
 
 # One process runs them all: the real runs are started once.
 pytestmark = pytest.mark.xdist_group("disbatch")

@@ -17,10 +17,10 @@ import pytest
 
 import components
 from pilothouse.model.errors import PeerError
-from pilothouse.protocols.disbatch.kvs import JSON, KeyValueStore, Reader, Value
-from pilothouse.protocols.disbatch.kvs_client import KvsClient
-from pilothouse.protocols.disbatch.kvs_server import KvsServer
-from pilothouse.protocols.disbatch.redis_shelf import RedisShelf
+from pilothouse.worlds.live.services.kvs import JSON, KeyValueStore, Reader, Value
+from pilothouse.worlds.live.services.kvs_client import KvsClient
+from pilothouse.worlds.live.services.kvs_server import KvsServer
+from pilothouse.worlds.live.services.redis_shelf import RedisShelf
 
 
 @pytest.fixture(params=["memory", "redis"])

@@ -12,11 +12,11 @@ import pytest
 
 import components
 from disbatch_runs import clean_env, drain, read_until, service
+from pilothouse.dropins.disbatch.batcher import DisBatcher
+from pilothouse.dropins.disbatch.status_file import parse_line
 from pilothouse.model.errors import PeerError
-from pilothouse.protocols.disbatch.batcher import DisBatcher
-from pilothouse.protocols.disbatch.kvs_server import KvsServer
-from pilothouse.protocols.disbatch.status_file import parse_line
 from pilothouse.views.run_reader import RunReader
+from pilothouse.worlds.live.services.kvs_server import KvsServer
 
 
 def test_disbatchs_monitor_shows_our_run_and_stops_an_engine(client_env: Callable[[str], Path], tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import components
 from disbatch_runs import clean_env, results, service
-from pilothouse.protocols.disbatch.kvs_client import KvsClient
 from pilothouse.views.run_reader import RunReader
 from pilothouse.worlds.live.requests import ask_to_stop
+from pilothouse.worlds.live.services.kvs_client import KvsClient
 
 
 def test_contexts_come_while_it_runs_and_one_leaves_at_its_limit(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_program_of_disbatchs_users_gives_the_tasks(client_env: Callable[[str]
 def test_tasks_and_barriers_meet_in_the_kvs(tmp_path: Path) -> None:
     put = f"{sys.executable} put.py"
     (tmp_path / "put.py").write_text(
-        "from pilothouse.protocols.disbatch.kvs_client import KvsClient\n"
+        "from pilothouse.worlds.live.services.kvs_client import KvsClient\n"
         "import os\n"
         "with KvsClient.from_environment() as kvs:\n"
         "    kvs.put('from tasks', os.environ['DISBATCH_TASKID'].encode())\n"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import components
-from pilothouse.protocols.disbatch.kvs_client import KvsClient
-from pilothouse.protocols.disbatch.status_file import StatusLine, parse_line
+from pilothouse.dropins.disbatch.status_file import StatusLine, parse_line
+from pilothouse.worlds.live.services.kvs_client import KvsClient
 
 DROP_IN = components.ROOT / "libexec" / "disbatch"
 

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from pilothouse.protocols.disbatch.status_file import StatusKind, StatusLine, parse_line
+from pilothouse.dropins.disbatch.status_file import StatusKind, StatusLine, parse_line
 
 THEIRS = """
 import json, sys

@@ -19,7 +19,7 @@ import pytest
 import zmq
 
 from components import qcg_address
-from pilothouse.protocols.qcg.service import GATHER_S
+from pilothouse.dropins.qcg.service import GATHER_S
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "qcg"
 DATE = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?")

@@ -15,13 +15,13 @@ import pytest
 import components
 from disbatch_runs import drain, read_until
 from pilothouse.model.errors import PeerError
-from pilothouse.protocols.disbatch.kvs_client import KvsClient
 from pilothouse.views.run_reader import RunReader
+from pilothouse.worlds.live.services.kvs_client import KvsClient
 
 PILOTHOUSE = [sys.executable, "-c", "from pilothouse.cli.main import main; main()"]
 CLIENT = """
 import os, sys
-from pilothouse.protocols.disbatch.kvs_client import KvsClient
+from pilothouse.worlds.live.services.kvs_client import KvsClient
 with KvsClient.from_environment() as kvs:
     kvs.put('from task', os.environ['DISBATCH_TASKID'].encode())
     print(kvs.get('to task').data.decode())

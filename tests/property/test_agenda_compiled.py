@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilothouse.worlds.simulated.agenda import Agenda
+from pilothouse.worlds.simulated.physics.agenda import Agenda
 
-compiled = pytest.importorskip("pilothouse.worlds.simulated._agenda", reason="not compiled here")
+compiled = pytest.importorskip("pilothouse.worlds.simulated.physics._agenda", reason="not compiled here")
 
 SECONDS = st.sampled_from([0.0, 0.1, 0.25, 1.0, 1.0, 3.5, 1e9])
 ENTER = st.tuples(st.sampled_from(["at", "after", "work"]), SECONDS, st.integers(0, 3))

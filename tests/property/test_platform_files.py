@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pilothouse.formats.platform_xml import parse_platform
 from pilothouse.model.errors import InputError
-from pilothouse.worlds.simulated.platform import Platform
+from pilothouse.worlds.simulated.physics.platform import Platform
 
 FILES = sorted((Path(__file__).parents[1] / "golden/physics/inputs").glob("*/platforms/*.xml"))
 TEXTS = [text for path in FILES if len(text := path.read_bytes()) < 8000]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pilothouse.cli import naming
 from pilothouse.core.session import Outcome, Session
+from pilothouse.launch import naming
 from pilothouse.model.events import Begins
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilothouse.worlds.simulated import rounds as kernel
-from pilothouse.worlds.simulated.rounded_agenda import RoundedAgenda
-from pilothouse.worlds.simulated.rounds import (
+from pilothouse.worlds.simulated.message_server import rounds as kernel
+from pilothouse.worlds.simulated.message_server.rounded_agenda import RoundedAgenda
+from pilothouse.worlds.simulated.message_server.rounds import (
     Actor,
     Cost,
     Mailbox,
@@ -25,9 +25,9 @@ from pilothouse.worlds.simulated.rounds import (
     spawn,
     turn,
 )
-from pilothouse.worlds.simulated.stepped_agenda import SteppedAgenda
+from pilothouse.worlds.simulated.message_server.stepped_agenda import SteppedAgenda
 
-pytest.importorskip("pilothouse.worlds.simulated._rounds", reason="not compiled here")
+pytest.importorskip("pilothouse.worlds.simulated.message_server._rounds", reason="not compiled here")
 
 COSTS = (Cost(1e-3, 1e6), Cost(1e-3, 1e9), Cost(0.5, 1.0))
 

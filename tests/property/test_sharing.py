@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilothouse.worlds.simulated import sharing
-from pilothouse.worlds.simulated.agenda import Agenda
-from pilothouse.worlds.simulated.sharing import SOLVERS, Constraint, Flow, Fluid, Use, solve_rounds
+from pilothouse.worlds.simulated.physics import sharing
+from pilothouse.worlds.simulated.physics.agenda import Agenda
+from pilothouse.worlds.simulated.physics.sharing import SOLVERS, Constraint, Flow, Fluid, Use, solve_rounds
 
 CAPACITY = st.floats(1e3, 1e9)
 AMOUNT = st.floats(1e3, 1e10)

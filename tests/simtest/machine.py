@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pilothouse.worlds.live.engine import Engine, EngineState, Go, ToCylinderOrder
-from pilothouse.worlds.live.messages import (
+from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go, ToCylinderOrder
+from pilothouse.worlds.live.wire.messages import (
     VERSION,
     Bye,
     DriverFrame,

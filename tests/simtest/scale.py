@@ -14,15 +14,16 @@ from collections import deque
 
 import msgspec
 
-from pilothouse.cli.running import calm_collector
 from pilothouse.core.session import Session
 from pilothouse.formats.task_file import TaskLine
+from pilothouse.launch.running import calm_collector
 from pilothouse.model import events as e
 from pilothouse.model.decisions import Reply, Wants
 from pilothouse.policies.catalog import make
-from pilothouse.worlds.live.driver import Driver
-from pilothouse.worlds.live.feeder import Feeder
-from pilothouse.worlds.live.messages import (
+from pilothouse.worlds.live.driver.driver import Driver
+from pilothouse.worlds.live.driver.feeder import Feeder
+from pilothouse.worlds.live.driver.options import LiveOptions
+from pilothouse.worlds.live.wire.messages import (
     VERSION,
     Bye,
     DriverFrame,
@@ -35,7 +36,6 @@ from pilothouse.worlds.live.messages import (
     Result,
     Start,
 )
-from pilothouse.worlds.live.options import LiveOptions
 
 PORTION = 100
 

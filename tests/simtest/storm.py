@@ -25,12 +25,18 @@ from pilothouse.model.errors import RunError
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState
 from pilothouse.policies.catalog import make
-from pilothouse.worlds.live import records as r
-from pilothouse.worlds.live.driver import FIRST_SUBMITTED, Driver
-from pilothouse.worlds.live.feeder import Feeder
-from pilothouse.worlds.live.messages import DriverFrame, EngineFrame, decode_from_driver, decode_from_engine, encode
-from pilothouse.worlds.live.options import LiveOptions
-from pilothouse.worlds.live.work import DoneIds
+from pilothouse.worlds.live.driver import records as r
+from pilothouse.worlds.live.driver.driver import FIRST_SUBMITTED, Driver
+from pilothouse.worlds.live.driver.feeder import Feeder
+from pilothouse.worlds.live.driver.options import LiveOptions
+from pilothouse.worlds.live.driver.task_groups import DoneIds
+from pilothouse.worlds.live.wire.messages import (
+    DriverFrame,
+    EngineFrame,
+    decode_from_driver,
+    decode_from_engine,
+    encode,
+)
 
 MOST_STEPS = 400_000
 MOST_TIME_S = 50_000.0

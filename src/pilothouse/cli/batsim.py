@@ -18,7 +18,7 @@ class DropIn(click.Command):
 
 def run(arguments: list[str]) -> int:
     """The whole program; returns the exit code, negative for a signal."""
-    from pilothouse.cli.batsim_options import Usage, parse
+    from pilothouse.dropins.batsim5.options import Usage, parse
     from pilothouse.model.errors import PilothouseError
 
     try:
@@ -32,7 +32,7 @@ def run(arguments: list[str]) -> int:
     except PilothouseError as problem:
         print(problem, file=sys.stderr)
         return 1
-    from pilothouse.cli.batsim_run import simulate
+    from pilothouse.dropins.batsim5.run import simulate
 
     return simulate(options, arguments)
 
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
         print("batsim: interrupted", file=sys.stderr)
         return 130
     if code < 0:
-        from pilothouse.cli.batsim_run import end_by_abort
+        from pilothouse.dropins.batsim5.run import end_by_abort
 
         end_by_abort()
     return code

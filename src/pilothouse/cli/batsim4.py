@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from pilothouse.cli.batsim4_run import Options
+    from pilothouse.dropins.batsim4.run import Options
 
 EXAMPLES = """
 \b
@@ -106,7 +106,7 @@ PARAMETERS: list[click.Parameter] = [
 
 
 def run(**given: object) -> None:
-    from pilothouse.cli import batsim4_run
+    from pilothouse.dropins.batsim4 import run as batsim4_run
 
     if given.pop("version"):
         click.echo("v4.2.1")

@@ -48,14 +48,14 @@ def command(
     """
     import msgspec
 
-    from pilothouse.cli import naming
-    from pilothouse.cli.loading import load
-    from pilothouse.cli.outputs import Outputs
-    from pilothouse.cli.progress import progress
-    from pilothouse.cli.running import calm_collector
     from pilothouse.core.session import Session
+    from pilothouse.launch import naming
+    from pilothouse.launch.outputs import Outputs
+    from pilothouse.launch.running import calm_collector
+    from pilothouse.launch.simulation import load
     from pilothouse.model.errors import InputError
     from pilothouse.views.metrics import Collector, Metrics
+    from pilothouse.views.progress import progress
     from pilothouse.views.tables import comparison
 
     calm_collector()

@@ -25,10 +25,10 @@ def command(arguments: tuple[str, ...]) -> None:
 def drop_in(arguments: Sequence[str], program: str) -> int:
     """What disBatch would do with these arguments; its exit code."""
     from pilothouse import __version__
-    from pilothouse.cli.surroundings import check_surroundings
+    from pilothouse.dropins.disbatch.names import NoSuchFolder
+    from pilothouse.dropins.disbatch.options import UsageError, parse_run
+    from pilothouse.launch.surroundings import check_surroundings
     from pilothouse.model.errors import InputError
-    from pilothouse.protocols.disbatch.names import NoSuchFolder
-    from pilothouse.protocols.disbatch.options import UsageError, parse_run
 
     try:
         check_surroundings()
@@ -54,9 +54,9 @@ def drop_in(arguments: Sequence[str], program: str) -> int:
     if options.web:
         print(f"{program}: there is no web interface here: use pilothouse watch", file=sys.stderr)
         return 1
-    from pilothouse.cli.running import calm_collector
+    from pilothouse.dropins.disbatch.run import run
     from pilothouse.journal.store import Journal
-    from pilothouse.protocols.disbatch.run import run
+    from pilothouse.launch.running import calm_collector
 
     calm_collector()
     try:

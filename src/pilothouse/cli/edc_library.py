@@ -22,8 +22,8 @@ def command(policy: str, output: str, as_json: bool) -> None:
       pilothouse edc-library mine.py:ShortestFirst -o libmine.so
       batsim -p platform.xml -w workload.json -l ./libmine.so ''
     """
-    from pilothouse.cli import naming
-    from pilothouse.cli.edc_build import build
+    from pilothouse.launch import naming
+    from pilothouse.launch.edc_build import build
 
     naming.policy(policy)  # refuses a wrong name now, not inside Batsim
     build(policy, output, as_json=as_json)

@@ -36,9 +36,9 @@ def command(file: Path, platform: str, duration: str, units: int, walltime: floa
     """
     import msgspec
 
-    from pilothouse.cli import naming
+    from pilothouse.campaign.forecast import TaskDurations, forecast
     from pilothouse.formats.task_file import check_file, read_file
-    from pilothouse.views.forecast import TaskDurations, forecast
+    from pilothouse.launch import naming
 
     naming.policy(policy)
     durations = TaskDurations.named(duration)

@@ -116,8 +116,8 @@ def command(**given: object) -> None:
       pilothouse qcg --resume .qcgpjm-service-host.4711
       pilothouse qcg jobs.json --policy easy
     """
-    from pilothouse.cli.qcg_choices import Choices
-    from pilothouse.cli.qcg_run import run
+    from pilothouse.dropins.qcg.choices import Choices
+    from pilothouse.dropins.qcg.run import run
 
     request_file = given.pop("request_file")
     if request_file is not None:

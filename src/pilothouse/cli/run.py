@@ -105,8 +105,8 @@ def command(**given: object) -> None:
       pilothouse run --resume tasks.txt.run1 --retry-failed
       seq 100 | sed 's/^/echo /' | pilothouse run - --out 'out/{task}.txt'
     """
-    from pilothouse.cli.live_run import Choices, resume_run, start_run
-    from pilothouse.cli.surroundings import check_surroundings
+    from pilothouse.launch.live_run import Choices, resume_run, start_run
+    from pilothouse.launch.surroundings import check_surroundings
 
     check_surroundings()
     choices = Choices(**given)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from pilothouse.cli.options import Seconds, decider_options, platform_option, wo
 from pilothouse.model.errors import InputError
 
 if TYPE_CHECKING:
-    from pilothouse.cli.machine_outputs import MachineOutputs
+    from pilothouse.launch.machine_outputs import MachineOutputs
 
 
 @click.command()
@@ -67,12 +67,12 @@ def command(
       pilothouse simulate -p 4x28 -w requests.json --policy qcg --duration 300
       pilothouse simulate -p 100 -w trace.swf --by batsim:tcp://localhost:28000
     """
-    from pilothouse.cli import naming
-    from pilothouse.cli.loading import load
-    from pilothouse.cli.outputs import Outputs
-    from pilothouse.cli.progress import progress
-    from pilothouse.cli.running import calm_collector, supervised
     from pilothouse.core.session import Session
+    from pilothouse.launch import naming
+    from pilothouse.launch.outputs import Outputs
+    from pilothouse.launch.running import calm_collector, supervised
+    from pilothouse.launch.simulation import load
+    from pilothouse.views.progress import progress
 
     calm_collector()
     decider = naming.decider(by, timeout=timeout)
@@ -123,6 +123,6 @@ def _machine_outputs(prefix: str, wanted: bool, energy: bool, control_latency: b
     if control_latency:
         hint = "the Batsim drop-ins write these files with control latency"
         raise InputError("--control-latency", "cannot be combined with --energy or --trace-machines", hint=hint)
-    from pilothouse.cli.machine_outputs import MachineOutputs
+    from pilothouse.launch.machine_outputs import MachineOutputs
 
     return [MachineOutputs(prefix, energy=energy)]

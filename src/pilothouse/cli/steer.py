@@ -43,9 +43,9 @@ def command(
       pilothouse steer --world flux --by easy
       pilothouse steer --world flux --by edc:./libfcfs.so
     """
-    from pilothouse.cli import naming
-    from pilothouse.cli.running import supervised
     from pilothouse.core.session import Session
+    from pilothouse.launch import naming
+    from pilothouse.launch.running import supervised
 
     if world_name == "sim":
         from pilothouse.cli.simulate import command as simulate

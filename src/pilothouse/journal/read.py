@@ -10,7 +10,7 @@ import msgspec
 
 from pilothouse.journal.store import FILE_NAME
 from pilothouse.model.errors import InputError
-from pilothouse.worlds.live.messages import TaskOrder
+from pilothouse.worlds.live.wire.messages import TaskOrder
 
 UNFINISHED = "unfinished"
 """The state of a task that was cut off, or failed and will be tried again."""

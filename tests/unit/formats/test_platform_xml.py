@@ -6,7 +6,7 @@ import pytest
 
 from pilothouse.formats.platform_xml import parse_platform
 from pilothouse.model.errors import InputError
-from pilothouse.worlds.simulated.platform import Platform
+from pilothouse.worlds.simulated.physics.platform import Platform
 
 
 def zone(body: str, routing: str = "Full") -> bytes:

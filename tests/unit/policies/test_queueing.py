@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
-from pilothouse.cli import naming
 from pilothouse.core.session import Session
+from pilothouse.launch import naming
 from pilothouse.model.events import Begins, UnitsUnavailable
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node, Shape

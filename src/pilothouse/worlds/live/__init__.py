@@ -34,5 +34,5 @@ Placeholders in file names and in LiveOptions.task_env: {task} {line} {repeat} {
 Engines: world.driver.roster.engines (id -> Proxy: joined.rank, joined.node, joined.context, state, given, done,
 failed); world.stop_engine(id), world.stop_context(name), world.add_context(context).
 Every result is in the journal before anybody hears of it. After a restart: world.restore(journal.replay()), then
-world.feed(feeder) (see cli/live_run.py).
+world.feed(feeder) (see launch/live_run.py).
 """

@@ -27,15 +27,15 @@ from pilothouse.model import events as e
 from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import RunError
 from pilothouse.model.job import Job
-from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.contexts import Context, Departure, Launch
-from pilothouse.worlds.live.driver import PARTING_S, Driver
-from pilothouse.worlds.live.feeder import Feeder
-from pilothouse.worlds.live.messages import MOST_FRAME_BYTES, VERSION, decode_from_engine, encode
-from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.driver import records as r
+from pilothouse.worlds.live.driver.driver import PARTING_S, Driver
+from pilothouse.worlds.live.driver.feeder import Feeder
+from pilothouse.worlds.live.driver.options import LiveOptions
+from pilothouse.worlds.live.driver.task_groups import DoneIds
 from pilothouse.worlds.live.requests import take_requests
-from pilothouse.worlds.live.wire import DriverSocket, Keys
-from pilothouse.worlds.live.work import DoneIds
+from pilothouse.worlds.live.wire.messages import MOST_FRAME_BYTES, VERSION, decode_from_engine, encode
+from pilothouse.worlds.live.wire.sockets import DriverSocket, Keys
 
 TICK_S = 0.5
 FIRST_ENGINE_S = 120.0

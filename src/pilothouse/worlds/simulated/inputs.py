@@ -19,11 +19,11 @@ from pilothouse.model.events import Begins, Event
 from pilothouse.model.job import Job
 from pilothouse.model.profile import Profile
 from pilothouse.model.record import JobRecord
-from pilothouse.worlds.simulated import feasible
-from pilothouse.worlds.simulated.control import ControlledWorld, Server, Watcher
-from pilothouse.worlds.simulated.control_sources import EventSource, JobSource
-from pilothouse.worlds.simulated.machines import Tracer
-from pilothouse.worlds.simulated.platform import Platform
+from pilothouse.worlds.simulated.message_server.server import ControlledWorld, Server, Watcher
+from pilothouse.worlds.simulated.message_server.sources import EventSource, JobSource
+from pilothouse.worlds.simulated.physics import feasible
+from pilothouse.worlds.simulated.physics.machines import Tracer
+from pilothouse.worlds.simulated.physics.platform import Platform
 from pilothouse.worlds.simulated.world import SimulatedWorld
 
 

@@ -24,12 +24,12 @@ from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.profile import Profile
 from pilothouse.model.record import JobRecord
-from pilothouse.worlds.simulated.agenda import FastAgenda
-from pilothouse.worlds.simulated.execution import Physics, Run
 from pilothouse.worlds.simulated.holding import Holding
-from pilothouse.worlds.simulated.machines import Tracer
-from pilothouse.worlds.simulated.physical_orders import PhysicalOrders
-from pilothouse.worlds.simulated.platform import Platform
+from pilothouse.worlds.simulated.machine_decisions import PhysicalOrders
+from pilothouse.worlds.simulated.physics.agenda import FastAgenda
+from pilothouse.worlds.simulated.physics.execution import Physics, Run
+from pilothouse.worlds.simulated.physics.machines import Tracer
+from pilothouse.worlds.simulated.physics.platform import Platform
 
 MOST_CALLS_AT_ONE_DATE = 100_000
 """A decider that wants to be called now, again and again, never lets time go on."""

@@ -12,9 +12,9 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.profile import Profile, Spec
-from pilothouse.worlds.simulated.agenda import Agenda
-from pilothouse.worlds.simulated.execution import Physics, Run
-from pilothouse.worlds.simulated.platform import Platform
+from pilothouse.worlds.simulated.physics.agenda import Agenda
+from pilothouse.worlds.simulated.physics.execution import Physics, Run
+from pilothouse.worlds.simulated.physics.platform import Platform
 
 TWO_HOSTS = """
 <host id="a" speed="100f"/><host id="b" speed="50f"/>

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from pilothouse.worlds.live.config import EngineConfig
+from pilothouse.worlds.live.engine.config import EngineConfig
 
 
 class Launch(msgspec.Struct, frozen=True):

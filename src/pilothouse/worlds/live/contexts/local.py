@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pilothouse.worlds.live.config import EngineConfig
 from pilothouse.worlds.live.contexts import Launch
 from pilothouse.worlds.live.contexts.programs import ProgramContext, engine_command, log_name
+from pilothouse.worlds.live.engine.config import EngineConfig
 
 
 class LocalContext(ProgramContext):

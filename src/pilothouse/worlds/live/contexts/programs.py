@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import IO
 
 from pilothouse.model.errors import RunError, one_line
-from pilothouse.worlds.live.config import EngineConfig
 from pilothouse.worlds.live.contexts import Departure, Launch
+from pilothouse.worlds.live.engine.config import EngineConfig
 
 MOST_STARTS = 5
 MOST_DEATHS = 100
 """An engine that cannot be started is tried again, and one that dies is replaced, but not for ever. There must be many more
 deaths than a task is given chances (LiveOptions.most_losses): a few tasks that kill engines must not end the run."""
 
-_CODE = "import sys; sys.path.append({root!r}); from pilothouse.worlds.live.engine_process import main; main()"
+_CODE = "import sys; sys.path.append({root!r}); from pilothouse.worlds.live.engine.process import main; main()"
 _ROOT = str(Path(__file__).resolve().parents[4])
 
 

@@ -8,9 +8,9 @@ from math import inf
 
 from pilothouse.formats.hostlist import parse as parse_hostlist
 from pilothouse.model.errors import InputError, quoted
-from pilothouse.worlds.live.config import EngineConfig
 from pilothouse.worlds.live.contexts import Launch
 from pilothouse.worlds.live.contexts.programs import ProgramContext, engine_command, log_name
+from pilothouse.worlds.live.engine.config import EngineConfig
 
 SRUN = ("srun", "--nodes=1", "--ntasks=1", "--overlap", "--cpu-bind=none", "--mpi=none", "--kill-on-bad-exit=0")
 _COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?")

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Iterable
 
 from pilothouse.model.errors import InputError, quoted
-from pilothouse.worlds.live.config import EngineConfig
 from pilothouse.worlds.live.contexts import Launch
 from pilothouse.worlds.live.contexts.programs import ProgramContext, engine_command, log_name
+from pilothouse.worlds.live.engine.config import EngineConfig
 
 SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=30")
 

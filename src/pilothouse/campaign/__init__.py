@@ -1,0 +1,1 @@
+"""Many simulations: forecasts and what-ifs."""

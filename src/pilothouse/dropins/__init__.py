@@ -1,0 +1,1 @@
+"""Programs that replace another program: its options, its files, its exit codes."""

@@ -1,0 +1,322 @@
+"""One run of the drop-in for Batsim 4: reads the input, joins the simulated world to the scheduler, writes files."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import click
+import msgspec
+
+from pilothouse.dropins.batsim4.outputs import Batsim4Outputs
+from pilothouse.formats import dax, external_events, profile_json, workload_json
+from pilothouse.formats.workload import Workload
+from pilothouse.launch.running import calm_collector
+from pilothouse.model.decisions import Wants
+from pilothouse.model.errors import DecisionError, InputError, PilothouseError, quoted
+from pilothouse.model.events import Begins, Ended
+from pilothouse.model.profile import Profile, Sequence
+from pilothouse.protocols.batsim.decider import BatsimDecider
+from pilothouse.protocols.batsim.settings import Dialect, RedisSettings, Settings
+from pilothouse.worlds.simulated.message_server.server import ControlledWorld, Rules, Server, Source
+from pilothouse.worlds.simulated.message_server.sources import EventSource, JobSource
+from pilothouse.worlds.simulated.message_server.workflow import WorkflowSource
+from pilothouse.worlds.simulated.physics.platform import Platform
+
+
+class Options(msgspec.Struct):
+    """The command line, as batsim4.py declares it."""
+
+    platform: str
+    workload: tuple[str, ...]
+    workflow: tuple[str, ...]
+    workflow_start: tuple[tuple[str, str], ...]
+    events: tuple[str, ...]
+    master_host: str
+    add_role_to_hosts: tuple[str, ...]
+    energy: bool
+    socket_endpoint: str
+    enable_redis: bool
+    redis_hostname: str
+    redis_port: int
+    redis_prefix: str
+    export: str
+    disable_schedule_tracing: bool
+    disable_machine_state_tracing: bool
+    mmax: int
+    mmax_workload: bool
+    forward_profiles_on_submission: bool
+    enable_dynamic_jobs: bool
+    acknowledge_dynamic_jobs: bool
+    enable_profile_reuse: bool
+    verbosity: str
+    quiet: bool
+    workflow_jobs_limit: int
+    ignore_beyond_last_workflow: bool
+    dump_execution_context: bool
+    enable_compute_sharing: bool
+    disable_storage_sharing: bool
+    no_sched: bool
+    sched_cfg: str
+    sched_cfg_file: str
+    sg_cfg: tuple[str, ...]
+    sg_log: tuple[str, ...]
+    forward_unknown_events: bool
+    config_file: str
+    decider_timeout: float
+    decider_command: str
+    decider_dialect: str
+    fail_on_deadlock: bool
+
+    @classmethod
+    def of(cls, given: dict[str, object]) -> Options:
+        return msgspec.convert({key: value or "" if key == "platform" else value for key, value in given.items()}, cls)
+
+    def settings(self) -> Settings:
+        """Redis and registration, from the configuration file or from options; options add to the file."""
+        written = Settings.read(self.config_file) if self.config_file else Settings()
+        config = self.sched_cfg
+        if self.sched_cfg_file:
+            try:
+                config = Path(self.sched_cfg_file).read_text(encoding="utf-8")
+            except OSError as problem:
+                raise InputError(self.sched_cfg_file, f"cannot be read: {problem.strerror}") from None
+        redis = written.redis
+        if self.enable_redis:
+            redis = RedisSettings(True, self.redis_hostname, self.redis_port, self.redis_prefix)
+        elif not redis.enabled and not self.config_file:
+            redis = RedisSettings(False, self.redis_hostname, self.redis_port, self.redis_prefix)
+        return msgspec.structs.replace(written, redis=redis, scheduler_config=config)
+
+
+def execution_context(options: Options) -> str:
+    """What `--dump-execution-context` prints."""
+    return json.dumps(
+        {
+            "socket_endpoint": options.socket_endpoint,
+            "redis_enabled": options.enable_redis,
+            "redis_hostname": options.redis_hostname,
+            "redis_port": options.redis_port,
+            "redis_prefix": options.redis_prefix,
+            "export_prefix": options.export,
+            "external_scheduler": not options.no_sched,
+        }
+    )
+
+
+def simulate(options: Options) -> int:
+    """The whole run; returns the exit code."""
+    calm_collector()
+    settings = options.settings()
+    scene = Scene(options, settings)
+    outputs = Batsim4Outputs(
+        options.export,
+        energy=options.energy,
+        machine_states=not options.disable_machine_state_tracing,
+        schedule_trace=not options.disable_schedule_tracing,
+    )
+    server = scene.server(outputs)
+    if options.no_sched:
+        return Conversation(server, outputs).without_scheduler(scene.workloads)
+    decider = BatsimDecider(
+        options.socket_endpoint,
+        dialect=options.decider_dialect,
+        settings=settings,
+        timeout=options.decider_timeout,
+        command=options.decider_command,
+        keeps_rounding=True,
+        profiles=server.profiles,
+    )
+    with _orderly_end():
+        return Conversation(server, outputs, fail_on_deadlock=options.fail_on_deadlock).run(decider)
+
+
+@contextmanager
+def _orderly_end() -> Iterator[None]:
+    """Whoever ends us from outside gets complete files, and no scheduler stays behind."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Scene:
+    """The input: everything is read and checked before the scheduler is spoken to."""
+
+    def __init__(self, options: Options, settings: Settings) -> None:
+        self._options = options
+        young = Dialect.named(options.decider_dialect).is_young
+        self.workloads = [_workload(path, f"w{i}", young=young) for i, path in enumerate(options.workload)]
+        self.workflows = [(dax.read(path, f"wf{i}"), 0.0) for i, path in enumerate(options.workflow)]
+        self.workflows += [
+            (dax.read(path, f"wfc{i}"), float(start)) for i, (path, start) in enumerate(options.workflow_start)
+        ]
+        self._submission = settings.job_submission
+        self.platform = Platform.load(
+            options.platform,
+            generation=4,
+            master_host=options.master_host,
+            roles=_roles(options.add_role_to_hosts),
+            most_hosts=self._most_hosts(),
+            needs_master=True,
+        )
+        self.begins = self._begins()
+
+    def _most_hosts(self) -> int:
+        options = self._options
+        if not options.mmax_workload:
+            return options.mmax
+        widest = max((workload.units for workload in self.workloads), default=0)
+        return min(options.mmax, widest) if options.mmax else widest
+
+    def _begins(self) -> Begins:
+        options, dynamic = self._options, self._submission.from_scheduler
+        profiles: dict[str, Profile] = {}
+        for workload in self.workloads:
+            profiles.update(_used(workload))
+        paths = {workload.name: workload.path for workload in self.workloads}
+        paths |= {workflow.name: workflow.path for workflow, _ in self.workflows}
+        acknowledged = options.acknowledge_dynamic_jobs or (dynamic.enabled and dynamic.acknowledge)
+        return Begins(
+            nodes=self.platform.nodes(),
+            storage=self.platform.storage_nodes(),
+            compute_sharing=options.enable_compute_sharing,
+            storage_sharing=not options.disable_storage_sharing,
+            dynamic_registration=options.enable_dynamic_jobs or dynamic.enabled,
+            acknowledge_registration=acknowledged,
+            profile_reuse=options.enable_profile_reuse,
+            energy=options.energy,
+            forward_profiles=options.forward_profiles_on_submission or self._submission.forward_profiles,
+            forward_unknown_events=options.forward_unknown_events and bool(options.events),
+            workloads=paths,
+            profiles=profiles,
+        )
+
+    def server(self, outputs: Batsim4Outputs) -> Server:
+        options = self._options
+        sources: list[Source] = [JobSource(workload.jobs) for workload in self.workloads]
+        limit = options.workflow_jobs_limit
+        sources += [WorkflowSource(workflow, start, limit) for workflow, start in self.workflows]
+        for i, path in enumerate(options.events):
+            forward = options.forward_unknown_events
+            facts = external_events.read(path, f"ee{i}", forward_unknown=forward, knows_generic=False)
+            sources.append(EventSource(facts))
+        rules = Rules(ends_with_workflows=options.ignore_beyond_last_workflow and bool(self.workflows))
+        server = Server(self.begins, sources, self.platform, rules=rules, watcher=outputs)
+        for workload in self.workloads:
+            server.profiles.update(workload.profiles)
+        return server
+
+
+class Conversation:
+    """The turns between the world and the scheduler."""
+
+    def __init__(self, server: Server, outputs: Batsim4Outputs, *, fail_on_deadlock: bool = False) -> None:
+        self._server = server
+        self._outputs = outputs
+        self._fail_on_deadlock = fail_on_deadlock
+        self._began_at = time.monotonic()
+        self._scheduling_s = 0.0
+
+    def run(self, decider: BatsimDecider) -> int:
+        """To the end, or to the first mistake; the files are complete either way."""
+        world = ControlledWorld(self._server)
+        self._server.decider = decider.name
+        try:
+            decider.hello()
+            decider.begin(world.begin(Wants()), None)
+            advance, decide, apply, clock = world.advance, decider.decide, world.apply, time.monotonic
+            while (batch := advance()) is not None:
+                last = batch.events[-1]
+                if type(last) is Ended and last.reason:  # A run that can go nowhere.
+                    return self._complain_of(last)
+                asked_at = clock()
+                reply = decide(batch)
+                self._scheduling_s += clock() - asked_at
+                apply(reply)
+            return 0
+        except DecisionError as problem:
+            event = decider.event_name(problem.index)
+            what = f"event {problem.index} ({event}) refused ({problem.rule}): {problem.detail}"
+            click.echo(f"pilothouse batsim4: {decider.name}: {what}", err=True)
+            return problem.exit_code
+        except PilothouseError as problem:
+            click.echo(f"pilothouse batsim4: {problem}", err=True)
+            return problem.exit_code
+        finally:
+            world.close()
+            decider.close()
+            if decider.parting:
+                click.echo(f"pilothouse batsim4: the scheduler ended badly: {decider.parting}", err=True)
+            self._finish()
+
+    def without_scheduler(self, workloads: list[Workload]) -> int:
+        """All jobs at once, each on the first machines; nothing is written of them."""
+        try:
+            self._server.run_all_at_once(job for workload in workloads for job in workload.jobs)
+        finally:
+            self._finish()
+        return 0
+
+    def _complain_of(self, end: Ended) -> int:
+        """Batsim says nothing and exits with 0; we say it, and exit with 0 unless told otherwise."""
+        waiting = f"; jobs that never ran: {', '.join(end.waiting[:5])}" if end.waiting else ""
+        more = f" and {len(end.waiting) - 5} more" if len(end.waiting) > 5 else ""
+        click.echo(f"pilothouse batsim4: deadlock at {end.at:f}: {end.reason}{waiting}{more}", err=True)
+        return 1 if self._fail_on_deadlock else 0
+
+    def _finish(self) -> None:
+        elapsed = time.monotonic() - self._began_at
+        self._outputs.finish(self._server, scheduling_s=self._scheduling_s, simulation_s=elapsed)
+
+
+def _workload(path: str, name: str, *, young: bool) -> Workload:
+    """A workload whose ids are fit for this protocol, where `!` ends the workload's name, and whose profiles are.
+
+    `young`: types of profiles that Batsim 4 does not know are refused, as it does.
+    """
+    workload = workload_json.read(path, name, sources=True)
+    for job in workload.jobs:
+        if job.id.count("!") != 1:
+            raise InputError(path, "an id with '!' in it", expected=f"an id, or {name}!id", found=quoted(job.local_id))
+    for profile in workload.profiles.values() if young else ():
+        if profile.source is not None:
+            local = profile.name.partition("!")[2]
+            place = profile_json.Place(f"{path}: $.profiles[{local!r}]", name, Path())
+            profile_json.refuse_other_generations(profile.source, place)
+    return workload
+
+
+def _used(workload: Workload) -> dict[str, Profile]:
+    """The profiles that jobs run, alone or in sequences; Batsim 4 tells of no others (not of those after a `recv`)."""
+    used: dict[str, Profile] = {}
+    names = [job.profile.name for job in workload.jobs if job.profile is not None]
+    while names:
+        name = names.pop()
+        if name not in used:
+            used[name] = profile = workload.profiles[name]
+            if isinstance(profile.spec, Sequence):
+                names.extend(profile.spec.parts)
+    return used
+
+
+def _roles(texts: tuple[str, ...]) -> dict[str, str]:
+    """`host1,host2:role`."""
+    roles = {}
+    for text in texts:
+        hosts, colon, role = text.rpartition(":")
+        if not colon or not hosts:
+            raise InputError("--add-role-to-hosts", "a role", expected="host1,host2:role", found=repr(text))
+        roles.update({host.strip(): role.strip() for host in hosts.split(",")})
+    return roles

@@ -1,0 +1,200 @@
+"""What a Batsim 5 reads before it starts: platform, workloads, external events, as strictly as the real one.
+
+In: the options. Out: a `Scene` that makes servers. InputError names the file; the drop-in ends with SIGABRT for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from pilothouse.dropins.batsim5.options import Options
+from pilothouse.dropins.batsim5.outputs import Batsim5Outputs
+from pilothouse.formats import external_events, profile_json, workload_json
+from pilothouse.formats.text_input import JSON_PROBLEMS, json_error, read_bytes
+from pilothouse.formats.workload import Workload
+from pilothouse.model.decisions import Wants
+from pilothouse.model.errors import InputError, quoted
+from pilothouse.model.events import Begins, ExternalEvent
+from pilothouse.model.profile import Profile
+from pilothouse.worlds.simulated.message_server.server import Source
+from pilothouse.worlds.simulated.message_server.server5 import Batsim5JobSource, Batsim5Server
+from pilothouse.worlds.simulated.message_server.sources import EventSource
+from pilothouse.worlds.simulated.message_server.stepped_agenda import PlainSteppedAgenda, SteppedAgenda
+from pilothouse.worlds.simulated.physics.platform import Platform
+
+PROFILE_TYPES = {
+    "DelayProfile",
+    "ParallelTaskProfile",
+    "ParallelTaskHomogeneousProfile",
+    "ParallelTaskOnStorageHomogeneousProfile",
+    "ParallelTaskDataStagingBetweenStoragesProfile",
+    "SequentialCompositionProfile",
+    "TraceReplayProfile",
+}
+NOT_IMPLEMENTED = {"ForkJoinCompositionProfile", "ParallelTaskMergeCompositionProfile"}
+
+
+MOST_JOBS_WITH_EXACT_TIES = 5000
+"""Up to here, two things within a nanosecond fall as in SimGrid, bit by bit, whatever that costs."""
+MOST_HOSTS_WITH_EXACT_TIES = 512
+"""Up to here, they do so for any number of jobs where the clock is compiled: what it costs grows with what runs at once."""
+
+
+class _Job(msgspec.Struct, gc=False):
+    walltime: float | msgspec.UnsetType = msgspec.UNSET
+    extra_data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Type(msgspec.Struct):
+    type: str
+    extra_data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _File(msgspec.Struct):
+    jobs: list[_Job]
+    profiles: dict[str, msgspec.Raw]
+
+
+def read_workload(path: str, name: str, elsewhere: Collection[str] = ()) -> Workload:
+    """A workload, where also what no job refers to must be right, and only the words of Batsim 5 are known.
+
+    `elsewhere` are the profiles of the workloads before it.
+    """
+    data = read_bytes(path)
+    try:
+        file = msgspec.json.decode(data, type=_File)
+    except JSON_PROBLEMS as problem:
+        raise json_error(path, data, problem) from None
+    for index, job in enumerate(file.jobs):
+        if job.walltime is not msgspec.UNSET and not job.walltime > 0:
+            where, found = f"{path}: $.jobs[{index}].walltime", f"{job.walltime:g}"
+            raise InputError(where, "a walltime", expected="above 0, or none", found=found)
+        if job.extra_data is not msgspec.UNSET:
+            _refuse_null(job.extra_data, f"{path}: $.jobs[{index}].extra_data")
+    base = Path(path).absolute().parent
+    for local, raw in file.profiles.items():
+        where = f"{path}: $.profiles[{local!r}]"
+        try:
+            head = msgspec.json.decode(raw, type=_Type)
+        except JSON_PROBLEMS as problem:
+            raise InputError(where, f"not a profile: {problem}") from None
+        if head.extra_data is not msgspec.UNSET:
+            _refuse_null(head.extra_data, f"{where}.extra_data")
+        kind = head.type
+        if kind in NOT_IMPLEMENTED:
+            raise InputError(where, f"{kind} is not implemented")
+        if kind not in PROFILE_TYPES:
+            raise InputError(where, "unknown profile type", found=quoted(kind))
+        profile_json.parse(raw, local, profile_json.Place(where, name, base))
+    try:
+        workload = workload_json.parse(data, path, name, elsewhere=elsewhere)
+    except InputError as problem:
+        if problem.where.endswith("].res") and problem.problem.startswith("Expected"):
+            raise InputError(problem.where, f"a non-number 'res' field: {problem.problem}") from None
+        raise
+    if b"!" in data:
+        for full in (job.id for job in workload.jobs):
+            if full.count("!") != 1:
+                raise InputError(path, "a job's id with a '!' in it", expected="workload!id", found=quoted(full))
+    return workload
+
+
+def _refuse_null(raw: msgspec.Raw, where: str) -> None:
+    if bytes(raw) == b"null":
+        raise InputError(where, "must be a string, an object or an array", found="null")
+
+
+def given_path(path: str) -> str:
+    """QUIRK: a relative path is put behind the working directory as it is, without tidying it."""
+    return path if path.startswith("/") else f"{os.getcwd()}/{path}"
+
+
+class Scene:
+    """The input of one run: everything is read and checked before the component is spoken to."""
+
+    def __init__(self, options: Options, arguments: list[str]) -> None:
+        self._options = options
+        self.workloads: list[Workload] = []
+        profiles: dict[str, Profile] = {}
+        for i, path in enumerate(options.workload):
+            workload = read_workload(path, f"w{i}", profiles)
+            profiles.update(sorted(workload.profiles.items()))
+            self.workloads.append(workload)
+        self.events = [self._read_events(path, f"ee{i}") for i, path in enumerate(options.external_events)]
+        self.platform = self._read_platform()
+        self.begins = Begins(
+            nodes=self.platform.nodes(),
+            storage=self.platform.storage_nodes(),
+            energy=options.energy_host,
+            workloads={f"w{i}": given_path(path) for i, path in enumerate(options.workload)},
+            external_event_lists={f"ee{i}": given_path(path) for i, path in enumerate(options.external_events)},
+            profiles=profiles,
+            config={
+                "batsim_arguments": ["batsim", *arguments],
+                "batsim_execution_context_json": options.execution_context,
+            },
+        )
+
+    def _read_platform(self) -> Platform:
+        options = self._options
+        most = options.mmax
+        if options.mmax_workload:
+            widest = max((workload.units for workload in self.workloads), default=0)
+            most = min(most, widest) if most else widest
+        if most < 0:
+            raise InputError("--mmax", "a number of machines", expected="0 or more", found=str(most))
+        try:
+            platform = Platform.load(
+                options.platform,
+                generation=5,
+                master_host=options.master_host,
+                roles={pair[0]: pair[1] for pair in options.add_role},
+                most_hosts=most,
+                needs_master=True,
+            )
+        except InputError as problem:
+            raise _in_batsims_words(problem) from None
+        if platform.compute_count < most:
+            raise InputError(
+                options.platform, f"cannot compute on {most} machines: there are only {platform.compute_count}"
+            )
+        return platform
+
+    @staticmethod
+    def _read_events(path: str, name: str) -> list[ExternalEvent]:
+        found = []
+        for event in external_events.read(path, name):
+            if not isinstance(event, ExternalEvent):
+                raise InputError(path, "unknown type of external event", expected="generic")
+            found.append(event)
+        return found
+
+    def server(self, outputs: Batsim5Outputs, strict: Wants | None) -> Batsim5Server:
+        """A new server, its sources in the order of the files."""
+        server: Batsim5Server
+
+        def before_first() -> int:
+            return outputs.note_first_submission(server)
+
+        sources: list[Source] = [
+            Batsim5JobSource(workload.jobs, before_first if self._options.energy_host else None)
+            for workload in self.workloads
+        ]
+        sources += [EventSource(events) for events in self.events]
+        exact = sum(len(workload.jobs) for workload in self.workloads) <= MOST_JOBS_WITH_EXACT_TIES
+        if not issubclass(SteppedAgenda, PlainSteppedAgenda):
+            exact |= self.platform.compute_count <= MOST_HOSTS_WITH_EXACT_TIES
+        server = Batsim5Server(self.begins, sources, self.platform, watcher=outputs, strict=strict, exact_ties=exact)
+        return server
+
+
+def _in_batsims_words(problem: InputError) -> InputError:
+    if 'no host has the "master" role' in problem.problem:
+        return InputError(problem.where, 'Cannot find the "master" role in the platform: no host has it')
+    if "master hosts" in problem.problem:
+        return InputError(problem.where, f"There are two master hosts (or more) in the platform: {problem.problem}")
+    return problem

@@ -1,0 +1,251 @@
+"""Between a live run and its key-value service: what monitors, tasks and task sources put there and find there.
+
+In: the run's records, values that clients put. Out: the status for monitors, the ids of passed barriers under their
+keys, results for a task source; requests to stop an engine or context; task lines that come through the KVS.
+
+Messages of disBatch's own programs are pickles. They are never unpickled: the two that matter here (a monitor's wish
+to stop an engine or a context) are recognised by disassembling them, which runs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import pickletools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from pickle import dumps
+from typing import Protocol
+
+import msgspec
+
+from pilothouse.dropins.disbatch.status_file import StatusKind, StatusLine, snippet_text
+from pilothouse.dropins.disbatch.status_json import STARTING, STATUS_KEYS, StatusBoard
+from pilothouse.formats.task_file import TaskLine, TaskReader
+from pilothouse.worlds.live.driver.records import EngineJoined, EngineLeft, Record, TaskEnded
+from pilothouse.worlds.live.services.kvs import JSON, PICKLE, TEXT, Value
+from pilothouse.worlds.live.services.kvs_client import KvsClient
+
+CONTROLLER = ".controller"
+COMMON_ENV_KEYS = (".common env", ".common_env")
+"""What all tasks have in their environment; the program says it the first way, its specification the second."""
+UPDATE_EVERY_S = 0.5
+_SOURCE_KEYS = ("task source name", "task source done task", "task source result key", "task source task key")
+_MOST_REQUEST_BYTES = 1000
+
+
+class Kvs(Protocol):
+    """The service of this process, or one elsewhere."""
+
+    @property
+    def address(self) -> str: ...
+    def put(self, key: str, data: bytes, coding: bytes = TEXT) -> None: ...
+    def replace(self, key: str, data: bytes, coding: bytes = TEXT) -> None: ...
+    def listen(self, key: str, receive: Callable[[Value], None]) -> None: ...
+    def close(self) -> None: ...
+
+
+class RemoteKvs:
+    """A service that somebody else runs (`--kvsserver HOST:PORT`)."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._client = KvsClient(address)
+        self._lock = threading.Lock()
+        self._posted: set[str] = set()
+
+    def put(self, key: str, data: bytes, coding: bytes = TEXT) -> None:
+        with self._lock:
+            self._client.put(key, data, coding)
+
+    def replace(self, key: str, data: bytes, coding: bytes = TEXT) -> None:
+        """Takes our last value away before the new one is put; others must leave the key alone."""
+        with self._lock:
+            if key in self._posted:
+                self._client.get(key)
+            self._client.put(key, data, coding)
+            self._posted.add(key)
+
+    def listen(self, key: str, receive: Callable[[Value], None]) -> None:
+        def loop() -> None:
+            with KvsClient(self.address) as client:
+                while True:
+                    receive(client.get(key))
+
+        threading.Thread(target=loop, name=f"kvs {key}", daemon=True).start()
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class StopRequest(msgspec.Struct, frozen=True):
+    """A monitor wants an engine or a context to stop."""
+
+    what: str
+    """`engine` or `context`."""
+    rank: int
+
+
+def read_request(value: Value) -> StopRequest | None:
+    """('stop engine', 3) or ('stop context', 1), as a pickle; None for everything else."""
+    if len(value.data) > _MOST_REQUEST_BYTES:
+        return None
+    words: list[object] = []
+    try:
+        for opcode, argument, _ in pickletools.genops(value.data):
+            if opcode.name in ("GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD", "INST", "OBJ", "NEWOBJ"):
+                return None
+            if isinstance(argument, str | int) and not opcode.name.endswith(("PUT", "FRAME", "PROTO")):
+                words.append(argument)
+    except (ValueError, IndexError):
+        return None
+    match words:
+        case ["stop engine" | "stop context" as text, int(rank)]:
+            return StopRequest(str(text).removeprefix("stop "), rank)
+    return None
+
+
+class KvsTasks:
+    """Task lines that a program submits through the KVS (`--taskserver`, `--taskcommand`, disBatch's DisBatcher).
+
+    Iterate it: a TaskLine, or None while nothing has come; it ends with the source's own end mark.
+    """
+
+    def __init__(self, kvs: Kvs, wake: Callable[[], None], reader: TaskReader) -> None:
+        self.name = ""
+        self.result_key = ""
+        self.signed_in = threading.Event()
+        self._kvs = kvs
+        self._wake = wake
+        self._reader = reader
+        self._items: deque[bytes | None] = deque()
+        self._said: dict[str, bytes] = {}
+        for key in _SOURCE_KEYS:
+            kvs.listen(key, lambda value, key=key: self._hear(key, value))  # type: ignore[misc]
+
+    def finish(self) -> None:
+        """Nothing more will come, whatever the source still says."""
+        self._items.append(None)
+        self._wake()
+
+    def __iter__(self) -> Iterator[TaskLine | None]:
+        while True:
+            if not self._items:
+                yield None
+                continue
+            item = self._items.popleft()
+            if item is None:
+                return
+            yield from self._reader.feed(item)
+            if self._reader.over:
+                return
+
+    def _hear(self, key: str, value: Value) -> None:
+        if self.signed_in.is_set():
+            return
+        self._said[key] = value.data
+        if len(self._said) == len(_SOURCE_KEYS):
+            name, done, result_key, task_key = (self._said[key] for key in _SOURCE_KEYS)
+            self.name = name.decode("utf-8", "replace")
+            self.result_key = result_key.decode("utf-8", "replace")
+            self.signed_in.set()
+            self._kvs.listen(task_key.decode("utf-8", "replace"), lambda v: self._take(v.data, done))
+
+    def _take(self, data: bytes, done: bytes) -> None:
+        self._items.append(None if data == done else data)
+        self._wake()
+
+
+class Bridge:
+    """A Recorder that tells the KVS what happens; `update` it about once a second."""
+
+    def __init__(self, kvs: Kvs, tasks: KvsTasks | None = None, common_env: Mapping[str, str] | None = None) -> None:
+        self.board = StatusBoard()
+        self._kvs = kvs
+        self._tasks = tasks
+        self._requests: deque[StopRequest] = deque()
+        self._update_at = 0.0
+        self._ranks: dict[str, int] = {}
+        for key in STATUS_KEYS:
+            kvs.replace(key, STARTING)
+        for key in COMMON_ENV_KEYS:
+            # A pickle because its readers unpickle it; it is a plain dictionary of texts, and only ever written here.
+            kvs.replace(key, dumps(dict(common_env or {})), PICKLE)
+        kvs.listen(CONTROLLER, self._hear)
+
+    def write(self, records: list[Record]) -> None:
+        self.board.write(records)
+        for record in records:
+            if type(record) is TaskEnded:
+                if record.final:
+                    self._tell(record)
+            elif type(record) is EngineJoined:
+                self._ranks[record.engine] = record.rank
+                self._kvs.replace(f"engine {record.rank}", b"running")
+            elif type(record) is EngineLeft and record.engine in self._ranks:
+                self._kvs.replace(f"engine {self._ranks.pop(record.engine)}", b"engine stopped")
+
+    def close(self) -> None:
+        self.update(at_once=True)
+
+    def update(self, *, at_once: bool = False) -> None:
+        """Shows monitors how things stand, if they have changed; with many engines less often, so that it costs little."""
+        began = time.monotonic()
+        if self.board.changed and (at_once or began >= self._update_at):
+            status = self.board.json()
+            for key in STATUS_KEYS:
+                self._kvs.replace(key, status, JSON)
+            self._update_at = began + max(UPDATE_EVERY_S, 100 * (time.monotonic() - began))
+
+    def answer_requests(self, stop_engine: Callable[[str], bool], stop_context: Callable[[str], int]) -> None:
+        """Does what monitors have asked for since the last call."""
+        while self._requests:
+            request = self._requests.popleft()
+            if request.what == "engine":
+                engine = self.board.engine_id(request.rank)
+                if engine is not None and stop_engine(engine):
+                    self.board.stopping(request.rank)
+            else:
+                label = self.board.context_label(request.rank)
+                if label is not None and stop_context(label):
+                    for rank in self.board.ranks_of(request.rank):
+                        self.board.stopping(rank)
+
+    def _hear(self, value: Value) -> None:
+        request = read_request(value)
+        if request is not None:
+            self._requests.append(request)
+
+    def _tell(self, record: TaskEnded) -> None:
+        if record.kind in (StatusKind.BARRIER, StatusKind.CHECK):
+            (barrier,) = TaskReader("", lenient=True).feed(record.command)
+            if barrier.key:
+                self._kvs.put(barrier.key, str(record.task_id).encode())
+        elif self._tasks is not None and self._tasks.result_key and record.kind != StatusKind.PER_ENGINE:
+            line = status_line(record)
+            key = self._tasks.result_key
+            self._kvs.put(f"{key} {record.task_id}", json.dumps(_report(line)).encode(), JSON)
+            self._kvs.put(f"{key} done tasks", str(record.task_id).encode())
+
+
+def status_line(record: TaskEnded) -> StatusLine:
+    """The status file's line for a task that ended."""
+    return StatusLine(
+        record.task_id, record.line_number, record.repeat_index, record.node.partition("#")[0], record.pid,
+        record.return_code, record.started_at, record.ended_at, record.command.decode("utf-8", "surrogateescape"),
+        record.out_bytes, snippet_text(record.out_bytes, record.out_snippet),
+        record.err_bytes, snippet_text(record.err_bytes, record.err_snippet), StatusKind(record.kind),
+    )  # fmt: skip
+
+
+def _report(line: StatusLine) -> dict[str, object]:
+    """A result in the words that a task source of disBatch expects."""
+    return {
+        "Flags": line.flags, "TaskId": line.task_id, "TaskStreamIndex": line.line_number,
+        "TaskRepIndex": line.repeat_index, "Host": line.node, "PID": line.pid, "ReturnCode": line.return_code,
+        "Elapsed": line.finish - line.start, "Start": line.start, "End": line.finish,
+        "OutBytes": line.out_bytes, "OutData": line.out_snippet,
+        "ErrBytes": line.err_bytes, "ErrData": line.err_snippet,
+        "TaskCmd": line.command.encode("utf-8", "surrogateescape").decode("utf-8", "replace"),
+    }  # fmt: skip

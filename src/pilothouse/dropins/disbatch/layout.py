@@ -1,0 +1,161 @@
+"""Which nodes a context has, and how many cylinders and cores per task on each: the rules of disBatch as a function.
+
+In: the context's options, the environment (Slurm's variables, DISBATCH_SSH_NODELIST), this host's name.
+Out: a `Layout`. Slurm wins over a node list in the environment, `-s` wins over both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from pilothouse.dropins.disbatch.options import ContextOptions
+from pilothouse.model.errors import InputError, quoted
+
+SLURM_RETIRE = 'scontrol update JobId="$SLURM_JOBID" NodeList="${DRIVER_NODE:+$DRIVER_NODE,}$ACTIVE"'
+_SLURM_COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+
+
+class NoContext(Exception):
+    """Neither Slurm nor a list of ssh nodes is there."""
+
+
+class NodePlan(msgspec.Struct, frozen=True):
+    name: str
+    cylinders: int
+    cores_per_task: int
+    cores: int = 0
+    """All that the context has on this node."""
+
+
+class Layout(msgspec.Struct, frozen=True):
+    kind: str
+    """`Slurm` or `SSH`."""
+    nodes: tuple[NodePlan, ...]
+    label: str
+    retire_command: str = ""
+    launch_env: tuple[tuple[str, str], ...] = ()
+    """Put into the environment of srun."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def usable(self) -> tuple[NodePlan, ...]:
+        return tuple(node for node in self.nodes if node.cylinders)
+
+
+def plan(
+    options: ContextOptions,
+    env: Mapping[str, str],
+    *,
+    rank: int,
+    host: str,
+    expand: Callable[[str], list[str]],
+    read: Callable[[str], str],
+) -> Layout:
+    """The context that options and environment ask for. `expand` writes a Slurm host list out; `read` reads a file.
+
+    Raises NoContext, or InputError for a node list that cannot be read.
+    """
+    if options.ssh_nodes:
+        layout = _ssh(",".join(options.ssh_nodes), options, rank, host)
+    elif "SLURM_JOBID" in env or "SLURM_JOB_ID" in env:
+        layout = _slurm(options, env, expand, read)
+    elif "DISBATCH_SSH_NODELIST" in env:
+        layout = _ssh(env["DISBATCH_SSH_NODELIST"], options, rank, host)
+    else:
+        raise NoContext
+    if options.retire_command is not None:
+        layout = msgspec.structs.replace(layout, retire_command=options.retire_command)
+    return layout
+
+
+def _ssh(text: str, options: ContextOptions, rank: int, host: str) -> Layout:
+    cores: dict[str, int] = {}
+    warnings: list[str] = []
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, count = item.rpartition(":")
+        if not colon or not name or not count.isdigit():
+            raise InputError("ssh nodes", "not a node", expected="HOST:CORECOUNT", found=quoted(item))
+        name = host if name == "localhost" else name
+        if name in cores:
+            warnings.append(f"{name} is named more than once: its cores are added up")
+        cores[name] = cores.get(name, 0) + int(count)
+    per_task = 1 if options.cpus_per_task is None else options.cpus_per_task
+    nodes = []
+    for name, count_here in cores.items():
+        cylinders = options.tasks_per_node or _divide(count_here, per_task)
+        nodes.append(NodePlan(name, cylinders, count_here // cylinders if cylinders else count_here, count_here))
+    return Layout("SSH", tuple(nodes), options.label or f"SSH{rank}", warnings=tuple(warnings))
+
+
+def _slurm(
+    options: ContextOptions, env: Mapping[str, str], expand: Callable[[str], list[str]], read: Callable[[str], str]
+) -> Layout:
+    warnings: list[str] = []
+    names = expand(env["SLURM_NODELIST"])
+    cpus = slurm_counts(env["SLURM_JOB_CPUS_PER_NODE"])
+    tasks = slurm_counts(env["SLURM_TASKS_PER_NODE"])
+    allotted = env.get("SLURM_CPUS_PER_TASK")
+    per_task: float = int(allotted) if allotted else 1
+    if options.cpus_per_task is not None:
+        if allotted and options.cpus_per_task != int(allotted):
+            warnings.append(f"-c {options.cpus_per_task:g} is used although SLURM_CPUS_PER_TASK says {allotted}")
+        per_task = options.cpus_per_task
+    per_node = options.tasks_per_node
+    told = env.get("SLURM_NTASKS_PER_NODE")
+    if per_node is None and told:
+        per_node = int(told)
+    elif per_node is not None and told and per_node != int(told):
+        warnings.append(f"-t {per_node} is used although SLURM_NTASKS_PER_NODE says {told}")
+    gpus = "CUDA_VISIBLE_DEVICES" in env or "GPU_DEVICE_ORDINAL" in env
+    if options.fill and gpus:
+        warnings.append("--fill does nothing where there are GPUs")
+    nodes = []
+    for name, cpus_here, tasks_here in zip(names, cpus, tasks, strict=True):
+        if per_node:
+            cylinders = per_node
+        elif options.fill and not gpus:
+            cylinders = _divide(cpus_here, per_task)
+        else:
+            cylinders = min(tasks_here, _divide(cpus_here, per_task))
+        if options.cpus_per_task is not None:
+            cores = int(options.cpus_per_task)
+        else:
+            cores = cpus_here // cylinders if cylinders else cpus_here
+        nodes.append(NodePlan(name, cylinders, cores, cpus_here))
+    job = env.get("SLURM_JOB_ID") or env["SLURM_JOBID"]
+    return Layout(
+        "Slurm", tuple(nodes), options.label or f"J{job}", SLURM_RETIRE, _launch_env(env, read), tuple(warnings)
+    )
+
+
+def _launch_env(env: Mapping[str, str], read: Callable[[str], str]) -> tuple[tuple[str, str], ...]:
+    """What goes into srun's environment: the user's file, or defaults that keep each task on its cores."""
+    path = env.get("DISBATCH_SLURM_SRUN_OPTIONS_FILE")
+    if not path:
+        return (("SLURM_CPU_BIND", env.get("SLURM_CPU_BIND", "cores")), ("SLURM_MPI_TYPE", "none"))
+    pairs = []
+    for number, line in enumerate(read(path).splitlines(), 1):
+        name, equals, value = line.partition("=")
+        if line and not equals:
+            raise InputError(f"{path}:{number}", "not an srun option", expected="NAME=VALUE", found=quoted(line))
+        if line:
+            pairs.append((name, value))
+    return tuple(pairs)
+
+
+def slurm_counts(text: str) -> list[int]:
+    """`2(x3),1` as [2, 2, 2, 1]. Raises InputError."""
+    counts: list[int] = []
+    for part in text.split(","):
+        match = _SLURM_COUNT.fullmatch(part)
+        if match is None:
+            raise InputError("Slurm's environment", "not counts", expected="such as 2(x3),1", found=quoted(text))
+        counts += [int(match[1])] * int(match[2] or 1)
+    return counts
+
+
+def _divide(cores: int, per_task: float) -> int:
+    return int(cores // per_task) if per_task > 0 else cores

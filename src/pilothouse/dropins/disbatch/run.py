@@ -1,0 +1,385 @@
+"""One run of the drop-in: a live world fed by a task file, with disBatch's files, messages and exit codes around it.
+
+In: RunOptions, and how to open the journal. Out: the exit code; status file, logs, utility script, key-value service.
+Mistakes in directives are logged and passed over, as disBatch does; `pilothouse run` is the strict way.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from pilothouse.core.session import Session
+from pilothouse.dropins.disbatch.bridge import Bridge, Kvs, KvsTasks, RemoteKvs, status_line
+from pilothouse.dropins.disbatch.context import JOIN_FILE, DisbatchContext, JoinInfo, claim_rank, find_layout
+from pilothouse.dropins.disbatch.layout import NoContext
+from pilothouse.dropins.disbatch.mail import Mailer
+from pilothouse.dropins.disbatch.names import hold_folder, run_folder, source_name, unique_id
+from pilothouse.dropins.disbatch.options import RunOptions
+from pilothouse.dropins.disbatch.status_file import EarlierRuns, StatusLine, StatusWriter
+from pilothouse.dropins.disbatch.utility import LOG_FORMAT, open_context_log, write_script
+from pilothouse.formats.task_file import LineKind, TaskLine, TaskReader, check_stream
+from pilothouse.model.errors import InputError, PilothouseError
+from pilothouse.model.lifecycle import JobState
+from pilothouse.policies.catalog import make as make_policy
+from pilothouse.worlds.live.driver.feeder import Feeder
+from pilothouse.worlds.live.driver.options import LiveOptions
+from pilothouse.worlds.live.driver.records import EngineJoined, EngineLeft, Note, Record, Recorder, TaskEnded
+from pilothouse.worlds.live.services.kvs_server import KvsServer
+from pilothouse.worlds.live.services.redis_shelf import RedisShelf
+from pilothouse.worlds.live.stream_lines import StreamLines
+from pilothouse.worlds.live.wire.sockets import write_secret
+from pilothouse.worlds.live.world import NO_ENGINE, LiveWorld
+
+_MOST_SKIPPED_AT_ONCE = 1000
+"""Lines of skipped tasks that are kept before they are written."""
+REDIS_VARIABLE = "PILOTHOUSE_KVS_REDIS"
+"""A `redis://` address: where the values of the key-value service are kept (disBatch has no option for it)."""
+
+log = logging.getLogger("disBatch.driver")
+
+
+class DisbatchRun:
+    """Everything of one run. `run` returns the exit code."""
+
+    def __init__(self, options: RunOptions, open_journal: Callable[[Path], Recorder]) -> None:
+        self.options = options
+        self.failed = 0
+        self._open_journal = open_journal
+        self._source = source_name(options.task_file)
+        self._id = unique_id(options.prefix, self._source, time.time(), random.randrange(1000))
+        self._folder = run_folder(self._id)
+        self._host = socket.gethostname()
+        self._world: LiveWorld | None = None
+        self._skipped: list[StatusLine] = []
+        self._ranks: dict[str, int] = {}
+        """Of all engines that have joined, by their ids."""
+        self._interrupted = 0
+        self._total: int | None = None
+        """Tasks to run, where that can be known beforehand."""
+        self._kvs_tasks: KvsTasks | None = None
+        self._task_program: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> int:
+        with hold_folder(self._folder):
+            return self._run()
+
+    def _run(self) -> int:
+        self._open_log()
+        earlier = self._earlier_runs()
+        kvs, kvs_info = self._open_kvs()
+        status = StatusWriter(Path(f"{self._id}_status.txt"), header=self.options.status_header)
+        try:
+            feeder = self._feeder(kvs, earlier, status)
+            bridge = Bridge(kvs, self._kvs_tasks, self._common_env())
+            script = write_script(Path(f"{self._id}_dbUtil.sh"), self._id, self._folder, kvs.address)
+            if feeder.over and not (feeder.engine_start or feeder.engine_stop):
+                if not feeder.skipped:
+                    print("No tasks to run.", file=sys.stderr)
+                status.write(self._take_skipped())
+                return self._exit_code()
+            return self._run_world(feeder, bridge, kvs, status, script)
+        finally:
+            if earlier is not None:
+                earlier.close()
+            status.close()
+            kvs.close()
+            if kvs_info is not None:
+                kvs_info.unlink(missing_ok=True)
+
+    # ---- before anything runs
+
+    def _open_log(self) -> None:
+        options = self.options
+        handler = logging.FileHandler(options.log_file or f"{self._id}_driver.log", mode="w")
+        handler.setFormatter(logging.Formatter(LOG_FORMAT))
+        for name in ("disBatch", "pilothouse"):
+            logger = logging.getLogger(name)
+            logger.setLevel(options.log_level)
+            logger.addHandler(handler)
+            logger.propagate = False
+        log.info("%s (%d) on %s in %s: %r", self._source, os.getpid(), self._host, os.getcwd(), sys.argv)
+
+    def _earlier_runs(self) -> EarlierRuns | None:
+        if not self.options.resume_from:
+            return None
+        earlier = EarlierRuns(retry=self.options.retry, force=self.options.force_resume)
+        for name in self.options.resume_from:
+            earlier.read(Path(name))
+        if earlier.unreadable:
+            log.warning("%d lines of status files could not be read and were passed over", earlier.unreadable)
+        return earlier
+
+    def _open_kvs(self) -> tuple[Kvs, Path | None]:
+        options = self.options
+        if options.kvs_server is not None:
+            return RemoteKvs(options.kvs_server or os.environ.get("DISBATCH_KVSSTCP_HOST", "")), None
+        host, port, shown = "127.0.0.1", 0, ""
+        if options.use_address:
+            shown, _, number = options.use_address.rpartition(":")
+            if not shown or not number.isdigit():
+                raise InputError("--use-address", "not an address", expected="HOST:PORT", found=options.use_address)
+            host, port = shown, int(number)
+        elif self._may_be_remote():
+            host, shown = "", self._host
+        redis = os.environ.get(REDIS_VARIABLE)
+        shelf = RedisShelf(redis, os.path.basename(self._id)) if redis else None
+        server = KvsServer(host, port, advertised_host=shown, shelf=shelf)
+        info = Path(f"{self._id}_kvsinfo.txt")
+        draft = info.with_name(f"{info.name}.new")
+        draft.write_text(server.address)
+        draft.rename(info)  # whoever waits for it finds all of it
+        log.info("KVS Server: %s", server.address)
+        return server, info
+
+    def _may_be_remote(self) -> bool:
+        """Whether engines may be on other hosts; where they cannot, the service listens on loopback only."""
+        options = self.options
+        nodes = ",".join(options.context.ssh_nodes) or os.environ.get("DISBATCH_SSH_NODELIST", "")
+        if options.startup_only or not nodes:
+            return True
+        names = {node.strip().rpartition(":")[0] for node in nodes.split(",") if node.strip()}
+        return not names <= {"localhost", self._host}
+
+    def _feeder(self, kvs: Kvs, earlier: EarlierRuns | None, status: StatusWriter) -> Feeder:
+        def problem(number: int, text: str) -> None:
+            log.error("line %d: %s", number, text)
+
+        reader = TaskReader(self.options.task_file, lenient=True, on_problem=problem)
+        lines: Iterator[TaskLine | None]
+        if self.options.task_file:
+            stream = self._open_tasks()
+            if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                known_already = self._check_resume(earlier) if earlier is not None else 0
+                with self._open_tasks() as counted:
+                    self._total = check_stream(counted, self.options.task_file, lenient=True).tasks - known_already
+                lines = reader.read(stream)
+            else:
+                lines = iter(StreamLines(stream, reader, self._ring))
+        else:
+            self._kvs_tasks = KvsTasks(kvs, self._ring, reader)
+            lines = iter(self._kvs_tasks)
+            self._start_task_program(kvs)
+
+        def known(line: TaskLine) -> bool | None:
+            assert earlier is not None
+            found = earlier.result_of(line)
+            if found is None:
+                return None
+            self._skipped.append(found.skipped())
+            if len(self._skipped) >= _MOST_SKIPPED_AT_ONCE:
+                status.write(self._take_skipped())
+            return found.return_code != 0
+
+        return Feeder(lines, known if earlier is not None else None)
+
+    def _open_tasks(self) -> BinaryIO:
+        if self.options.task_file == "-":
+            return sys.stdin.buffer
+        return open(self.options.task_file, "rb")
+
+    def _check_resume(self, earlier: EarlierRuns) -> int:
+        """All of the file is compared with the earlier results before anything runs. How many tasks have one."""
+        with self._open_tasks() as stream:
+            lines = TaskReader(self.options.task_file, lenient=True).read(stream)
+            return sum(line.kind is LineKind.TASK and earlier.result_of(line) is not None for line in lines)
+
+    def _start_task_program(self, kvs: Kvs) -> None:
+        if self.options.task_command:
+            host, _, port = kvs.address.rpartition(":")
+            env = {**os.environ, "KVSSTCP_HOST": host, "KVSSTCP_PORT": port, "DISBATCH_KVSSTCP_HOST": kvs.address}
+            command = ["/bin/sh", "-c", self.options.task_command]
+            self._task_program = subprocess.Popen(command, env=env, start_new_session=True)
+
+    # ---- while it runs
+
+    def _run_world(self, feeder: Feeder, bridge: Bridge, kvs: Kvs, status: StatusWriter, script: Path) -> int:
+        options = self.options
+        contexts: list[DisbatchContext] = []
+        limits: dict[str, int] = {}
+        if not options.startup_only:
+            try:
+                context = self._first_context()
+            except NoContext:
+                print("Cannot determine batch execution environment.", file=sys.stderr)
+                return 1
+            contexts.append(context)
+            if options.context.task_limit:
+                limits[context.name] = options.context.task_limit
+        journal = self._open_journal(self._folder)
+        notes: list[Record] = [Note("started", str(time.time()).encode())]
+        if self._total is not None:
+            notes.append(Note("total", str(self._total).encode()))
+        journal.write(notes)
+        recorder = _Tee(journal, self._on_records(bridge, status))
+        live = LiveOptions(
+            env={**self._common_env(), "DISBATCH_KVSSTCP_HOST": kvs.address},
+            fail_fast=options.fail_fast,
+            service=options.startup_only,
+            context_limits=limits,
+            bundle=1 if options.startup_only else LiveOptions().bundle,
+            grace_s=2.0,
+        )
+        world = LiveWorld(
+            live, folder=self._folder, recorder=recorder, contexts=contexts, feeder=feeder, total=self._total,
+            remote=options.startup_only, warn=lambda text: log.warning("%s", text), logs=f"{self._id}_*_engine_wrap.log",
+        )  # fmt: skip
+        self._world = world
+        if options.startup_only:
+            world.no_more()
+            print(f"Run this script to add compute contexts:\n   {script}", flush=True)
+        join = JoinInfo(world.launch(), self._id, options.log_level, options.context)
+        write_secret(self._folder / JOIN_FILE, msgspec.json.encode(join))
+        world.on_tick.append(lambda: self._beat(bridge, feeder, status))
+        handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            Session(world, make_policy("fcfs", {})).run()
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            (self._folder / JOIN_FILE).unlink(missing_ok=True)
+            if self._task_program is not None and self._task_program.poll() is None:
+                self._task_program.terminate()
+            status.write(self._take_skipped())
+        log.info("%d tasks are done, %d failed", world.driver.done.count, self.failed)
+        if world.driver.stopped_because == NO_ENGINE:
+            print("all engines have gone before the work was done; see the logs", file=sys.stderr)
+            return 1
+        return self._exit_code()
+
+    def _common_env(self) -> dict[str, str]:
+        return {"DISBATCH_JOBID": os.path.basename(self._id), "DISBATCH_NAMETASKS": self._source}
+
+    def _first_context(self) -> DisbatchContext:
+        options = self.options.context
+        # What a context says that is started by a program of its own; ours is part of the driver, but scripts that tidy up
+        # after a run, or look for complaints, find the files that they know.
+        for name in ("context_wrap.out", f"{os.getpid()}_context_launch.log"):
+            Path(f"{self._id}_{name}").touch()
+        layout = find_layout(options, os.environ, claim_rank(self._folder), self._host)
+        open_context_log(self._id, layout.label, self.options.log_level)
+        for warning in layout.warnings:
+            print(f"disBatch: {warning}", file=sys.stderr)
+        if not layout.usable:
+            raise InputError("", "no node of this context has enough cores for a task")
+        return DisbatchContext(layout, options, self._id, self._host)
+
+    def _on_records(self, bridge: Bridge, status: StatusWriter) -> Callable[[list[Record]], None]:
+        mailer = Mailer(self.options.mail_to, self.options.mail_every, os.path.basename(self._id))
+
+        def note(records: list[Record]) -> None:
+            lines = self._take_skipped()
+            for record in records:
+                # A task that the end of the run cut short has no line: a later run must not take it for done.
+                if type(record) is TaskEnded and record.final and record.state is not JobState.KILLED:
+                    line = status_line(record)
+                    lines.append(line)
+                    if record.kind not in "BC":
+                        self.failed += line.return_code != 0
+                    else:
+                        log.info("passed barrier %d of line %d", record.task_id, record.line_number)
+                elif type(record) is EngineJoined:
+                    self._note_engine(record)
+                elif type(record) is EngineLeft and record.lost:
+                    log.warning("engine %d was lost: %s", self._ranks[record.engine], record.reason)
+                elif type(record) is EngineLeft:
+                    log.info("engine %d left: %s", self._ranks[record.engine], record.reason)
+            if not status.write(lines):
+                log.error("%s: the disk takes no more; trying again later", status.path)
+            bridge.write(records)
+            mailer.note(lines)
+
+        return note
+
+    def _note_engine(self, record: EngineJoined) -> None:
+        self._ranks[record.engine] = record.rank
+        host = record.node.partition("#")[0]
+        text = f"engine {record.rank} on {record.node}, pid {record.pid}, {record.context}, {record.slots} slots"
+        log.info("%s joined", text)
+        with open(f"{self._id}_{record.context}_{host}_engine_{record.rank}.log", "a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%F %T')} {text}\n")
+
+    def _take_skipped(self) -> list[StatusLine]:
+        lines, self._skipped = self._skipped, []
+        self.failed += sum(line.return_code != 0 for line in lines)
+        return lines
+
+    def _beat(self, bridge: Bridge, feeder: Feeder, status: StatusWriter) -> None:
+        """Twice a second."""
+        world = self._world
+        assert world is not None
+        status.write(self._take_skipped())
+        bridge.answer_requests(world.stop_engine, world.stop_context)
+        bridge.board.no_more_tasks = feeder.state.name in ("EXHAUSTED", "STOPPED")
+        bridge.update()
+        if self.options.fail_fast and self.failed:
+            world.stop("a task failed")
+        program = self._task_program
+        if program is not None and program.poll() is not None and self._kvs_tasks is not None:
+            log.info("the command that gives tasks ended with code %d", program.returncode)
+            self._kvs_tasks.finish()
+            self._task_program = None
+            if program.returncode:
+                self._interrupted = program.returncode
+                world.stop("the command that gives tasks failed")
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        """The first one ends the run in order, a second one at once (the disk may be full, and order far away)."""
+        signal.signal(number, signal.SIG_DFL)
+        self._interrupted = 128 + number
+        world = self._world
+        if world is not None:
+            # A thread, because the handler may have interrupted the holder of the world's lock.
+            threading.Thread(target=lambda: world.call(lambda: world.stop(f"signal {number}"))).start()
+
+    def _ring(self) -> None:
+        if self._world is not None:
+            self._world.ring()
+
+    def _exit_code(self) -> int:
+        if self._interrupted:
+            return self._interrupted
+        if self.options.fail_fast and self.failed:
+            print("ended early: a task failed (--fail-fast)", file=sys.stderr)
+            return 1
+        if self.options.exit_code and self.failed:
+            print(f"{self.failed} tasks failed; see {self._id}_status.txt", file=sys.stderr)
+            return 1
+        return 0
+
+
+class _Tee:
+    """The journal, and whoever else must hear what it was given; a batch that the journal refuses is told to nobody."""
+
+    def __init__(self, journal: Recorder, then: Callable[[list[Record]], None]) -> None:
+        self._journal = journal
+        self._then = then
+
+    def write(self, records: list[Record]) -> None:
+        self._journal.write(records)
+        self._then(records)
+
+    def close(self) -> None:
+        self._journal.close()
+
+
+def run(options: RunOptions, open_journal: Callable[[Path], Recorder]) -> int:
+    """Runs it; an expected error is one line on stderr and exit code 1."""
+    try:
+        return DisbatchRun(options, open_journal).run()
+    except PilothouseError as error:
+        print(f"disBatch: {error}", file=sys.stderr)
+        return 1

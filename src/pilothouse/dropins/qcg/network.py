@@ -1,0 +1,167 @@
+"""The network interface: a REP socket for requests, a PUB socket for events.
+
+Both listen on loopback unless told otherwise; beyond it they demand CURVE with the key that lies in the manager's
+folder (who can read that file may give orders). One JSON text is one request; each gets exactly one answer.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import zmq
+
+from pilothouse.dropins.qcg.answers import Answer
+from pilothouse.model.errors import InputError
+
+PORTS = range(2222, 10_000)
+"""Where 0.14.2 looks for a free port."""
+MOST_REQUESTS = 64
+"""How many requests are answered before the world is looked after again."""
+NEXT_WITHIN_MS = 1
+"""A client that has its answer often asks again at once: that is cheaper to answer now than after a turn."""
+MOST_IN_A_ROW_S = 0.02
+MOST_REQUEST_BYTES = 1 << 30
+KEY_FILE = "network.key"
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """Where to listen."""
+
+    host: str = "127.0.0.1"
+    port: int | None = None
+    events_port: int | None = None
+    ports: range = PORTS
+    events: bool = True
+    former_port: int | None = None
+    """Where an earlier life of this manager listened: clients may still look there."""
+
+    @property
+    def beyond_loopback(self) -> bool:
+        return not (self.host.startswith("127.") or self.host in ("localhost", "::1"))
+
+
+class Network:
+    """Answers requests through `handle`, publishes events."""
+
+    def __init__(self, endpoint: Endpoint, folder: Path) -> None:
+        self._context = zmq.Context()
+        self._server_keys: tuple[bytes, bytes] | None = None
+        if endpoint.beyond_loopback:
+            self._server_keys = _make_keys(folder / KEY_FILE)
+        self._requests = self._socket(zmq.REP)
+        self._requests.setsockopt(zmq.MAXMSGSIZE, MOST_REQUEST_BYTES)
+        self._requests.setsockopt(zmq.LINGER, 500)
+        self._events = self._socket(zmq.PUB) if endpoint.events else None
+        try:
+            self.address = _reachable(endpoint.host, self._bind_requests(endpoint))
+            self.events_address: str | None = None
+            if self._events is not None:
+                self._events.setsockopt(zmq.SNDHWM, 0)
+                self._events.setsockopt(zmq.LINGER, 500)
+                self.events_address = _reachable(endpoint.host, _bind(self._events, endpoint, endpoint.events_port))
+        except zmq.ZMQError as error:
+            self.close()
+            raise InputError(f"{endpoint.host}:{endpoint.port or '*'}", f"cannot listen there: {error}") from None
+
+    def _bind_requests(self, endpoint: Endpoint) -> int:
+        if endpoint.port is None and endpoint.former_port is not None:
+            try:
+                return _bind(self._requests, endpoint, endpoint.former_port)
+            except zmq.ZMQError as error:
+                if error.errno != zmq.EADDRINUSE:
+                    raise
+        return _bind(self._requests, endpoint, endpoint.port)
+
+    def _socket(self, kind: int) -> zmq.Socket[bytes]:
+        made = self._context.socket(kind)
+        if self._server_keys is not None:
+            made.curve_server = True
+            made.curve_publickey, made.curve_secretkey = self._server_keys
+        return made
+
+    @property
+    def key(self) -> str:
+        """What clients must know beyond loopback; "" on it."""
+        return self._server_keys[0].decode() if self._server_keys is not None else ""
+
+    @property
+    def fd(self) -> int:
+        """Becomes readable when something may have come; `serve` then looks."""
+        return int(self._requests.getsockopt(zmq.FD))
+
+    def serve(self, handle: Callable[[bytes], Answer]) -> bool:
+        """Answers what has come, and what follows at its heels. Whether there was anything."""
+        until = time.monotonic() + MOST_IN_A_ROW_S
+        count = 0
+        while True:
+            for text in self._received():
+                self._requests.send(msgspec.json.encode(handle(text)))
+                count += 1
+            if not count or time.monotonic() > until or not self._requests.poll(NEXT_WITHIN_MS):
+                return count > 0
+
+    def _received(self) -> Iterator[bytes]:
+        # The descriptor only tells of changes: it must be looked at until nothing is left.
+        for _ in range(MOST_REQUESTS):
+            if not self.pending:
+                return
+            yield b"".join(self._requests.recv_multipart())
+
+    @property
+    def pending(self) -> bool:
+        return bool(int(self._requests.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+
+    def wait(self, timeout_s: float) -> None:
+        """Until a request has come, or the time is over."""
+        self._requests.poll(int(timeout_s * 1000))
+
+    def publish(self, topic: str, event: dict[str, object]) -> None:
+        if self._events is not None:
+            self._events.send(f"{topic} ".encode() + msgspec.json.encode(event))
+
+    def close(self) -> None:
+        self._requests.close()
+        if self._events is not None:
+            self._events.close()
+        self._context.term()
+
+
+def _bind(made: zmq.Socket[bytes], endpoint: Endpoint, port: int | None) -> int:
+    if port is not None:
+        made.bind(f"tcp://{endpoint.host}:{port}")
+        return port
+    # Random, as several managers of one user start at once on one host.
+    for candidate in random.sample(endpoint.ports, len(endpoint.ports)):
+        try:
+            made.bind(f"tcp://{endpoint.host}:{candidate}")
+            return candidate
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EADDRINUSE:
+                raise
+    raise InputError(endpoint.host, f"no port is free from {endpoint.ports.start} to {endpoint.ports.stop - 1}")
+
+
+def _reachable(host: str, port: int) -> str:
+    if host in ("*", "0.0.0.0"):
+        host = socket.gethostname()
+        try:
+            found = socket.gethostbyname(host)
+        except OSError:
+            found = host = "127.0.0.1"
+        if not found.startswith("127."):
+            host = found  # else others know the name better than we do
+    return f"tcp://{host}:{port}"
+
+
+def _make_keys(path: Path) -> tuple[bytes, bytes]:
+    """A fresh pair; the file tells clients the public half, and the owner alone may read it."""
+    public, secret = zmq.curve_keypair()
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    path.write_bytes(public + b"\n")
+    return public, secret

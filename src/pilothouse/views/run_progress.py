@@ -1,0 +1,107 @@
+"""What `pilothouse run` says: a line that is rewritten while it goes on, and a summary with failed tasks at the end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from pilothouse.core.session import Outcome
+from pilothouse.model.lifecycle import JobState
+from pilothouse.worlds.live.driver import records as r
+from pilothouse.worlds.live.world import LiveWorld
+
+SHOWN_FAILURES = 10
+_BAD = (JobState.FAILED, JobState.TIMED_OUT, JobState.KILLED, JobState.LOST, JobState.REFUSED, JobState.OMITTED)
+
+
+class Progress:
+    """Counts come from the driver; this only remembers the first failures and the rate."""
+
+    def __init__(self, world: LiveWorld, total: int | None, *, quiet: bool, folder: Path) -> None:
+        self._world = world
+        self._total = total
+        self._quiet = quiet
+        self._folder = folder
+        self._line = not quiet and sys.stderr.isatty()
+        self._began = time.monotonic()
+        self._already = self._ended()
+        self._failed_before = self._failed()
+        self._failures: list[r.TaskEnded] = []
+        world.on_task.append(self._task)
+
+    def _task(self, end: r.TaskEnded) -> None:
+        if end.state is not JobState.SUCCEEDED and end.final and len(self._failures) < SHOWN_FAILURES:
+            self._failures.append(end)
+
+    def _failed(self) -> int:
+        return sum(self._world.driver.counts[state] for state in _BAD)
+
+    def _ended(self) -> int:
+        return sum(self._world.driver.counts.values())
+
+    def show(self) -> None:
+        """Rewrites the line."""
+        if not self._line:
+            return
+        driver = self._world.driver
+        ended = self._ended()
+        failed = self._failed()
+        rate = (ended - self._already) / max(1e-6, time.monotonic() - self._began)
+        text = f"{ended:,}"
+        if self._total is not None:
+            text += f" of {self._total:,}"
+        text += f" done, {driver.running_tasks:,} in hand, {failed:,} failed, {rate:,.1f}/s"
+        if self._total is not None and ended < self._total and rate > 0:
+            text += f", {_duration((self._total - ended) / rate)} left"
+        slots = driver.roster.units
+        text += f", {slots} slot{'s' if slots != 1 else ''}"
+        click.echo(f"\r\x1b[K{text}"[:400], nl=False, err=True)
+
+    def finish(self, outcome: Outcome) -> int:
+        """The summary; the exit code of the command."""
+        if self._line:
+            click.echo("\r\x1b[K", nl=False, err=True)
+        driver = self._world.driver
+        failed = self._failed()
+        not_run = 0 if self._total is None else max(0, self._total - self._ended())
+        good = not failed and not not_run and not driver.stopped_because and not outcome.deadlocked
+        if not self._quiet:
+            self._summary(failed, not_run)
+        return 0 if good else 1
+
+    def _summary(self, failed: int, not_run: int) -> None:
+        driver = self._world.driver
+        parts = [f"{driver.counts[JobState.SUCCEEDED]:,} succeeded"]
+        parts += [f"{driver.counts[state]:,} {state.value}" for state in _BAD if driver.counts[state]]
+        if not_run:
+            parts.append(f"{not_run:,} not run")
+        took = _duration(time.monotonic() - self._began)
+        click.echo(f"{', '.join(parts)} in {took}  ({self._folder})", err=True)
+        for end in self._failures:
+            why = end.reason or f"exit code {end.return_code}"
+            command = end.command.decode("utf-8", "replace")
+            click.echo(f"  task {end.task_id} (line {end.line_number}): {why}: {command[:100]}", err=True)
+        more = failed - self._failed_before - len(self._failures)
+        if more > 0:
+            click.echo(f"  ... and {more:,} more: pilothouse tasks {self._folder} --failed", err=True)
+        if self._failed_before:
+            what = f"{self._failed_before:,} did not succeed before and {'was' if self._failed_before == 1 else 'were'} left"
+            click.echo(f"{what} alone: pilothouse run --resume {self._folder} --retry-failed", err=True)
+        never = self._world.never_started
+        if never:
+            shown = ", ".join(never[:SHOWN_FAILURES]) + (", ..." if len(never) > SHOWN_FAILURES else "")
+            click.echo(f"never started: task{'s' if len(never) != 1 else ''} {shown}", err=True)
+        if driver.stopped_because:
+            again = f"; go on with: pilothouse run --resume {self._folder}" if not_run else ""
+            click.echo(f"stopped: {driver.stopped_because}{again}", err=True)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}"

@@ -1,0 +1,139 @@
+"""Automatic allocation at work: looks at a live world now and then, and carries out what the Allocator orders.
+
+The batch system may take seconds to answer, so it is asked in a thread of its own, one question at a time; the world is
+only looked at, and asked to let engines go, from the world's thread (`look`, about twice a second).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import msgspec
+
+from pilothouse.model.errors import PeerError
+from pilothouse.model.lifecycle import JobState
+from pilothouse.worlds.live.contexts.allocator import Allocator, Cancel, LetGo, Order, SlurmQueue, Submit
+from pilothouse.worlds.live.driver.feeder import Feeding
+from pilothouse.worlds.live.world import LiveWorld
+
+ASK_EVERY_S = 5.0
+"""The batch system is asked no more often than this."""
+_UNKNOWN_REST = 10**9
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """What waits and what is there, in slots."""
+
+    waiting: int
+    free: int
+    busy: frozenset[str]
+    """Contexts whose engines have work."""
+
+
+def demand_of(world: LiveWorld) -> Demand:
+    driver = world.driver
+    running = [lot for lot in driver.lots.values() if lot.state is not JobState.WAITING]
+    per_task = max(1, world.options.units)
+    waiting = driver.waiting + driver.backlog.waiting_here
+    feeder = driver.backlog.feeder
+    if feeder is not None and feeder.state is Feeding.FEEDING:
+        total = driver.backlog.total
+        waiting += _UNKNOWN_REST if total is None else max(0, total - feeder.given_out)
+    open_slots = sum(proxy.joined.slots for proxy in driver.roster.engines.values() if not proxy.closed_for)
+    free = open_slots - sum(len(lot.units) for lot in running)
+    busy = frozenset(proxy.joined.context for proxy in driver.roster.engines.values() if proxy.assignments)
+    return Demand(waiting * per_task, max(0, free), busy)
+
+
+class AutoAllocation:
+    """Add `look` to the world's on_tick, and call `close` at the end: no allocation outlives the run."""
+
+    def __init__(
+        self,
+        world: LiveWorld,
+        allocator: Allocator,
+        queue: SlurmQueue,
+        warn: Callable[[str], None],
+        *,
+        every_s: float = ASK_EVERY_S,
+    ) -> None:
+        self._world = world
+        self._allocator = allocator
+        self._queue = queue
+        self._warn = warn
+        self._every_s = every_s
+        self._asked_at = -every_s
+        self._worker: threading.Thread | None = None
+        self._known: set[str] | None = set()
+        self._submitted: list[str] = []
+        self._refusals: list[str] = []
+        self._told = ""
+
+    def look(self) -> None:
+        """Notes engines that joined; every few seconds, decides what to order and has it ordered."""
+        world, allocator = self._world, self._allocator
+        if self._worker is not None and self._worker.is_alive():
+            return
+        now = world.now()
+        self._take_answers(now)
+        for proxy in world.driver.roster.engines.values():
+            allocator.engine_joined(proxy.joined.context.removeprefix("J"))
+        if now - self._asked_at < self._every_s or world.driver.over:
+            return
+        self._asked_at = now
+        orders: list[Order] = []
+        if self._known is not None:
+            wanted = demand_of(world)
+            busy = [name.removeprefix("J") for name in wanted.busy]
+            orders = allocator.decide(now, waiting=wanted.waiting, free=wanted.free, known=self._known, busy=busy)
+        for order in orders:
+            if isinstance(order, LetGo):
+                world.stop_context(f"J{order.job_id}")
+        if allocator.stopped_because and allocator.stopped_because != self._told:
+            self._told = allocator.stopped_because
+            self._warn(self._told)
+        if allocator.hopeless and not world.driver.roster.engines:
+            world.stop("no allocation could be had")
+            return
+        self._worker = threading.Thread(target=self._ask, args=(orders,), name="batch system", daemon=True)
+        self._worker.start()
+
+    def close(self) -> None:
+        """Gives every allocation back."""
+        if self._worker is not None:
+            self._worker.join()
+        self._take_answers(self._world.now())
+        try:
+            self._queue.cancel(self._allocator.all_present())
+        except PeerError as error:
+            self._warn(str(error))
+
+    def _take_answers(self, now: float) -> None:
+        for job_id in self._submitted:
+            self._allocator.submitted(job_id, now)
+            if self._known is not None:
+                self._known.add(job_id)
+        for reason in self._refusals:
+            self._allocator.refused(reason)
+        self._submitted, self._refusals = [], []
+
+    def _ask(self, orders: list[Order]) -> None:
+        """In the worker: carries orders out, then asks which jobs there are."""
+        cancelled = [order.job_id for order in orders if isinstance(order, Cancel)]
+        try:
+            self._queue.cancel(cancelled)
+        except PeerError as error:
+            self._warn(str(error))
+        for order in orders:
+            if isinstance(order, Submit):
+                try:
+                    self._submitted.append(self._queue.submit(self._allocator.plan.options))
+                except PeerError as error:
+                    self._refusals.append(str(error))
+        try:
+            self._known = self._queue.known([*self._allocator.all_present(), *self._submitted])
+        except PeerError as error:
+            # Not knowing is not the same as gone: nothing is decided until the batch system answers again.
+            self._known = None
+            self._warn(str(error))

@@ -1,0 +1,224 @@
+"""The driver's book of engines: who there is, which units they own, and how each of them is doing. Sans-IO.
+
+Theory. An engine that says Hello is JOINED and owns a range of units that nobody else has. One that is asked to leave
+is LEAVING: it gets no new work. GONE it said goodbye (or its warden did); LOST it was not heard for too long, and if it
+is ever heard again it is dismissed. After a restart, the engines of the journal are EXPECTED until they speak.
+
+    EXPECTED ──heard──► JOINED ──asked to leave──► LEAVING ──said goodbye──► GONE
+        └───────────────silent──┴──────────────────────┴──► LOST
+"""
+
+from __future__ import annotations
+
+import enum
+from bisect import bisect_left, bisect_right
+
+import msgspec
+
+from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Node
+from pilothouse.worlds.live.driver.records import EngineJoined
+from pilothouse.worlds.live.wire.channel import Channel
+from pilothouse.worlds.live.wire.messages import FromDriver, Hello
+
+
+class ProxyState(enum.Enum):
+    EXPECTED = "expected"
+    JOINED = "joined"
+    LEAVING = "leaving"
+    GONE = "gone"
+    LOST = "lost"
+
+
+class ProxyStimulus(enum.Enum):
+    HEARD = "said hello"
+    ASKED_TO_LEAVE = "asked to leave"
+    SAID_GOODBYE = "said goodbye"
+    SILENT = "not heard for too long"
+
+
+_S = ProxyState
+_ROWS: dict[ProxyState, tuple[ProxyState, ...]] = {
+    #               HEARD        ASKED_TO_LEAVE  SAID_GOODBYE  SILENT
+    _S.EXPECTED: (_S.JOINED, _S.LEAVING, _S.GONE, _S.LOST),
+    _S.JOINED: (_S.JOINED, _S.LEAVING, _S.GONE, _S.LOST),
+    _S.LEAVING: (_S.LEAVING, _S.LEAVING, _S.GONE, _S.LOST),
+    _S.GONE: (_S.GONE, _S.GONE, _S.GONE, _S.GONE),
+    _S.LOST: (_S.LOST, _S.LOST, _S.LOST, _S.LOST),
+}
+TRANSITIONS: dict[tuple[ProxyState, ProxyStimulus], ProxyState] = {
+    (state, stimulus): target
+    for state, row in _ROWS.items()
+    for stimulus, target in zip(ProxyStimulus, row, strict=True)
+}
+SPARE_UNITS = 4096
+"""Numbers of units whose engines have left are given out again only when there are many of them: a number then means one
+engine for as long as a run is not both large and restless, and sets of units do not become wider and wider in one that is."""
+PRESENT = frozenset((ProxyState.EXPECTED, ProxyState.JOINED, ProxyState.LEAVING))
+
+
+class Proxy(msgspec.Struct, eq=False):
+    """What the driver knows of one engine."""
+
+    joined: EngineJoined
+    state: ProxyState
+    heard_at: float
+    node: Node
+    ends_at: float
+    """On the driver's clock; inf: not known to end."""
+    free_gpus: list[str]
+    channel: Channel[FromDriver]
+    speaks_at: float = 0.0
+    """When the driver must say something again, if only that it lives."""
+    welcomed: bool = False
+    closed_for: str = ""
+    """Why it gets no new work; "": it does."""
+    leaves_at_once: bool = False
+    """It was asked to end its tasks, not to finish them."""
+    assignments: set[int] = msgspec.field(default_factory=set)
+    given: int = 0
+    """Tasks assigned to it so far."""
+    done: int = 0
+    failed: int = 0
+
+    @property
+    def id(self) -> str:
+        return self.joined.engine
+
+    @property
+    def units(self) -> IdSet:
+        return IdSet(self.node.mask)
+
+    def part(self, units: IdSet) -> int:
+        """Which of its slots are in this set: a mask that is no wider than the engine has slots."""
+        return (units.mask >> self.node.first) & ((1 << self.node.count) - 1)
+
+    def text_of(self, units: IdSet) -> str:
+        """The set's text, where all of it is of this engine."""
+        first = self.node.first
+        runs = IdSet(self.part(units)).intervals()
+        return " ".join(f"{first + low}" if low == high else f"{first + low}-{first + high}" for low, high in runs)
+
+    def step(self, stimulus: ProxyStimulus) -> None:
+        self.state = TRANSITIONS[self.state, stimulus]
+
+
+class Roster:
+    """All engines of the run."""
+
+    def __init__(self) -> None:
+        self.engines: dict[str, Proxy] = {}
+        """Those that are present."""
+        self.departed: dict[str, Proxy] = {}
+        self.units = 0
+        """Units of all present engines."""
+        self.spare_units = SPARE_UNITS
+        self._next_unit = 0
+        self._next_rank = 0
+        self._firsts: list[int] = []
+        self._owners: list[Proxy] = []
+        """Those that are present, by their first units."""
+        self._names: dict[str, int] = {}
+        self._vacant: dict[str, list[tuple[int, int]]] = {}
+        """Host -> first units and numbers of units of those that were lost there: whoever takes their place has the same."""
+        self._keys: dict[str, str] = {}
+        """What those who started engines call them -> engine, of those that are present."""
+
+    def describe(self, engine: str, hello: Hello, at: float, held: int = 0) -> EngineJoined:
+        """The record for an engine that joins: its rank, its units, a node name that nobody had. `held`: a mask of units that
+        jobs hold although their engine may have left.
+        """
+        count = self._names.get(hello.node, 0) + 1
+        name = hello.node if count == 1 else f"{hello.node}#{count}"
+        return EngineJoined(
+            engine, self._next_rank, hello.context, name, hello.slots, self._place(hello, held), hello.pid, at,
+            hello.properties.get("key", ""), hello.gpus, hello.memory_mb, hello.cores,
+        )  # fmt: skip
+
+    def _place(self, hello: Hello, held: int) -> int:
+        """The first unit of a newcomer: that of one whose place it takes, else one that nobody ever had, or if there are too
+        many of those, the first gap.
+        """
+        slots = hello.slots
+        for first, count in self._vacant.get(hello.node, ()):
+            if count == slots and not (held >> first) & ((1 << slots) - 1) and self._is_gap(first, slots):
+                return first
+        if self._next_unit + slots <= max(self.spare_units, 2 * (self.units + slots)):
+            return self._next_unit
+        wanted = (1 << slots) - 1
+        end = 0
+        for first, proxy in zip(self._firsts, self._owners, strict=True):
+            if first - end >= slots and not (held >> end) & wanted:
+                return end
+            end = first + proxy.joined.slots
+        return self._next_unit if held >> end else end
+
+    def _is_gap(self, first: int, slots: int) -> bool:
+        """Whether nobody who is present has any of these units."""
+        at = bisect_right(self._firsts, first + slots - 1) - 1
+        return at < 0 or self._firsts[at] + self._owners[at].joined.slots <= first
+
+    def enter(self, record: EngineJoined, state: ProxyState, now: float, ends_at: float) -> Proxy:
+        node = Node(
+            record.node, record.first_unit, record.slots, gpus=len(record.gpus), memory_mb=record.memory_mb,
+            cores=record.cores or 1, properties={"context": record.context},
+        )  # fmt: skip
+        proxy = Proxy(record, state, now, node, ends_at, list(record.gpus), Channel())
+        host = record.node.partition("#")[0]
+        self._names[host] = self._names.get(host, 0) + 1
+        place = (record.first_unit, record.slots)
+        if place in self._vacant.get(host, ()):
+            self._vacant[host].remove(place)
+        self.engines[record.engine] = proxy
+        if record.key:
+            self._keys[record.key] = record.engine
+        at = bisect_right(self._firsts, record.first_unit)
+        self._firsts.insert(at, record.first_unit)
+        self._owners.insert(at, proxy)
+        self._next_unit = max(self._next_unit, record.first_unit + record.slots)
+        self._next_rank = max(self._next_rank, record.rank + 1)
+        self.units += record.slots
+        return proxy
+
+    def remove(self, proxy: Proxy, stimulus: ProxyStimulus) -> None:
+        proxy.step(stimulus)
+        del self.engines[proxy.id]
+        if self._keys.get(proxy.joined.key) == proxy.id:
+            del self._keys[proxy.joined.key]
+        self.departed[proxy.id] = proxy
+        if proxy.state is ProxyState.LOST:
+            host = proxy.node.name.partition("#")[0]
+            self._vacant.setdefault(host, []).append((proxy.node.first, proxy.node.count))
+        at = bisect_left(self._firsts, proxy.joined.first_unit)
+        while self._owners[at] is not proxy:  # while a journal is read, one that took its place may be there as well
+            at += 1
+        del self._firsts[at], self._owners[at]
+        self.units -= proxy.joined.slots
+
+    def by_key(self, key: str) -> str | None:
+        """The id of the engine that whoever started it knows by this name."""
+        return self._keys.get(key)
+
+    @property
+    def keys_seen(self) -> set[str]:
+        """The same names of all engines that have ever joined."""
+        return {proxy.joined.key for proxy in (*self.engines.values(), *self.departed.values())}
+
+    def holder(self, units: IdSet) -> tuple[Proxy | None, bool]:
+        """The engine that has the first of these units, and whether it has all of them.
+
+        Most sets are of one engine, and its last unit is found without a look at the whole mask, which with thousands of
+        engines is a thousand bytes wide.
+        """
+        proxy = self.owner(units.mask.bit_length() - 1)
+        if proxy is not None and proxy.part(units) << proxy.node.first == units.mask:
+            return proxy, True
+        return self.owner(units.first()), False
+
+    def owner(self, unit: int) -> Proxy | None:
+        """The engine that has this unit; None: whoever had it has left."""
+        index = bisect_right(self._firsts, unit) - 1
+        if index < 0:
+            return None
+        proxy = self._owners[index]
+        return proxy if unit < proxy.joined.first_unit + proxy.joined.slots else None

@@ -1,0 +1,1 @@
+"""The engine: one per node, starts tasks and reports how they ended."""

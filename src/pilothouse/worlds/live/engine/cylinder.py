@@ -1,0 +1,421 @@
+"""A cylinder: a process that runs one task at a time, and all tasks of an assignment one after another.
+
+In (from its engine, over a stream socket): Prepare, Work, Stop. Out: Finished, at the end of an assignment and at least
+every FLUSH_S while results come in. One process per slot: the end of a task wakes nobody but the one who starts the
+next, and a task costs about 30 µs more than in a C loop that does nothing else (bench/tasks.py).
+
+An engine that dies closes the socket: the cylinder then kills its task and goes, and the warden tells the driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from math import inf
+from pathlib import Path
+
+import msgspec
+
+from pilothouse.worlds.live.engine.capture import Capture
+from pilothouse.worlds.live.engine.spawn import Launcher, Spawner, SpawnError, find_native
+from pilothouse.worlds.live.engine.spool import Region
+from pilothouse.worlds.live.wire.messages import (
+    Assignment,
+    Finished,
+    Prepare,
+    Result,
+    Stop,
+    TaskOrder,
+    ToCylinder,
+    Work,
+)
+
+FLUSH_S = 0.2
+LINGER_S = 0.05
+"""How long the last words of a task's background commands are waited for."""
+_LENGTH = struct.Struct("<I")
+_CANNOT_EXECUTE = 255
+_MOST_POLL_MS = 3_600_000
+_NOT_STARTED = 127
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_finished = msgspec.msgpack.Decoder(Finished).decode
+_decode_order = msgspec.msgpack.Decoder(ToCylinder).decode
+
+
+def send(link: socket.socket, message: ToCylinder | Finished) -> None:
+    data = encode(message)
+    link.sendall(_LENGTH.pack(len(data)) + data)
+
+
+class Inbox:
+    """Whole messages out of a stream."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._buffer = b""
+
+    def receive(self) -> list[bytes] | None:
+        """Reads once (blocks if the socket does); None at the end of the stream."""
+        try:
+            chunk = self._link.recv(1 << 18)
+        except ConnectionResetError:
+            return None
+        if not chunk:
+            return None
+        self._buffer += chunk
+        messages = []
+        while len(self._buffer) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer)
+            if len(self._buffer) < _LENGTH.size + length:
+                break
+            messages.append(self._buffer[_LENGTH.size : _LENGTH.size + length])
+            self._buffer = self._buffer[_LENGTH.size + length :]
+        return messages
+
+
+class EngineGone(Exception):
+    """The engine has closed the socket."""
+
+
+class Cylinder:
+    """The loop of one cylinder process."""
+
+    def __init__(self, link: socket.socket, region: Region, *, native: bool = True) -> None:
+        self._link = link
+        self._inbox = Inbox(link)
+        self._region = region
+        self._spawner = Spawner()
+        self._launcher = Launcher(os.environ.get("PATH", os.defpath))
+        self._null = os.open(os.devnull, os.O_RDWR)
+        self._out = Capture()
+        self._err = Capture()
+        self._home = os.getcwd()
+        self._cwd = self._home
+        self._all_cores = os.sched_getaffinity(0)
+        self._bound = False
+        self._prepare = Prepare({}, "", 10.0)
+        self._env: list[bytes] = []
+        self._env_key: tuple[object, ...] = ()
+        self._todo: list[Work] = []
+        self._stop: Stop | None = None
+        self._early_stops: dict[int, Stop] = {}
+        self._assignment = 0
+        self._tasks: list[TaskOrder] = []
+        self._next = self._behind = 0
+        """Index of the next task of the assignment, and how many wait behind the running one."""
+        self._cut_at = inf
+        self._cut = False
+        self._poll = select.poll()
+        self._wakeup = -1 if _has_pidfd() else self._hear_children()
+        self._native = find_native() if native and self._wakeup < 0 else None
+        for fd in (self._wakeup, link.fileno(), self._out.read_fd, self._err.read_fd):
+            if fd >= 0:
+                self._poll.register(fd, select.POLLIN)
+
+    @staticmethod
+    def _hear_children() -> int:
+        """A descriptor that becomes readable when a child ends, for kernels before 5.3."""
+        read_fd, write_fd = os.pipe()
+        os.set_blocking(read_fd, False)
+        os.set_blocking(write_fd, False)
+        signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        return read_fd
+
+    def run(self) -> None:
+        """Works until the engine goes."""
+        gc.freeze()  # what came with the fork stays shared, and is not looked at again
+        try:
+            while True:
+                while not self._todo:
+                    self._hear()
+                self._work(self._todo.pop(0))
+        except EngineGone:
+            return
+
+    def _hear(self) -> None:
+        """Takes in what the engine says; blocks until there is something."""
+        messages = self._inbox.receive()
+        if messages is None:
+            raise EngineGone
+        for data in messages:
+            order = _decode_order(data)
+            if type(order) is Work:
+                self._todo.append(order)
+            elif type(order) is Prepare:
+                self._prepare = order
+                self._launcher = Launcher(
+                    order.env.get("PATH", os.environ.get("PATH", os.defpath)),
+                    always_shell=order.always_shell or "BASH_ENV" in os.environ,
+                )
+                self._env_key = ()
+            elif type(order) is Stop and order.assignment == self._assignment:
+                self._stop = order
+            elif type(order) is Stop and any(work.assignment.id == order.assignment for work in self._todo):
+                # It came together with the work itself: a kill right after a start must not get lost.
+                self._early_stops[order.assignment] = order
+
+    def _work(self, work: Work) -> None:
+        assignment = work.assignment
+        self._assignment = assignment.id
+        self._stop = self._early_stops.pop(assignment.id, None)
+        self._cut = False
+        self._region.begin(assignment.id)
+        self._surround(work)
+        results: list[Result] = []
+        tasks = assignment.tasks
+        began = sent = time.monotonic()
+        self._tasks = tasks
+        self._cut_at = began + assignment.cut_after
+        returned: tuple[int, ...] = ()
+        for index, task in enumerate(tasks):
+            late = index and (self._cut or time.monotonic() - began > assignment.cut_after)
+            if late or self._stop is not None:
+                returned = () if self._cut else tuple(other.task_id for other in tasks[index:])
+                break
+            self._next, self._behind = index + 1, len(tasks) - index - 1
+            result = self._run_task(task, assignment)
+            self._region.ended(result)
+            results.append(result)
+            now = time.monotonic()
+            if now - sent > FLUSH_S and index + 1 < len(tasks):
+                send(self._link, Finished(assignment.id, results))
+                results, sent = [], now
+        self._assignment = 0
+        send(self._link, Finished(assignment.id, results, True, returned))
+
+    def _surround(self, work: Work) -> None:
+        """Environment, folder and cores of an assignment; the environment is kept while nothing in it changes."""
+        surroundings = work.assignment.surroundings
+        if work.cores:
+            os.sched_setaffinity(0, work.cores)
+            self._bound = True
+        elif self._bound:
+            os.sched_setaffinity(0, self._all_cores)
+            self._bound = False
+        key = (work.env, surroundings.env)
+        if key != self._env_key:
+            merged = {**os.environ, **self._prepare.env, **work.env, **surroundings.env}
+            self._env = [os.fsencode(f"{name}={value}") for name, value in merged.items()]
+            self._env_key = key
+        cwd = surroundings.cwd or self._home
+        if cwd != self._cwd:
+            try:
+                os.chdir(cwd)
+                self._cwd = cwd
+            except OSError:
+                self._cwd = ""  # every task of the assignment says so
+
+    def _run_task(self, task: TaskOrder, assignment: Assignment) -> Result:
+        surroundings = assignment.surroundings
+        started_at, started = time.time(), time.monotonic()
+        opened: list[int] = []
+        self._region.running(task.task_id, 0)
+        try:
+            if not self._cwd:
+                raise SpawnError(f"cannot enter {surroundings.cwd}")
+            fds = (self._null, self._out.write_fd, self._err.write_fd)
+            if surroundings.stdin or surroundings.stdout or surroundings.stderr:
+                fds = self._open(task, assignment, opened)
+            argv = self._argv(task.argv) if task.argv else self._launcher.argv(os.fsdecode(task.line))
+            text = self._prepare.task_env.format(
+                task=task.task_id, line=task.line_number, repeat=task.repeat_index, attempt=task.attempt
+            )
+            env = self._env + os.fsencode(text).split(b"\0") if text else self._env
+            pid, status, survivors, reason = self._run(argv, env, fds, started + surroundings.walltime)
+        except (SpawnError, OSError) as problem:
+            reason = str(problem) if isinstance(problem, SpawnError) else f"{problem.filename}: {problem.strerror}"
+            return Result(task.task_id, task.attempt, _NOT_STARTED, 0, started_at, started_at, reason=reason)
+        finally:
+            for fd in opened:
+                os.close(fd)
+        took_s = time.monotonic() - started
+        if survivors:
+            if reason:
+                _signal_group(pid, signal.SIGKILL)
+            else:
+                self._linger(pid)
+            # Bytes that survivors write from now on must not count for the next task.
+            self._renew(self._out)
+            self._renew(self._err)
+        out_bytes, out_snippet = self._out.take()
+        err_bytes, err_snippet = self._err.take()
+        return Result(
+            task.task_id, task.attempt, os.waitstatus_to_exitcode(status), pid, started_at,
+            started_at + took_s, out_bytes, out_snippet, err_bytes, err_snippet, reason,
+        )  # fmt: skip
+
+    def _run(
+        self, argv: list[bytes], env: list[bytes], fds: tuple[int, int, int], deadline: float
+    ) -> tuple[int, int, bool, str]:
+        """Starts a program and waits for its end: pid, wait status, whether its group lives on, and who ended it."""
+        if self._native is None:
+            pid = self._spawner.spawn(argv, env, fds)
+        else:
+            until = min(deadline, self._cut_at) if self._behind else deadline
+            timeout = -1 if until == inf else _milliseconds(until)
+            out_read, err_read = self._out.read_fd, self._err.read_fd
+            pid, status, ready, survivors = self._native(
+                argv, env, *fds, self._link.fileno(), out_read, err_read, timeout
+            )
+            if pid < 0:
+                raise SpawnError(f"{os.fsdecode(argv[0])}: {os.strerror(-pid)}")
+            if status >= 0:
+                if ready:
+                    self._drain([out_read, err_read])
+                return pid, status, bool(survivors), ""
+        with self._watch(pid) as watched:
+            status, reason = self._wait(pid, deadline, watched)
+        if self._native is None and status == _CANNOT_EXECUTE << 8 and (why := self._spawner.failure()):
+            raise SpawnError(f"{os.fsdecode(argv[0])}: {why}")
+        return pid, status, _group_alive(pid), reason
+
+    def _argv(self, argv: tuple[bytes, ...]) -> list[bytes]:
+        program = self._launcher.find(os.fsdecode(argv[0]))
+        if program is None:
+            raise SpawnError(f"{os.fsdecode(argv[0])}: no such program")
+        return [program, *argv[1:]]
+
+    def _open(self, task: TaskOrder, assignment: Assignment, opened: list[int]) -> tuple[int, int, int]:
+        """The three descriptors of a task that asked for files."""
+        surroundings = assignment.surroundings
+        stdin, out, err = self._null, self._out.write_fd, self._err.write_fd
+
+        def name_of(template: str) -> Path:
+            try:
+                name = template.format(
+                    task=task.task_id, line=task.line_number, repeat=task.repeat_index, attempt=task.attempt
+                )
+            except (KeyError, IndexError, ValueError):
+                name = template  # braces that mean nothing here belong to the name
+            return Path(self._cwd, name)
+
+        def writable(template: str) -> int:
+            path = name_of(template)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            opened.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666))
+            return opened[-1]
+
+        if surroundings.stdin:
+            stdin = os.open(name_of(surroundings.stdin), os.O_RDONLY)
+            opened.append(stdin)
+        if surroundings.stdout:
+            out = writable(surroundings.stdout)
+        if surroundings.stderr:
+            err = out if surroundings.stderr == surroundings.stdout else writable(surroundings.stderr)
+        return stdin, out, err
+
+    @contextlib.contextmanager
+    def _watch(self, pid: int) -> Iterator[int]:
+        """A descriptor among those that are polled which becomes readable when the child ends."""
+        if self._wakeup >= 0:
+            yield self._wakeup
+            return
+        watched = os.pidfd_open(pid)
+        self._poll.register(watched, select.POLLIN)
+        try:
+            yield watched
+        finally:
+            self._poll.unregister(watched)
+            os.close(watched)
+
+    def _wait(self, pid: int, deadline: float, watched: int) -> tuple[int, str]:
+        """Waits for the task; ends it at its deadline, or when told to. Wait status, and who ended it."""
+        reason = ""
+        terminated = False
+        while True:
+            until = min(deadline, self._cut_at) if self._behind else deadline
+            timeout = None if until == inf else _milliseconds(until)
+            ready = [fd for fd, _ in self._poll.poll(timeout)]
+            if watched in ready:
+                if watched == self._wakeup:
+                    os.read(watched, 512)
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended == pid:
+                    # What was written between the poll and the end of the process is there by now.
+                    self._drain([fd for fd, _ in self._poll.poll(0)])
+                    return status, reason
+            self._drain(ready)
+            if self._link.fileno() in ready:
+                try:
+                    self._hear()
+                except EngineGone:
+                    _signal_group(pid, signal.SIGKILL)
+                    raise
+            if self._stop is not None and not reason:
+                reason, deadline = self._stop.reason, 0.0
+                terminated = self._stop.at_once
+            if self._behind and time.monotonic() >= self._cut_at:
+                self._give_back()
+            if time.monotonic() >= deadline:
+                reason = reason or "walltime"
+                _signal_group(pid, signal.SIGKILL if terminated else signal.SIGTERM)
+                deadline = inf if terminated else time.monotonic() + self._prepare.grace_s
+                terminated = True
+
+    def _give_back(self) -> None:
+        """A slow task holds up those behind it in its bundle: others may have them."""
+        returned = tuple(task.task_id for task in self._tasks[self._next :])
+        send(self._link, Finished(self._assignment, [], False, returned))
+        self._behind = 0
+        self._cut = True
+
+    def _drain(self, ready: list[int]) -> None:
+        """Takes what the task wrote."""
+        for capture in (self._out, self._err):
+            if capture.read_fd in ready:
+                capture.drain()
+
+    def _linger(self, pid: int) -> None:
+        """What commands in the background write right after the end of their shell is the task's as well; disBatch, which looks
+        for ends once a second, has always counted it.
+        """
+        streams = select.poll()
+        streams.register(self._out.read_fd, select.POLLIN)
+        streams.register(self._err.read_fd, select.POLLIN)
+        until = time.monotonic() + LINGER_S
+        while _group_alive(pid) and time.monotonic() < until:
+            self._drain([fd for fd, _ in streams.poll(5)])
+        self._drain([self._out.read_fd, self._err.read_fd])
+
+    def _renew(self, capture: Capture) -> None:
+        self._poll.unregister(capture.read_fd)
+        capture.replace()
+        self._poll.register(capture.read_fd, select.POLLIN)
+
+
+def _milliseconds(until: float) -> int:
+    """How long to wait, at the most: a poll takes no more than a month, and is repeated anyway."""
+    return max(0, min(_MOST_POLL_MS, int((until - time.monotonic()) * 1000) + 1))
+
+
+def _has_pidfd() -> bool:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True
+
+
+def _group_alive(pid: int) -> bool:
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _signal_group(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)

@@ -1,0 +1,402 @@
+"""The engine: a node's share of the run, as a state machine without IO.
+
+Stimuli: frames from the driver, reports of cylinders, the passing of time. Instructions: frames to the driver, orders
+to cylinders, and in the end Go. `engine_process` performs them; tests and storms of faults drive the same class on
+virtual time.
+
+Theory. An engine first says Hello, again and again, until a driver welcomes it; then it runs the START commands in its
+extra cylinder, then assignments, each in the cylinder of its first slot. It keeps every result until the driver has it
+in the journal. A driver that falls silent changes nothing until `wait_for_driver_s` is over: running tasks go on,
+results are kept. A driver of a later incarnation is told everything anew. Dismissed (it was given up while it could not
+be heard), the engine ends what it has and joins as somebody new.
+
+    SEEKING ──welcomed──► PREPARING ──START commands done──► WORKING ──told to leave──► LEAVING ──STOP commands done──►
+       ▲                      │                                 │                                        PARTING ──►
+       GONE └────── dismissed ─────┴─────────────────────────────────┘          (driver silent for too long: any ──►
+       GONE)
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from math import inf
+
+import msgspec
+
+from pilothouse.worlds.live.wire.channel import Channel
+from pilothouse.worlds.live.wire.messages import (
+    VERSION,
+    Assignment,
+    Bye,
+    Dismiss,
+    DriverFrame,
+    EngineFrame,
+    Finished,
+    FromDriver,
+    FromEngine,
+    Hello,
+    Kill,
+    Leave,
+    Prepare,
+    Report,
+    Result,
+    Start,
+    Stop,
+    TaskOrder,
+    ToCylinder,
+    Welcome,
+    Work,
+)
+
+HELLO_EVERY_S = 1.0
+FIRST_WORD_S = 120.0
+"""How long an engine looks for a driver that it has never heard: the run may have ended while it was on its way."""
+PARTING_S = 10.0
+"""How long a leaving engine tries to hand over its last results."""
+_JOIN = -1
+_LEAVE = -2
+
+
+class EngineState(enum.Enum):
+    SEEKING = "seeking"
+    PREPARING = "preparing"
+    WORKING = "working"
+    LEAVING = "leaving"
+    PARTING = "parting"
+    GONE = "gone"
+
+
+class EngineStimulus(enum.Enum):
+    WELCOMED = "welcomed"
+    PREPARED = "START commands done"
+    TOLD_TO_LEAVE = "told to leave"
+    EMPTY = "nothing left to do, STOP commands done"
+    ACKNOWLEDGED = "the driver has all results"
+    DISMISSED = "given up by the driver"
+    DESERTED = "the driver was silent for too long"
+    TOO_LATE = "the run is over"
+
+
+_S = EngineState
+_ROWS: dict[EngineState, tuple[EngineState, ...]] = {
+    #  WELCOMED, PREPARED, TOLD_TO_LEAVE, EMPTY, ACKNOWLEDGED, DISMISSED, DESERTED, TOO_LATE
+    _S.SEEKING: (_S.PREPARING, _S.SEEKING, _S.SEEKING, _S.SEEKING, _S.SEEKING, _S.SEEKING, _S.GONE, _S.GONE),
+    _S.PREPARING: (_S.PREPARING, _S.WORKING, _S.LEAVING, _S.PREPARING, _S.PREPARING, _S.SEEKING, _S.GONE, _S.GONE),
+    _S.WORKING: (_S.WORKING, _S.WORKING, _S.LEAVING, _S.WORKING, _S.WORKING, _S.SEEKING, _S.GONE, _S.GONE),
+    _S.LEAVING: (_S.LEAVING, _S.LEAVING, _S.LEAVING, _S.PARTING, _S.LEAVING, _S.GONE, _S.GONE, _S.GONE),
+    _S.PARTING: (_S.PARTING, _S.PARTING, _S.PARTING, _S.PARTING, _S.GONE, _S.GONE, _S.GONE, _S.GONE),
+    _S.GONE: (_S.GONE,) * 8,
+}
+TRANSITIONS: dict[tuple[EngineState, EngineStimulus], EngineState] = {
+    (state, stimulus): target
+    for state, row in _ROWS.items()
+    for stimulus, target in zip(EngineStimulus, row, strict=True)
+}
+
+
+class ToCylinderOrder(msgspec.Struct):
+    """An instruction: tell this cylinder."""
+
+    cylinder: int
+    message: ToCylinder
+
+
+class Go(msgspec.Struct):
+    """An instruction: end the process (cylinders and what they run with it)."""
+
+    reason: str
+
+
+class Renamed(msgspec.Struct):
+    """An instruction: the engine has a new id; whatever names it on the wire must follow."""
+
+    engine: str
+
+
+Instruction = EngineFrame | ToCylinderOrder | Go | Renamed
+
+
+class Held(msgspec.Struct):
+    assignment: Assignment
+    begun: bool = False
+
+
+class Engine:
+    """One engine. Every public method returns nothing; `take` gives the instructions that have piled up."""
+
+    def __init__(
+        self,
+        identity: str,
+        hello: Hello,
+        now: float,
+        *,
+        cores: tuple[int, ...] = (),
+        slot_env: dict[str, tuple[str, ...]] | None = None,
+        new_identity: Callable[[], str] | None = None,
+    ) -> None:
+        self.id = identity
+        self.state = EngineState.SEEKING
+        self.session = 0
+        self.rank = -1
+        self.unacked: list[tuple[int, Finished]] = []
+        """Results by the number of the frame that carries them; kept until the driver has them."""
+        self._hello = hello
+        self._cores = cores
+        self._slot_env = slot_env or {}
+        self._new_identity = new_identity or (lambda: f"{self.id}+")
+        self._held: dict[int, Held] = {}
+        self._last_taken = 0
+        self._welcome: Welcome | None = None
+        self._channel: Channel[FromEngine] = Channel()
+        self._heard_at = now
+        self._hello_at = now
+        self._alive_at = inf
+        self._parting_until = inf
+        self._prepared = False
+        self._stop_runs = False
+        self._stop_ran = False
+        self._heartbeat_s = 2.0
+        self._wait_for_driver_s = FIRST_WORD_S
+        self._out: list[Instruction] = []
+
+    # ---- stimuli
+
+    def hear(self, frame: DriverFrame, now: float) -> None:
+        """A frame of the driver."""
+        if frame.engine != self.id or self.state is EngineState.GONE or frame.session < self.session:
+            return
+        self._heard_at = now
+        if frame.session > self.session:
+            welcome = next((body for body in frame.bodies if type(body) is Welcome), None)
+            if welcome is None:
+                if dismissal := next((body for body in frame.bodies if type(body) is Dismiss), None):
+                    self._dismissed(now, over=dismissal.over)
+                elif now >= self._hello_at:
+                    self._say_hello(now)  # a driver that does not know us yet, or is not ready for us
+                return
+            self._welcomed(welcome, frame.session, now)
+        if self._channel.take(frame.seq, frame.ack, now):
+            for body in frame.bodies:
+                self._obey(body, now)
+        elif dismissal := next((body for body in frame.bodies if type(body) is Dismiss), None):
+            self._dismissed(now, over=dismissal.over)
+        self._forget_acknowledged(frame.ack)
+
+    def report(self, cylinder: int, finished: Finished, now: float) -> None:
+        """A cylinder has news of its assignment."""
+        if finished.assignment in (_JOIN, _LEAVE):
+            self._per_engine(finished, now)
+            return
+        held = self._held.get(finished.assignment)
+        if held is None:
+            return  # of a life before a dismissal
+        if finished.closed:
+            del self._held[finished.assignment]
+        self.unacked.append((self._channel.next_seq, finished))
+        self._channel.push(Report([finished]))
+        self._check_empty(now)
+
+    def tick(self, now: float) -> None:
+        """Time has passed."""
+        if self.state is EngineState.GONE:
+            return
+        if self.state is EngineState.SEEKING and now >= self._hello_at:
+            self._say_hello(now)
+        if now - self._heard_at > self._wait_for_driver_s:
+            self._step(EngineStimulus.DESERTED)
+            self._out.append(Go("the driver was not heard for too long"))
+            return
+        if self.state is EngineState.PARTING and (self._channel.idle or now > self._parting_until):
+            self._step(EngineStimulus.ACKNOWLEDGED)
+            self._out.append(Go("done"))
+            return
+        if self.state is not EngineState.SEEKING and now >= self._alive_at:
+            self._alive_at = now + self._heartbeat_s
+            self._out.append(self._frame(0, []))
+
+    def take(self, now: float) -> list[Instruction]:
+        """The instructions since the last call, frames last."""
+        for seq, bodies in self._channel.outgoing(now):
+            self._out.append(self._frame(seq, bodies))
+            self._alive_at = now + self._heartbeat_s
+        out, self._out = self._out, []
+        return out
+
+    def wakes_at(self) -> float:
+        """When `tick` must be called next."""
+        return self._hello_at if self.state is EngineState.SEEKING else self._alive_at
+
+    # ---- what the driver says
+
+    def _welcomed(self, welcome: Welcome, session: int, now: float) -> None:
+        first = self._welcome is None
+        self.session = session
+        self.rank = welcome.rank
+        self._welcome = welcome
+        self._heartbeat_s = welcome.heartbeat_s
+        self._wait_for_driver_s = welcome.wait_for_driver_s
+        self._alive_at = now + self._heartbeat_s
+        self._channel = Channel()
+        if self.unacked:
+            kept = [finished for _, finished in self.unacked]
+            self._channel.push(Report(kept))
+            self.unacked = [(1, finished) for finished in kept]
+        if self.state is EngineState.PARTING:
+            self._channel.push(Bye("done"))
+        self._step(EngineStimulus.WELCOMED)
+        if not first:
+            if self._prepared:
+                self._ready(now)
+            return
+        env = dict(welcome.env)
+        for cylinder in range(self._hello.slots + 1):
+            rank = cylinder if cylinder < self._hello.slots else -1
+            own = {**env, "PILOTHOUSE_SLOT": str(rank), "DISBATCH_CYLINDER_RANK": str(rank)}
+            for name, values in self._slot_env.items():
+                if values:
+                    own[name] = values[cylinder % len(values)]
+            self._tell(cylinder, Prepare(own, welcome.task_env, welcome.grace_s))
+        if not self._prepared and welcome.on_join:
+            self._tell(self._hello.slots, Work(self._extra(_JOIN, welcome.on_join), {}))
+        else:
+            self._ready(now)
+
+    def _obey(self, body: FromDriver, now: float) -> None:
+        match body:
+            case Start(assignments):
+                for assignment in assignments:
+                    # Assignments come with ascending numbers. An old one again: a driver took a late Hello at its word.
+                    if assignment.id > self._last_taken:
+                        self._last_taken = assignment.id
+                        self._held[assignment.id] = Held(assignment)
+                        if self._prepared:
+                            self._begin(self._held[assignment.id])
+            case Kill(assignments, reason):
+                for number in assignments:
+                    self._end(number, reason, now)
+            case Leave(_, at_once):
+                self._step(EngineStimulus.TOLD_TO_LEAVE)
+                if at_once:
+                    for number in list(self._held):
+                        self._end(number, "killed", now)
+                self._check_empty(now)
+            case Dismiss(over=over):
+                self._dismissed(now, over=over)
+            case Welcome():
+                pass
+
+    def _begin(self, held: Held) -> None:
+        held.begun = True
+        assignment = held.assignment
+        cylinder = assignment.slots[0]
+        env = {}
+        if assignment.nodes:
+            env["PILOTHOUSE_NODES"] = assignment.nodes
+        if assignment.gpus:
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(assignment.gpus)
+        self._tell(cylinder, Work(assignment, env, self._cores_of(assignment)))
+
+    def _cores_of(self, assignment: Assignment) -> tuple[int, ...]:
+        """The cores of its slots: the node's cores dealt out evenly; none if it did not ask to be bound."""
+        if not assignment.surroundings.bind or not self._cores:
+            return ()
+        per_slot = len(self._cores) / self._hello.slots
+        cores: set[int] = set()
+        for slot in assignment.slots:
+            first, last = int(slot * per_slot), int((slot + 1) * per_slot)
+            cores.update(self._cores[first : max(last, first + 1)])
+        return tuple(sorted(cores))
+
+    def _end(self, number: int, reason: str, now: float) -> None:
+        held = self._held.get(number)
+        if held is None:
+            return
+        if held.begun:
+            self._tell(held.assignment.slots[0], Stop(number, reason))
+        else:
+            everything = tuple(task.task_id for task in held.assignment.tasks)
+            self.report(held.assignment.slots[0], Finished(number, [], True, everything), now)
+
+    def _dismissed(self, now: float, *, over: bool) -> None:
+        """Given up while nobody heard us: what we hold belongs to others now. Or we came when the run was over."""
+        leaving = over or self.state in (EngineState.LEAVING, EngineState.PARTING)
+        for number, held in self._held.items():
+            if held.begun:
+                self._tell(held.assignment.slots[0], Stop(number, "dismissed", at_once=True))
+        self._held.clear()
+        self.unacked.clear()
+        self._channel = Channel()
+        self.session = 0
+        self._step(EngineStimulus.TOO_LATE if over else EngineStimulus.DISMISSED)
+        if leaving:
+            self._out.append(Go("dismissed"))
+            return
+        self.id = self._new_identity()
+        self._out.append(Renamed(self.id))
+        self._hello_at = now
+
+    # ---- inside
+
+    def _per_engine(self, finished: Finished, now: float) -> None:
+        leaving = finished.assignment == _LEAVE
+        results = [_leave_result(result) for result in finished.results] if leaving else finished.results
+        if results:
+            self._channel.push(Report([], results))
+        if not finished.closed:
+            return
+        if leaving:
+            self._stop_ran = True
+            self._check_empty(now)
+        else:
+            self._ready(now)
+
+    def _ready(self, now: float) -> None:
+        """START commands are done: assignments may begin."""
+        self._prepared = True
+        self._step(EngineStimulus.PREPARED)
+        for held in self._held.values():
+            if not held.begun:
+                self._begin(held)
+        self._check_empty(now)
+
+    def _check_empty(self, now: float) -> None:
+        """A leaving engine without work runs the STOP commands, then says goodbye."""
+        if self.state is not EngineState.LEAVING or self._held or not self._prepared or self._welcome is None:
+            return
+        if self._welcome.on_leave and not self._stop_ran:
+            if not self._stop_runs:
+                self._stop_runs = True
+                self._tell(self._hello.slots, Work(self._extra(_LEAVE, self._welcome.on_leave), {}))
+            return
+        self._channel.push(Bye("done"))
+        self._parting_until = now + PARTING_S
+        self._step(EngineStimulus.EMPTY)
+
+    def _extra(self, number: int, tasks: list[TaskOrder]) -> Assignment:
+        return Assignment(number, (self._hello.slots,), tasks)
+
+    def _say_hello(self, now: float) -> None:
+        self._hello_at = now + HELLO_EVERY_S
+        held = {*self._held, *(finished.assignment for _, finished in self.unacked)}
+        leaving = self.state in (EngineState.LEAVING, EngineState.PARTING)
+        hello = msgspec.structs.replace(self._hello, held=tuple(sorted(held)), joined=self._prepared, leaving=leaving)
+        self._out.append(EngineFrame(VERSION, self.id, 0, 0, 0, [hello]))
+
+    def _forget_acknowledged(self, ack: int) -> None:
+        if self.unacked and self.unacked[0][0] <= ack:
+            self.unacked = [entry for entry in self.unacked if entry[0] > ack]
+
+    def _frame(self, seq: int, bodies: list[FromEngine]) -> EngineFrame:
+        return EngineFrame(VERSION, self.id, self.session, seq, self._channel.received, bodies)
+
+    def _tell(self, cylinder: int, message: ToCylinder) -> None:
+        self._out.append(ToCylinderOrder(cylinder, message))
+
+    def _step(self, stimulus: EngineStimulus) -> None:
+        self.state = TRANSITIONS[self.state, stimulus]
+
+
+def _leave_result(result: Result) -> Result:
+    """STOP commands are numbered downwards from -1, so that they differ from START commands."""
+    return msgspec.structs.replace(result, task_id=-1 - result.task_id)

@@ -1,0 +1,1 @@
+"""Services for the tasks of a run: the key-value service."""

@@ -1,0 +1,254 @@
+"""The key-value service of a run: a thread with sockets around KeyValueStore and RequestReader.
+
+In: where to listen, an optional secret that each connection must show first, a shelf for the values.
+Out: `address` for the clients; put, replace, take and listen for the driver in the same process (any thread).
+It listens on loopback unless told otherwise. A client that breaks the protocol loses its connection, nobody else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import logging
+import selectors
+import socket
+import threading
+from collections.abc import Callable
+
+from pilothouse.model.errors import InputError
+from pilothouse.worlds.live.services.kvs import TEXT, KeyValueStore, Reader, Shelf, ShelfError, Value
+from pilothouse.worlds.live.services.kvs_wire import Request, RequestReader, WireError, sized, value_reply
+
+MOST_CONNECTIONS = 20_000
+MOST_UNSENT_BYTES = 2 << 30
+"""A client that asks for more than this without reading is cut off."""
+
+_RECEIVE_BYTES = 1 << 18
+log = logging.getLogger("pilothouse.kvs")
+
+
+class _Connection:
+    def __init__(self, sock: socket.socket, peer: str, secret_first: bool) -> None:
+        self.sock = sock
+        self.peer = peer
+        self.requests = RequestReader(secret_first=secret_first)
+        self.unsent = bytearray()
+        self.reader: Reader | None = None
+        self.closing = False
+
+
+class KvsServer:
+    """Start it, hand out `address`, close it. Also a context manager."""
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        secret: str = "",
+        shelf: Shelf | None = None,
+        advertised_host: str = "",
+    ) -> None:
+        self._secret = secret.encode()
+        self._lock = threading.RLock()
+        self._store = KeyValueStore(shelf)
+        self._selector = selectors.DefaultSelector()
+        self._connections: set[_Connection] = set()
+        self._dirty: set[_Connection] = set()
+        self._running = True
+        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._listener.bind((host, port))
+        except OSError as error:
+            self._listener.close()
+            raise InputError(f"{host}:{port}", f"the key-value service cannot listen here: {error.strerror}") from error
+        self._listener.listen(1024)
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        self.host = advertised_host or host
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._wake_reader, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._run, name="kvs", daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def __enter__(self) -> KvsServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends all connections and the thread."""
+        with self._lock:
+            self._running = False
+        self._wake()
+        self._thread.join()
+
+    def put(self, key: str, data: bytes, coding: bytes = TEXT) -> None:
+        """Puts a value, or logs why it could not: a run goes on without its monitors."""
+        self._do(self._store.put, key, Value(coding, data))
+
+    def replace(self, key: str, data: bytes, coding: bytes = TEXT) -> None:
+        """Makes this the key's only value."""
+        self._do(self._store.replace, key, Value(coding, data))
+
+    def _do(self, action: Callable[[bytes, Value], None], key: str, value: Value) -> None:
+        try:
+            with self._lock:
+                action(key.encode(), value)
+        except ShelfError as error:
+            log.warning("nothing was put under %r: %s", key, error)
+        self._wake()
+
+    def listen(self, key: str, receive: Callable[[Value], None]) -> None:
+        """Takes every value that comes under the key and hands it to `receive` (in the service's thread)."""
+        name = key.encode()
+
+        def deliver(value: Value) -> None:
+            receive(value)
+            self._store.read(Reader(name, True, deliver))
+
+        with self._lock:
+            while (early := self._store.shelf.pop_oldest(name)) is not None:
+                receive(early)
+            self._store.read(Reader(name, True, deliver))
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError, OSError):
+            self._wake_writer.send(b"\0")
+
+    def _run(self) -> None:
+        while self._running:
+            events = self._selector.select()
+            with self._lock:
+                for key, mask in events:
+                    if key.fileobj is self._listener:
+                        self._accept()
+                    elif key.fileobj is self._wake_reader:
+                        with contextlib.suppress(BlockingIOError):
+                            while self._wake_reader.recv(4096):
+                                pass
+                    else:
+                        self._serve(key.data, mask)
+                for connection in list(self._dirty):
+                    self._send(connection)
+        with self._lock:
+            for connection in list(self._connections):
+                self._send(connection)
+                self._drop(connection)
+        for sock in (self._listener, self._wake_reader, self._wake_writer):
+            sock.close()
+        self._selector.close()
+
+    def _accept(self) -> None:
+        try:
+            sock, address = self._listener.accept()
+        except OSError as error:
+            log.warning("a connection was lost before it was taken: %s", error)
+            return
+        if len(self._connections) >= MOST_CONNECTIONS:
+            log.error("more than %d connections; %s was refused", MOST_CONNECTIONS, address)
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = _Connection(sock, f"{address[0]}:{address[1]}", bool(self._secret))
+        self._connections.add(connection)
+        self._selector.register(sock, selectors.EVENT_READ, connection)
+
+    def _serve(self, connection: _Connection, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            self._dirty.add(connection)
+        if not mask & selectors.EVENT_READ or connection not in self._connections:
+            return
+        try:
+            data = connection.sock.recv(_RECEIVE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(connection)
+            return
+        try:
+            for request in connection.requests.feed(data):
+                self._answer(connection, request)
+                if connection.closing:
+                    break
+        except (WireError, ShelfError) as error:
+            log.warning("key-value client %s: %s; connection closed", connection.peer, error)
+            self._send(connection)
+            self._drop(connection)
+
+    def _answer(self, connection: _Connection, request: Request) -> None:
+        if request.op == b"auth":
+            if not hmac.compare_digest(request.key, self._secret) and self._secret:
+                raise WireError("wrong secret")
+            connection.requests.unlocked = True
+        elif request.op == b"put_":
+            self._store.put(request.key, request.value)
+        elif request.op in (b"get_", b"view"):
+            # A reply that comes late could not be told from the next one, so a new read ends the one before it.
+            if connection.reader is not None:
+                self._store.cancel(connection.reader)
+            connection.reader = Reader(request.key, request.op == b"get_", self._delivery(connection))
+            self._store.read(connection.reader)
+        elif request.op == b"mkey":
+            self._store.watch(request.key, request.value.data)
+        elif request.op == b"dump":
+            self._queue(connection, sized(self._store.dump()))
+        else:
+            connection.closing = True
+            self._dirty.add(connection)
+
+    def _delivery(self, connection: _Connection) -> Callable[[Value], None]:
+        def deliver(value: Value) -> None:
+            connection.reader = None
+            self._queue(connection, value_reply(value))
+
+        return deliver
+
+    def _queue(self, connection: _Connection, data: bytes) -> None:
+        if len(connection.unsent) + len(data) > MOST_UNSENT_BYTES:
+            # Not an exception: the one who put the value is not to blame.
+            log.warning("key-value client %s asks for more than it reads; connection closed", connection.peer)
+            self._drop(connection)
+            return
+        connection.unsent += data
+        self._dirty.add(connection)
+
+    def _send(self, connection: _Connection) -> None:
+        self._dirty.discard(connection)
+        if connection not in self._connections:
+            return
+        try:
+            while connection.unsent:
+                sent = connection.sock.send(connection.unsent[:1048576])
+                del connection.unsent[:sent]
+        except BlockingIOError:
+            self._selector.modify(connection.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, connection)
+            return
+        except OSError:
+            self._drop(connection)
+            return
+        if connection.closing:
+            self._drop(connection)
+        else:
+            self._selector.modify(connection.sock, selectors.EVENT_READ, connection)
+
+    def _drop(self, connection: _Connection) -> None:
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self._dirty.discard(connection)
+            if connection.reader is not None:
+                self._store.cancel(connection.reader)
+            self._selector.unregister(connection.sock)
+            connection.sock.close()

@@ -1,0 +1,1 @@
+"""What driver and engines say to each other, and how: messages, sequence numbers, sockets."""

@@ -1,0 +1,82 @@
+"""Orders that concern machines rather than the queue: power states, switches, energy, probes, messages to jobs.
+
+In: an order and the physics. Out: facts through `tell`. A world hands every order of these kinds to `carry_out`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pilothouse.model import decisions as d
+from pilothouse.model import events as e
+from pilothouse.model.errors import RunError
+from pilothouse.model.idset import IdSet
+from pilothouse.worlds.simulated.physics.execution import Physics, Run
+from pilothouse.worlds.simulated.physics.machines import Machines
+
+
+class PhysicalOrders:
+    """Carries out orders on machines. `runs` are the jobs that run at present, by id."""
+
+    def __init__(self, physics: Physics, runs: Mapping[str, Run], tell: Callable[[e.Event], None]) -> None:
+        self._physics = physics
+        self._runs = runs
+        self._tell = tell
+        self._kinds: dict[type, Callable[[Any], None]] = {
+            d.SetPowerState: self._set_power_state,
+            d.SwitchUnits: self._switch,
+            d.MeasureEnergy: self._measure,
+            d.CreateProbe: lambda order: physics.need_probes(tell).create(order),
+            d.TriggerProbe: lambda order: physics.need_probes(tell).trigger(order),
+            d.ResetProbe: lambda order: physics.need_probes(tell).reset(order),
+            d.StopProbe: lambda order: physics.need_probes(tell).stop(order),
+            d.SendToJob: self._send,
+        }
+
+    KINDS = (
+        d.SetPowerState,
+        d.SwitchUnits,
+        d.MeasureEnergy,
+        d.CreateProbe,
+        d.TriggerProbe,
+        d.ResetProbe,
+        d.StopProbe,
+        d.SendToJob,
+    )
+
+    def carry_out(self, order: d.Decision) -> None:
+        self._kinds[type(order)](order)
+
+    def _machines(self, units: IdSet) -> Machines:
+        known = self._physics.machines is not None
+        machines = self._physics.need_machines()
+        if not known:  # The jobs that run already are new to them.
+            for run in self._runs.values():
+                machines.job_started(run.units)
+        if not units or units.mask >> len(machines.states):
+            raise RunError(f"machines {str(units)!r} do not all exist")
+        return machines
+
+    def _set_power_state(self, order: d.SetPowerState) -> None:
+        self._machines(order.units).set_pstate(order.units, order.power_state)
+        self._tell(e.PowerStateChanged(self._physics.agenda.now, order.units, order.power_state))
+
+    def _switch(self, order: d.SwitchUnits) -> None:
+        def done() -> None:
+            self._tell(e.UnitsSwitched(self._physics.agenda.now, order.units, order.power_state))
+
+        self._machines(order.units).switch(order.units, order.power_state, done)
+
+    def _measure(self, order: d.MeasureEnergy) -> None:
+        del order
+        machines = self._physics.machines
+        if machines is None:
+            raise RunError("energy is not simulated in this run")
+        self._tell(e.EnergyMeasured(self._physics.agenda.now, machines.energy_j()))
+
+    def _send(self, order: d.SendToJob) -> None:
+        run = self._runs.get(order.job_id)
+        if run is None:
+            raise RunError(f"job {order.job_id!r} does not run: nobody hears the message")
+        run.messages.append(order.message)

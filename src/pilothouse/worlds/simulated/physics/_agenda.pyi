@@ -1,0 +1,3 @@
+from pilothouse.worlds.simulated.physics.agenda import Agenda as _Agenda
+
+class Agenda(_Agenda): ...

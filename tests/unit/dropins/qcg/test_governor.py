@@ -1,0 +1,278 @@
+"""A governor over virtual managers: how jobs are shared out, waited for, asked about and ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from virtual import VirtualPilot
+
+from pilothouse.dropins.qcg.answers import System
+from pilothouse.dropins.qcg.governor import Governor, Member
+from pilothouse.dropins.qcg.manager import request_variables
+from pilothouse.dropins.qcg.parent import Registration
+from pilothouse.model.errors import PeerError
+
+
+class Fleet:
+    """A governor, and managers on virtual nodes that report to it."""
+
+    def __init__(self, *sizes: int, partitions: tuple[str, ...] = ()) -> None:
+        self.pilots: dict[str, VirtualPilot] = {}
+        self.silent: set[str] = set()
+        self.now = 0.0
+        self._told: set[str] = set()
+        self.governor = Governor(
+            System("gov", 0.0), self._ask, lambda now: request_variables(1, "u", "local", now), partitions=partitions
+        )
+        for size in sizes:
+            self.join(size)
+
+    def join(self, cores: int) -> dict[str, Any]:
+        name = f"m{len(self.pilots)}"
+        self.pilots[name] = VirtualPilot(cores)
+        registration = Registration(name, f"tcp://{name}", [(f"{name}n", cores)])
+        return self.ask({"request": "register", "entity": "manager", "params": registration.params()})
+
+    def _ask(self, member: Member, request: dict[str, object]) -> dict[str, object]:
+        if member.id in self.silent:
+            raise PeerError(member.address, "no answer")
+        return self.pilots[member.id].ask(request)
+
+    def ask(self, request: object) -> dict[str, Any]:
+        answer = self.governor.handle(msgspec.json.encode(request), self.now)
+        self.governor.settle(self.now)
+        return answer
+
+    def lose(self, name: str) -> None:
+        self.governor.lost(name, self.now)
+        self.governor.settle(self.now)
+
+    def submit(self, *jobs: object) -> dict[str, Any]:
+        return self.ask({"request": "submit", "jobs": list(jobs)})
+
+    def about(self, kind: str, name: str, **params: object) -> Any:
+        answer = self.ask({"request": kind, "jobNames": [name], "params": params})
+        return answer["data"]["jobs"][name]["data"] if kind in ("jobStatus", "jobInfo") else answer["data"]
+
+    def state(self, name: str) -> str:
+        return str(self.about("jobStatus", name)["status"])
+
+    def run(self) -> None:
+        """Managers run what they have, and tell of whole jobs that ended, until nothing is left."""
+        told = True
+        while told:
+            told = False
+            for name, pilot in self.pilots.items():
+                pilot.run()
+                for entry in list(pilot.manager.work.registry.entries.values()):
+                    if entry.life.final and f"{name}/{entry.name}" not in self._told:
+                        self._told.add(f"{name}/{entry.name}")
+                        state = pilot.ask({"request": "jobStatus", "jobNames": [entry.name]})
+                        params = {
+                            "name": entry.name,
+                            "state": state["data"]["jobs"][entry.name]["data"]["status"],
+                            "attributes": entry.description.attributes,
+                        }
+                        answer = self.ask({"request": "notify", "entity": "job", "params": params})
+                        assert answer["code"] == 0, answer
+                        told = True
+
+    def held(self, job: str) -> dict[str, Any]:
+        """Manager -> the range of indexes of a job that it has."""
+        return {
+            name: entry.description.iteration and (entry.description.iteration.start, entry.description.iteration.stop)
+            for name, pilot in self.pilots.items()
+            for entry in pilot.manager.work.registry.entries.values()
+            if entry.name == job
+        }
+
+
+def job(name: str, cores: int = 1, **more: object) -> dict[str, object]:
+    return {"name": name, "execution": {"exec": "/bin/true"}, "resources": {"numCores": {"exact": cores}}, **more}
+
+
+def test_resources_add_up_and_single_jobs_are_shared_out() -> None:
+    fleet = Fleet(4, 2)
+    assert fleet.ask({"request": "resourcesInfo"})["data"] == {
+        "total_nodes": 2, "total_cores": 6, "used_cores": 0, "free_cores": 6,
+    }  # fmt: skip
+    answer = fleet.submit(*(job(f"j{number}") for number in range(4)))
+    assert answer["data"] == {"submitted": 4, "jobs": ["j0", "j1", "j2", "j3"]}
+    assert [len(pilot.manager.work.registry) for pilot in fleet.pilots.values()] == [2, 2]
+    assert fleet.state("j0") == "QUEUED"
+    fleet.run()
+    assert {name: item["status"] for name, item in fleet.ask({"request": "listJobs"})["data"]["jobs"].items()} == {
+        f"j{number}": "SUCCEED" for number in range(4)
+    }
+    assert [topic for topic, _ in fleet.governor.publications].count("JFI") == 4
+    assert fleet.governor.publications[-1][0] == "NOJ"
+    status = fleet.ask({"request": "status"})["data"]
+    assert status["JobStats"]["FinishedJobs"] == 4 and status["Resources"]["TotalCores"] == 6
+
+
+def test_a_loop_is_cut_into_ranges_and_told_of_as_one() -> None:
+    fleet = Fleet(2, 2, 2)
+    fleet.submit(job("loop", iteration={"start": 2, "stop": 12}))
+    assert fleet.held("loop") == {"m0": (2, 6), "m1": (6, 10), "m2": (10, 12)}
+    fleet.run()
+    info = fleet.about("jobInfo", "loop", withChilds=True)
+    assert info["iterations"] == {"start": 2, "stop": 12, "total": 10, "finished": 10, "failed": 0}
+    assert [child["iteration"] for child in info["childs"]] == list(range(2, 12))
+    assert info["status"] == "SUCCEED" and fleet.about("jobStatus", "loop:7")["status"] == "SUCCEED"
+
+
+def test_loops_over_words_stay_together_and_large_jobs_go_where_they_fit() -> None:
+    fleet = Fleet(2, 4)
+    fleet.submit(job("words", iteration={"values": ["a", "b"]}), job("wide", 3, iteration={"stop": 4}))
+    assert len(fleet.held("words")) == 1
+    assert fleet.held("wide") == {"m1": (0, 4)}
+    assert fleet.submit(job("huge", 5)) == {"code": 1, "message": "Not enough resources for job huge"}
+
+
+def test_jobs_wait_here_for_jobs_that_run_elsewhere() -> None:
+    fleet = Fleet(1, 1)
+    fleet.submit(
+        job("first", iteration={"stop": 4}),
+        job("second", dependencies={"after": ["first"]}),
+        job("third", dependencies={"after": ["nobody"]}),
+        job("fourth", dependencies={"after": ["third"]}),
+    )
+    assert not fleet.held("second")
+    assert fleet.state("third") == fleet.state("fourth") == "OMITTED"
+    fleet.run()
+    assert fleet.state("second") == "SUCCEED" and len(fleet.held("second")) == 1
+
+
+def test_iterations_that_wait_for_iterations_go_where_those_are() -> None:
+    fleet = Fleet(1, 1)
+    fleet.submit(
+        job("a", iteration={"stop": 4}),
+        job("b", iteration={"stop": 4}, dependencies={"after": ["a:${it}"]}),
+        job("c", iteration={"stop": 6}, dependencies={"after": ["a:${it}"]}),
+    )
+    assert fleet.held("b") == fleet.held("a") == {"m0": (0, 2), "m1": (2, 4)}
+    assert fleet.state("c") == "FAILED"
+    assert "waits for iterations" in fleet.about("jobInfo", "c")["messages"]
+    fleet.run()
+    assert fleet.state("b") == "SUCCEED"
+
+
+def test_jobs_are_kept_until_all_managers_are_there() -> None:
+    fleet = Fleet(partitions=("m0", "m1"))
+    assert fleet.submit(job("early", iteration={"stop": 2}), job("huge", 9))["code"] == 0
+    fleet.join(1)
+    assert not fleet.held("early")
+    assert fleet.join(1)["data"] == {"id": "m1"}
+    assert fleet.held("early") == {"m0": (0, 1), "m1": (1, 2)}
+    assert fleet.state("huge") == "FAILED"
+
+
+def test_partitions_get_their_shares_in_their_own_order() -> None:
+    fleet = Fleet(partitions=("m1", "m2", "m0"))
+    for _ in range(3):
+        fleet.join(1)  # m0, m1, m2
+    fleet.join(1)  # m3, which somebody else started
+    fleet.submit(job("loop", iteration={"stop": 4}), job("single"))
+    assert fleet.held("loop") == {"m1": (0, 1), "m2": (1, 2), "m0": (2, 3), "m3": (3, 4)}
+    assert list(fleet.held("single")) == ["m1"]
+
+
+def test_others_do_not_stand_in_for_a_partition() -> None:
+    fleet = Fleet(partitions=("m1",))
+    fleet.submit(job("a"))
+    fleet.join(1)
+    assert not fleet.held("a")
+    fleet.join(1)
+    assert list(fleet.held("a")) == ["m1"]
+
+
+def test_cancelling_and_removing() -> None:
+    fleet = Fleet(1, 1)
+    fleet.submit(job("a", iteration={"stop": 4}), job("b", dependencies={"after": ["a"]}), job("c"))
+    assert fleet.about("removeJob", "a") == {"removed": 0, "errors": {"a": "Job 'a' not finished - can not be removed"}}
+    assert fleet.about("cancelJob", "b") == {"canceled": 1}
+    assert fleet.state("b") == "CANCELED"
+    assert fleet.about("cancelJob", "a:3") == {"canceled": 1}
+    assert fleet.about("cancelJob", "c") == {"canceled": 1}
+    fleet.run()
+    assert fleet.state("a") == "FAILED" and fleet.state("c") == "CANCELED"
+    assert "already finished" in fleet.about("cancelJob", "a")["errors"]["a"]
+    assert fleet.about("removeJob", "a") == {"removed": 1}
+    assert not fleet.held("a") and fleet.submit(job("a"))["code"] == 0
+
+
+def test_a_manager_that_is_gone_takes_its_jobs_along() -> None:
+    fleet = Fleet(1, 1)
+    fleet.submit(job("a", iteration={"stop": 2}), job("b", dependencies={"after": ["a"]}))
+    fleet.silent.add("m0")
+    assert fleet.ask({"request": "resourcesInfo"})["data"]["total_cores"] == 2, "it counts with what it registered"
+    fleet.lose("m0")
+    del fleet.pilots["m0"]
+    fleet.run()
+    assert fleet.state("a") == "FAILED" and fleet.state("b") == "OMITTED"
+    assert "m0 is gone" in fleet.ask({"request": "listJobs"})["data"]["jobs"]["a"]["messages"]
+
+
+def test_managers_that_never_come_are_not_waited_for() -> None:
+    fleet = Fleet(partitions=("m9", "m0"))
+    fleet.submit(job("a"))
+    fleet.lose("m9")
+    assert fleet.state("a") == "QUEUED"
+    fleet.join(1)
+    assert fleet.held("a")
+    fleet = Fleet(partitions=("m9",))
+    fleet.submit(job("a"), job("b", dependencies={"after": ["a"]}))
+    fleet.lose("m9")
+    assert fleet.state("a") == fleet.state("b") == "FAILED"
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"request": "jobStatus", "jobNames": ["x"]}, "Job 'x' doesn't exist"),
+        ({"request": "jobStatus", "jobName": "a"}, "Wrong job status request - missing job names"),
+        ({"request": "submit", "jobs": [job("a")]}, "Job a already exist"),
+        ({"request": "submit", "jobs": [job("s_${it}", iterate=[0, 2])]}, "as 0.14 describes them"),
+        (
+            {"request": "notify", "entity": "job", "params": {"name": "a", "state": "SUCCEED", "attributes": {}}},
+            "Unknown",
+        ),
+        (
+            {
+                "request": "notify",
+                "entity": "job",
+                "params": {
+                    "name": "q",
+                    "state": "DONE",
+                    "attributes": {"parent_job_id": "a", "parent_job_part_id": "0"},
+                },
+            },
+            "state DONE unknown",
+        ),
+        (
+            {"request": "register", "entity": "manager", "params": {"id": "m0", "address": "x", "resources": {}}},
+            "already registered",
+        ),
+        (
+            {"request": "register", "entity": "manager", "params": {"id": "z", "address": "x", "resources": {}}},
+            "Failed to register",
+        ),
+    ],
+)
+def test_refusals(request_: object, message: str) -> None:
+    fleet = Fleet(1)
+    fleet.submit(job("a"))
+    answer = fleet.ask(request_)
+    assert answer["code"] == 1 and message in answer["message"]
+
+
+def test_finishing() -> None:
+    fleet = Fleet(1)
+    assert fleet.ask({"request": "finish"})["data"] == {"when": "2s"}
+    assert fleet.governor.stop_at == 2.0
+    assert fleet.ask({"request": "control", "command": "finishAfterAllTasksDone"})["code"] == 1
+    fleet = Fleet(1)
+    assert fleet.ask({"request": "control", "command": "finishAfterAllTasksDone"})["code"] == 0
+    assert fleet.governor.finish_when_done and fleet.ask({"request": "finish"})["code"] == 1

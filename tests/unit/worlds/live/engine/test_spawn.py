@@ -1,0 +1,202 @@
+"""Starting programs: when a shell is needed, and the compiled way and the plain one do the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pilothouse.worlds.live.engine.cylinder import Cylinder, Inbox, decode_finished, send
+from pilothouse.worlds.live.engine.spawn import Launcher, find_native
+from pilothouse.worlds.live.engine.spool import Spool
+from pilothouse.worlds.live.wire.messages import (
+    Assignment,
+    Finished,
+    Prepare,
+    Result,
+    Stop,
+    Surroundings,
+    TaskOrder,
+    Work,
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "direct"),
+    [
+        ("/bin/true", True),
+        ("true", True),
+        ("sleep 0.1 ", True),
+        ("ls -l --color=never /tmp", True),
+        ("echo a b", True),
+        ("A=1 env", False),
+        ("echo $HOME", False),
+        ("echo 'a b'", False),
+        ("true; false", False),
+        ("cat < x", False),
+        ("ls *.txt", False),
+        ("echo ~", False),
+        ("cd /tmp", False),
+        ("exit 3", False),
+        ("kill 1", False),
+        ("no-such-program-here", False),
+        ("", False),
+        ("echo {a,b}", False),
+        ("true # comment", False),
+    ],
+)
+def test_a_shell_only_where_it_is_needed(line: str, direct: bool) -> None:
+    argv = Launcher(os.environ["PATH"]).argv(line)
+    assert (argv[0] != b"/bin/bash") is direct
+    if not direct:
+        assert argv == [b"/bin/bash", b"-c", line.encode()]
+
+
+def test_direct_words_are_what_the_shell_makes_of_them() -> None:
+    launcher = Launcher(os.environ["PATH"])
+    for line in ("echo a  b\tc", "echo --x=1 a,b:c @d %e +f"):
+        argv = launcher.argv(line)
+        shell = subprocess.run(["/bin/bash", "-c", line], capture_output=True, check=True).stdout
+        assert subprocess.run(argv, capture_output=True, check=True).stdout == shell
+
+
+Run = Callable[..., list[Finished]]
+WAYS = ["compiled", "plain"]
+
+
+@pytest.fixture(params=WAYS)
+def cylinder(request: pytest.FixtureRequest) -> Run:
+    """Runs tasks in a cylinder process, and returns all that it reported."""
+    if request.param == "compiled" and find_native() is None:
+        pytest.skip("the compiled twin is not built")
+
+    def run(
+        *lines: str, surroundings: Surroundings | None = None, stop_after: str = "", cut_after: float = 1e9
+    ) -> list[Finished]:
+        ours, theirs = socket.socketpair()
+        spool = Spool(1)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                ours.close()
+                Cylinder(theirs, spool.cylinders[0], native=request.param == "compiled").run()
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(0)
+        theirs.close()
+        send(ours, Prepare({"COMMON": "c"}, "TASK={task:03d}\0TRY={attempt}", 0.3))
+        tasks = [TaskOrder(index, line=line.encode()) for index, line in enumerate(lines)]
+        work = Assignment(7, (0,), tasks, surroundings or Surroundings(), cut_after=cut_after)
+        send(ours, Work(work, {"PLACE": "p"}))
+        watcher = None
+        if stop_after:
+            watcher = threading.Thread(target=_stop_when, args=(ours, Path(stop_after)))
+            watcher.start()
+        inbox, reports = Inbox(ours), []
+        while not reports or not reports[-1].closed:
+            messages = inbox.receive()
+            assert messages is not None, "the cylinder died"
+            reports += [decode_finished(data) for data in messages]
+        if watcher is not None:
+            watcher.join()
+        ours.close()
+        os.waitpid(pid, 0)
+        return reports
+
+    return run
+
+
+def _stop_when(link: socket.socket, sign: Path) -> None:
+    while not sign.exists():
+        pass
+    send(link, Stop(7, "killed"))
+
+
+def results(reports: list[Finished]) -> list[Result]:
+    return [result for report in reports for result in report.results]
+
+
+def test_last_words_of_background_commands(cylinder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come after the end of the shell; whoever goes on for longer is not waited for."""
+    monkeypatch.setattr("pilothouse.worlds.live.engine.cylinder.LINGER_S", 60.0)
+    first, second = results(cylinder("(sleep 0.1; echo late; echo so late >&2) & echo soon", "echo next"))
+    assert (first.out_snippet, first.err_snippet) == (b"soon\nlate\n", b"so late\n")
+    assert second.out_snippet == b"next\n"
+
+
+def test_codes_and_outputs(cylinder: Run) -> None:
+    ended = results(cylinder("true", "exit 7", "kill -9 $$", "echo out; echo err >&2", "seq 100000", "/etc"))
+    assert [end.return_code for end in ended[:5]] == [0, 7, -9, 0, 0]
+    assert (ended[3].out_bytes, ended[3].out_snippet, ended[3].err_snippet) == (4, b"out\n", b"err\n")
+    assert ended[4].out_bytes == 588_895
+    assert ended[4].out_snippet.startswith(b"1\n2\n") and ended[4].out_snippet.endswith(b"99999\n100000\n")
+    assert ended[5].return_code in (126, 127)
+
+
+def test_environment(cylinder: Run) -> None:
+    (end,) = results(cylinder('echo "$COMMON $PLACE $TASK $TRY $OWN"', surroundings=Surroundings(env={"OWN": "o"})))
+    assert end.out_snippet == b"c p 000 1 o\n"
+
+
+def test_session_and_signals_are_clean(cylinder: Run) -> None:
+    (end,) = results(cylinder("test $(ps -o sid= -p $$) = $$ && grep SigIgn /proc/self/status"))
+    assert end.return_code == 0, end
+    ignored = int(end.out_snippet.split()[1], 16)
+    # What Python ignores for itself is no concern of a task's; what whoever started us chose (nohup, say) is.
+    status = dict(line.split(":\t") for line in Path("/proc/self/status").read_text().splitlines())
+    of_python = 1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1
+    assert not ignored & (of_python | ~int(status["SigIgn"], 16)), f"{ignored:x}"
+
+
+def test_files_and_folder(cylinder: Run, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("text")
+    surroundings = Surroundings(cwd=str(tmp_path), stdin="in", stdout="o/{task}", stderr="o/{task}.err")
+    cylinder("cat; echo e >&2; pwd >> where", surroundings=surroundings)
+    assert (tmp_path / "o" / "0").read_text() == "text"
+    assert (tmp_path / "o" / "0.err").read_text() == "e\n"
+    assert (tmp_path / "where").read_text().strip() == str(tmp_path)
+
+
+def test_what_cannot_be_opened_is_said(cylinder: Run) -> None:
+    (end,) = results(cylinder("true", surroundings=Surroundings(stdin="/no/such/file")))
+    assert end.return_code == 127
+    assert "/no/such/file" in end.reason
+    (end,) = results(cylinder("true", surroundings=Surroundings(cwd="/no/such/folder")))
+    assert "/no/such/folder" in end.reason
+
+
+def test_walltime(cylinder: Run) -> None:
+    first, second = results(cylinder("sleep 100", "true", surroundings=Surroundings(walltime=0.2)))
+    assert (first.return_code, first.reason) == (-15, "walltime")
+    assert second.return_code == 0
+
+
+def test_stop_ends_the_running_task_and_returns_the_rest(cylinder: Run, tmp_path: Path) -> None:
+    sign = tmp_path / "sign"
+    reports = cylinder(f"touch {sign}; sleep 100", "true", "true", stop_after=str(sign))
+    (end,) = results(reports)
+    assert (end.return_code, end.reason) == (-15, "killed")
+    assert reports[-1].returned == (1, 2)
+
+
+def test_slow_task_gives_back_what_is_behind_it(cylinder: Run) -> None:
+    reports = cylinder("true", "sleep 0.6", "true", "true", cut_after=0.2)
+    assert [end.task_id for end in results(reports)] == [0, 1]
+    given_back = [report for report in reports if report.returned]
+    assert [report.returned for report in given_back] == [(2, 3)]
+    assert not given_back[0].closed  # at once, not when the slow one is done
+
+
+def test_survivors_do_not_write_into_the_next_tasks_output(cylinder: Run, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    ended = results(cylinder(f"(until [ -e {go} ]; do sleep 0.02; done; echo late) & echo now", f"touch {go}; sleep 0.5"))
+    assert ended[0].out_snippet == b"now\n"
+    assert ended[1].out_bytes == 0

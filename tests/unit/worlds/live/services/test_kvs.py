@@ -1,0 +1,130 @@
+"""The key-value store and its bytes, without sockets."""
+
+from __future__ import annotations
+
+from pickle import loads
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pilothouse.worlds.live.services.kvs import KeyValueStore, MemoryShelf, Reader, StoreFull, Value
+from pilothouse.worlds.live.services.kvs_wire import Request, RequestReader, WireError, request_bytes
+
+
+def value(text: str) -> Value:
+    return Value(b"ASTR", text.encode())
+
+
+def read(store: KeyValueStore, key: bytes, *, take: bool) -> tuple[list[str], Reader]:
+    got: list[str] = []
+    reader = Reader(key, take, lambda v: got.append(v.data.decode()))
+    store.read(reader)
+    return got, reader
+
+
+def test_get_takes_the_oldest_and_view_sees_the_newest() -> None:
+    store = KeyValueStore()
+    store.put(b"k", value("1"))
+    store.put(b"k", value("2"))
+    assert read(store, b"k", take=False)[0] == ["2"]
+    assert read(store, b"k", take=True)[0] == ["1"]
+    assert read(store, b"k", take=True)[0] == ["2"]
+    assert read(store, b"k", take=True)[0] == []
+
+
+def test_a_put_answers_those_who_wait_up_to_the_first_that_takes_it() -> None:
+    store = KeyValueStore()
+    readers = [read(store, b"k", take=take)[0] for take in (False, True, False, True)]
+    store.put(b"k", value("1"))
+    assert readers == [["1"], ["1"], [], []]
+    store.put(b"k", value("2"))
+    assert readers == [["1"], ["1"], ["2"], ["2"]]
+    assert read(store, b"k", take=False)[0] == []
+
+
+def test_a_cancelled_reader_gets_nothing() -> None:
+    store = KeyValueStore()
+    got, reader = read(store, b"k", take=True)
+    store.cancel(reader)
+    store.put(b"k", value("1"))
+    assert got == []
+    assert read(store, b"k", take=True)[0] == ["1"]
+
+
+def test_replace_leaves_one_value() -> None:
+    store = KeyValueStore()
+    for text in "abc":
+        store.replace(b"k", value(text))
+    assert list(store.shelf.lengths()) == [(b"k", 1)]
+    assert read(store, b"k", take=False)[0] == ["c"]
+
+
+def test_watching_keys_hear_of_events() -> None:
+    store = KeyValueStore()
+    store.watch(b"w", b"k:pw")
+    store.watch(b"all", b":g")
+    store.put(b"k", value("1"))
+    store.put(b"other", value("1"))
+    read(store, b"k", take=True)
+    read(store, b"k", take=True)
+    assert [read(store, b"w", take=True)[0] for _ in range(3)] == [["put k"], ["wait k"], []]
+    assert read(store, b"all", take=True)[0] == ["get k"]
+    store.watch(b"w", b"k:")
+    store.put(b"k", value("2"))
+    assert read(store, b"w", take=True)[0] == []
+
+
+def test_dump_tells_counts_waiting_readers_and_values() -> None:
+    store = KeyValueStore()
+    store.put(b"k", Value(b"PYPK", b"secret"))
+    store.put(b"long", value("x" * 60))
+    read(store, b"none", take=True)
+    counts, waiting, kept = loads(store.dump())
+    assert counts == [0, 2, 0, 1, 1, 0]
+    assert waiting == [(b"none", 1)]
+    assert kept == [(b"k", 1, (b"PYPK", None, 6)), (b"long", 1, (b"ASTR", b"x" * 24 + b"..." + b"x" * 23, 60))]
+
+
+def test_a_full_store_refuses_and_frees_again() -> None:
+    store = KeyValueStore(MemoryShelf(most_bytes=10))
+    store.put(b"k", value("x" * 10))
+    with pytest.raises(StoreFull):
+        store.put(b"k", value("y"))
+    read(store, b"k", take=True)
+    store.put(b"k", value("y"))
+
+
+requests = st.lists(
+    st.one_of(
+        st.sampled_from([Request(b"dump"), Request(b"clos")]),
+        st.builds(Request, st.sampled_from([b"get_", b"view"]), st.binary(max_size=20)),
+        st.builds(
+            lambda key, coding, data: Request(b"put_", key, Value(coding, data)),
+            st.binary(max_size=20), st.binary(min_size=4, max_size=4), st.binary(max_size=50),
+        ),
+        st.builds(lambda key, spec: Request(b"mkey", key, Value(b"", spec)), st.binary(max_size=9), st.binary()),
+    ),
+    max_size=8,
+)  # fmt: skip
+
+
+@given(requests, st.integers(1, 40))
+def test_requests_survive_any_cut_of_the_stream(sent: list[Request], piece: int) -> None:
+    stream = b"".join(request_bytes(request) for request in sent)
+    reader = RequestReader()
+    got = [request for at in range(0, len(stream), piece) for request in reader.feed(stream[at : at + piece])]
+    assert got == sent
+
+
+@pytest.mark.parametrize("stream", [b"hello", b"get_abcdefghij", b"get_9999999999", b"put_        -1", b"down"])
+def test_nonsense_is_refused(stream: bytes) -> None:
+    with pytest.raises(WireError):
+        list(RequestReader().feed(stream))
+
+
+def test_the_secret_comes_first() -> None:
+    with pytest.raises(WireError, match="secret"):
+        list(RequestReader(secret_first=True).feed(b"dump"))
+    (request,) = RequestReader(secret_first=True).feed(b"auth         3abc")
+    assert (request.op, request.key) == (b"auth", b"abc")

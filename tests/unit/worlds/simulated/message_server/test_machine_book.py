@@ -1,0 +1,85 @@
+"""The states of machines as Batsim keeps them, and how long they lasted."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pilothouse.model.errors import InputError
+from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Node
+from pilothouse.worlds.simulated.message_server.machine_book import MachineBook, SleepState, numbers_of
+from pilothouse.worlds.simulated.physics.machines import MachineState
+
+ALL = IdSet.span(0, 2)
+FIRST = IdSet.span(0, 1)
+
+
+def book() -> MachineBook:
+    return MachineBook([Node("a", 0), Node("b", 1)], [Node("disk", 2)])
+
+
+def test_time_is_added_up_when_a_state_changes() -> None:
+    machines = book()
+    machines.occupy(ALL, "w0!1", 10.0)
+    machines.release(ALL, "w0!1", 15.0)
+    assert machines.seconds[MachineState.IDLE] == 20.0 and machines.seconds[MachineState.COMPUTING] == 10.0
+    assert machines.counts[MachineState.IDLE] == 2 and machines.idle_mask == 0b111
+
+
+def test_shared_machines_are_idle_when_the_last_job_left() -> None:
+    machines = book()
+    machines.occupy(FIRST, "w0!1", 0.0)
+    machines.occupy(FIRST, "w0!2", 1.0)
+    machines.release(FIRST, "w0!1", 2.0)
+    assert machines[0].state is MachineState.COMPUTING and machines[0].users == ["w0!2"]
+    machines.release(FIRST, "w0!2", 3.0)
+    assert machines[0].state is MachineState.IDLE
+
+
+def test_storage_is_not_counted() -> None:
+    machines = book()
+    machines.occupy(IdSet.span(2, 1), "w0!1", 1.0)
+    assert machines.counts[MachineState.COMPUTING] == 0 and machines.counts[MachineState.IDLE] == 2
+
+
+def test_machines_that_go_away_and_come_back() -> None:
+    machines = book()
+    assert not machines.go_away(FIRST, 1.0)
+    assert machines.go_away(ALL, 2.0) == FIRST, "the first was away already"
+    assert not machines.come_back(ALL, 5.0)
+    assert machines.come_back(FIRST, 6.0) == FIRST, "it was there"
+    assert machines.seconds[MachineState.UNAVAILABLE] == 7.0
+
+
+def test_a_machine_that_comes_back_under_a_running_job_computes() -> None:
+    machines = book()
+    machines.occupy(FIRST, "w0!1", 0.0)
+    machines.go_away(FIRST, 1.0)
+    machines.come_back(FIRST, 2.0)
+    assert machines[0].state is MachineState.COMPUTING
+    machines.release(FIRST, "w0!1", 3.0)
+    assert machines[0].state is MachineState.IDLE
+
+
+def test_a_machine_stays_away_when_the_job_on_it_ends() -> None:
+    machines = book()
+    machines.occupy(FIRST, "w0!1", 0.0)
+    machines.go_away(FIRST, 1.0)
+    machines.release(FIRST, "w0!1", 3.0)
+    assert machines[0].state is MachineState.UNAVAILABLE
+
+
+def test_sleep_states_are_read_from_the_platform() -> None:
+    node = Node("a", 0, properties={"sleep_pstates": "3:4:5, 6:7:8"}, speeds=(1.0,) * 9)
+    machine = MachineBook([node])[0]
+    assert machine.sleep_states == {3: SleepState(3, 4, 5), 6: SleepState(6, 7, 8)}
+    assert [state for state in range(10) if machine.is_computation_state(state)] == [0, 1, 2]
+    with pytest.raises(InputError, match="expected triplets like 3:4:5"):
+        MachineBook([Node("a", 0, properties={"sleep_pstates": "3:4"})])
+
+
+@given(st.sets(st.integers(0, 200)))
+def test_the_numbers_of_an_allocation_ascend(units: set[int]) -> None:
+    assert numbers_of(IdSet.of(units).mask) == tuple(sorted(units))

@@ -1,0 +1,118 @@
+"""Concurrent parallel tasks against SimGrid, and small cases of the fluid worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from pilothouse.model.profile import ParallelTask
+from pilothouse.worlds.simulated.physics import sharing
+from pilothouse.worlds.simulated.physics.agenda import Agenda
+from pilothouse.worlds.simulated.physics.demand import Demands
+from pilothouse.worlds.simulated.physics.platform import Platform
+from pilothouse.worlds.simulated.physics.sharing import Constraint, Flow, Fluid
+from unit.worlds.simulated.lab import TWO_HOSTS, Lab, platform_of
+
+FIXTURES = Path(__file__).parents[4] / "golden/physics"
+CASES = json.loads((FIXTURES / "sharing.json").read_text())
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["as built", "pure Python"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_tasks_end_when_simgrid_says(case: dict[str, Any], compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded from SimGrid 3.32: random tasks on a star, on small_platform and on graphene, up to 25 at once.
+
+    Latencies, several cores and executors, pipes, limiters, loopbacks, caps by core and by TCP's window all take part.
+    """
+    monkeypatch.setattr(sharing, "COMPILED_FROM", 0 if compiled else 10**9)
+    platform = platform_of(case["body"]) if "body" in case else Platform.load(FIXTURES / "inputs" / case["file"])
+    numbers = {host.name: host.number for host in platform.hosts}
+    agenda, demands, ends = Agenda(), Demands(platform), {}
+    fluid = Fluid(agenda)
+
+    def start(argument: tuple[int, list[int], list[float], list[float]]) -> None:
+        number, hosts, flop, matrix = argument
+        places = [numbers[case["hosts"][host]] for host in hosts]
+        fluid.start(demands.task(places, flop, matrix, lambda _: ends.__setitem__(number, agenda.now)))
+
+    for number, (date, *task) in enumerate(case["tasks"]):
+        agenda.at(date, start, (number, *task))
+    agenda.run_until(1e300)
+    assert [ends[number] for number in range(len(ends))] == [pytest.approx(end, rel=1e-12) for end in case["ends"]]
+
+
+def test_a_pipe_gives_all_to_each_and_never_more() -> None:
+    """SimGrid lets the second flow finish in 2 s here, at fifty times the capacity."""
+    agenda = Agenda()
+    fluid, ends = Fluid(agenda), {}
+    pipe, host = Constraint("pipe", 100.0, shared=False), Constraint("host", 100.0)
+    slow = Flow({pipe: (100.0, 100.0, 1), host: (10000.0, 10000.0, 1)}, lambda _: ends.update(slow=agenda.now))
+    fast = Flow({pipe: (10000.0, 10000.0, 1)}, lambda _: ends.update(fast=agenda.now))
+    fluid.start(slow)
+    fluid.start(fast)
+    agenda.run_until(1e6)
+    assert ends == {"slow": pytest.approx(100.0), "fast": pytest.approx(100.0)}
+
+
+def test_what_shares_nothing_is_not_solved_again() -> None:
+    agenda = Agenda()
+    fluid = Fluid(agenda)
+    hosts = [Constraint(str(i), 100.0) for i in range(3)]
+    flows = [Flow({host: (1000.0, 1000.0, 1)}, lambda _: None) for host in hosts]
+    for flow in flows:
+        fluid.start(flow)
+    agenda.run_until(1.0)
+    before = fluid.solves
+    fluid.start(Flow({hosts[0]: (1000.0, 1000.0, 1)}, lambda _: None))
+    agenda.run_until(2.0)
+    assert fluid.solves == before + 1
+    assert [flow.rate for flow in flows] == [0.05, 0.1, 0.1]
+
+
+def test_a_single_executor_talks_to_itself_for_nothing() -> None:
+    lab = Lab(platform_of(TWO_HOSTS))
+    lab.start("one", ParallelTask((100.0,), (1e12,)), "0")
+    lab.run()
+    assert lab.end("one") == pytest.approx(1.0)
+
+
+def test_a_stopped_flow_tells_what_was_left() -> None:
+    agenda = Agenda()
+    fluid = Fluid(agenda)
+    host = Constraint("host", 100.0)
+    flow = Flow({host: (1000.0, 1000.0, 1)}, lambda _: None, latency=1.0)
+    fluid.start(flow)
+    agenda.run_until(0.5)
+    assert fluid.left(flow) == 1.0
+    agenda.run_until(6.0)
+    assert fluid.stop(flow) == pytest.approx(0.5)
+    assert not host.users and agenda.next_date() == float("inf")
+
+
+def test_a_newcomer_would_get_the_rate_that_it_gets_when_it_joins() -> None:
+    """Flows of random links and amounts: thinking of one more, and then really starting it, come to the same rate."""
+    dice = Random(5)
+    for _ in range(40):
+        agenda = Agenda()
+        fluid = Fluid(agenda)
+        links = [Constraint(f"l{i}", dice.choice((10.0, 40.0, 300.0)), shared=dice.random() < 0.9) for i in range(6)]
+        flows = []
+        for _ in range(dice.randint(1, 8)):
+            uses = {}
+            for link in dice.sample(links, dice.randint(1, 3)):
+                amount = dice.choice((1.0, 100.0, 1e4))
+                uses[link] = (amount, amount, 1)
+            flows.append(Flow(uses, lambda _: None, bound=dice.choice((float("inf"), 0.5))))
+        newcomer = flows.pop()
+        for flow in flows:
+            fluid.start(flow)
+        fluid.settle()
+        assert fluid.busy == bool(flows)
+        thought = fluid.rate_of_newcomer(newcomer)
+        fluid.start(newcomer)
+        fluid.settle()
+        assert newcomer.rate == pytest.approx(thought, rel=1e-12)
