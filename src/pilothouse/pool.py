@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from pilothouse.core.contract import Decider
+from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
 from pilothouse.journal.store import Journal
 from pilothouse.launch import naming
@@ -90,7 +91,10 @@ class Pool(Executor):
         policy: str | Policy | Decider = "fcfs",
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
-        decider = naming.decider(policy) if isinstance(policy, str) else policy
+        if isinstance(policy, str):
+            decider = naming.decider(policy)
+        else:
+            decider = PolicyDecider(policy) if isinstance(policy, Policy) else policy
         self._own_folder = folder is None
         self.folder = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="pilothouse-"))
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -53,14 +53,14 @@ def jobs_csv(decider: Decider | Policy) -> str:
 
 @pytest.fixture(scope="module")
 def directly() -> dict[str, str]:
-    return {name: jobs_csv(naming.policy(name)) for name in POLICIES}
+    return {name: jobs_csv(naming.decider(name)) for name in POLICIES}
 
 
 @pytest.mark.parametrize("form", Format, ids=lambda form: form.name)
 @pytest.mark.parametrize("name", POLICIES)
 def test_over_a_socket(name: str, form: Format, directly: dict[str, str], free_port: Callable[[], int]) -> None:
     endpoint = f"tcp://127.0.0.1:{free_port()}"
-    scheduler = Session(BatprotocolWorld(endpoint, form=form, silence_s=60), naming.policy(name))
+    scheduler = Session(BatprotocolWorld(endpoint, form=form, silence_s=60), naming.decider(name))
     thread = threading.Thread(target=scheduler.run, daemon=True)
     thread.start()
     assert jobs_csv(edc_decider(endpoint, timeout=60)) == directly[name]

@@ -12,6 +12,7 @@ import pytest
 
 from e2e.live_runs import rows, until
 from pilothouse.core.cluster import Cluster
+from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
 from pilothouse.journal.store import Journal
 from pilothouse.model.errors import InputError
@@ -48,7 +49,7 @@ def run_jobs(
     for job in jobs:
         world.submit(job)
     world.no_more()
-    Session(world, make("fcfs", {})).run()
+    Session(world, PolicyDecider(make("fcfs", {}))).run()
     return ends
 
 
@@ -103,7 +104,7 @@ def test_a_kill_right_after_the_start(tmp_path: Path) -> None:
     for number in range(6):
         world.submit(job(f"j{number}", "sleep 100"))
     world.no_more()
-    Session(world, KillAtOnce()).run()
+    Session(world, PolicyDecider(KillAtOnce())).run()
     assert {name: end.state for name, end in ends.items()} == {f"j{number}": JobState.KILLED for number in range(6)}
 
 
@@ -142,7 +143,7 @@ def test_session_turns_see_every_end(tmp_path: Path) -> None:
     for number in range(5):
         world.submit(job(f"j{number}", "true"))
     world.no_more()
-    Session(world, make("easy", {})).run(batches.append)
+    Session(world, PolicyDecider(make("easy", {}))).run(batches.append)
     kinds = [type(event).__name__ for batch in batches for event in batch.events]
     assert kinds[0] == "Began" and kinds[-1] == "Ended"
     assert kinds.count("JobSubmitted") == kinds.count("JobEnded") == 5

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from pilothouse.core.cluster import Cluster
-from pilothouse.core.session import PolicyTurn
+from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.formats import fluid, jobspec, resource_set
 from pilothouse.model.events import Batch
 from pilothouse.model.idset import IdSet
@@ -149,7 +149,7 @@ class SchedulerReplay:
         self.engine = SchedulerEngine(strict=self._strict)
         self.instance = Instance()
         self.instance.engine = self.engine
-        self.turn: PolicyTurn | None = None
+        self.decider: PolicyDecider | None = None
         self.acquire_tag = 0
         self.engine.begin()
         self._settle()
@@ -171,12 +171,12 @@ class SchedulerReplay:
 
     def _think(self) -> None:
         self.instance.hear(0.0, self.engine.take_facts())
-        if self.turn is None and self.engine.phase is Phase.ONLINE:
+        if self.decider is None and self.engine.phase is Phase.ONLINE:
             self.cluster = Cluster(self.instance.begins(0.0), "fcfs")
-            self.turn = PolicyTurn(make("fcfs", {}), self.cluster)
-            self.turn.begin()
-        while self.turn is not None and self.instance.events:
-            self.instance.apply(1000.0, self.turn(Batch(0.0, self.instance.take_events())).decisions)
+            self.decider = PolicyDecider(make("fcfs", {}))
+            self.decider.begin(self.cluster.begins, self.cluster)
+        while self.decider is not None and self.instance.events:
+            self.instance.apply(1000.0, self.decider.decide(Batch(0.0, self.instance.take_events())).decisions)
 
     def _answered(self, message: Message) -> list[Message]:
         """The broker's part: everything but the recorded requests to us."""

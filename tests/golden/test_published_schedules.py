@@ -31,7 +31,7 @@ def run(trace: Path, units: int, policy: str) -> tuple[dict[str, float], float]:
 
     nodes = tuple(Node(f"h{i}", i) for i in range(units))
     world = SimulatedWorld(Begins(nodes=nodes), swf.read(trace, units=units).jobs, record=record)
-    Session(world, naming.policy(policy)).run()
+    Session(world, naming.decider(policy)).run()
     return starts, collector.metrics(units).bounded_slowdown.mean
 
 

@@ -37,7 +37,7 @@ def run(drawn: list[tuple[int, int, int, int]], policy: str) -> tuple[Outcome, d
         records[job.job.id] = job
 
     world = SimulatedWorld(Begins(nodes=tuple(Node(f"h{i}", i) for i in range(UNITS))), work, record=record)
-    return Session(world, naming.policy(policy)).run(), records
+    return Session(world, naming.decider(policy)).run(), records
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -14,6 +14,7 @@ from collections import deque
 
 import msgspec
 
+from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
 from pilothouse.formats.task_file import TaskLine
 from pilothouse.launch.running import calm_collector
@@ -137,7 +138,7 @@ def cost(engines: int, tasks: int) -> Cost:
         if (not marks and world.all_joined and done >= engines) or (len(marks) == 1 and done >= tasks):
             marks.append((done, time.process_time()))
 
-    Session(world, make("fcfs", {})).run(look)
+    Session(world, PolicyDecider(make("fcfs", {}))).run(look)
     (first, from_s), (last, to_s) = marks
     assert sum(world.driver.counts.values()) == engines + tasks
     each_s = (to_s - from_s) / (last - first)

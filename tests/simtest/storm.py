@@ -17,6 +17,7 @@ from math import inf
 import msgspec
 from tests.simtest.machine import Machine
 
+from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
 from pilothouse.formats.task_file import LineKind, TaskLine, read_file
 from pilothouse.model import events as e
@@ -229,7 +230,7 @@ class Storm:
         for job in self.jobs.values():
             if job.id not in arrived:
                 world.driver.submit(copy.copy(job), self.clock.now)
-        Session(world, make("fcfs", {})).run()
+        Session(world, PolicyDecider(make("fcfs", {}))).run()
         self.driver_up = False
 
     # ---- faults

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
 from pilothouse.formats.task_file import LineKind, TaskLine
 from pilothouse.journal.read import read_tasks
@@ -114,7 +115,7 @@ def forecast(
     phases: list[Phase] = []
     for jobs in _phases(lines, durations, units, walltime):
         begins = Begins(nodes=machine.nodes())
-        outcome = Session(SimulatedWorld(begins, jobs, platform=machine, record=record), policy()).run()
+        outcome = Session(SimulatedWorld(begins, jobs, platform=machine, record=record), PolicyDecider(policy())).run()
         start = phases[-1].ends_at if phases else 0.0
         phases.append(Phase(len(jobs), start + outcome.ended_at))
     return Forecast(total, tuple(phases), sum(busy), durations.guessed)

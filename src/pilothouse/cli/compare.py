@@ -82,7 +82,7 @@ def command(
 
             record = tee(record, series.setdefault(name, []))
         bar = progress(collector if outputs is None else outputs, len(setup.jobs), name)
-        outcome = Session(setup.world(record), naming.policy(name), name=name).run(bar)
+        outcome = Session(setup.world(record), naming.decider(name), name=name).run(bar)
         if bar is not None:
             bar.close()
         if outcome.deadlocked:

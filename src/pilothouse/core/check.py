@@ -1,7 +1,7 @@
-"""Is this order legal? Every rule that an order of a decider must keep, judged before anything is applied.
+"""Is this decision legal? Every rule that a decision must keep, checked before anything is applied.
 
 A rule returns None, or a Refusal (its name, and what was wrong). The cluster turns a Refusal into a DecisionError that
-names the decider and the order. Cost of the rules of a StartJob at 512 units: 0.6 µs.
+names the decider and the decision. Cost of the rules of a StartJob at 512 units: 0.6 µs.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Refusal(NamedTuple):
     detail: str
 
 
-def refuse_start(cluster: Cluster, order: d.StartJob) -> Refusal | None:
-    job = cluster.waiting.get(order.job_id)
+def refuse_start(cluster: Cluster, decision: d.StartJob) -> Refusal | None:
+    job = cluster.waiting.get(decision.job_id)
     if job is None:
-        return _not_waiting(cluster, order.job_id, "started")
-    mask = order.units.mask
+        return _not_waiting(cluster, decision.job_id, "started")
+    mask = decision.units.mask
     if not mask:
         return Refusal("empty allocation", f"job {job.id} was given no unit")
     if mask & ~cluster.all_mask:
@@ -42,8 +42,8 @@ def refuse_start(cluster: Cluster, order: d.StartJob) -> Refusal | None:
         return Refusal("unit already in use", _who_uses(cluster, job, mask & ~cluster.free_mask))
     if job.shape is not None:
         misfit = place.misfit(cluster, job, mask) if cluster.count_rule is not None else None
-        return None if misfit is None else Refusal("wrong shape", f"job {job.id} on {order.units}: {misfit}")
-    return _wrong_count(cluster, job, mask.bit_count(), order.placement)
+        return None if misfit is None else Refusal("wrong shape", f"job {job.id} on {decision.units}: {misfit}")
+    return _wrong_count(cluster, job, mask.bit_count(), decision.placement)
 
 
 def _wrong_count(cluster: Cluster, job: Job, given: int, placement: d.Placement | None) -> Refusal | None:
@@ -73,84 +73,84 @@ def _not_waiting(cluster: Cluster, job_id: str, verb: str) -> Refusal:
     return Refusal("job in the wrong state", f"job {job_id} is {state.value} and cannot be {verb}")
 
 
-def refuse_reject(cluster: Cluster, order: d.RejectJob) -> Refusal | None:
-    return None if order.job_id in cluster.waiting else _not_waiting(cluster, order.job_id, "rejected")
+def refuse_reject(cluster: Cluster, decision: d.RejectJob) -> Refusal | None:
+    return None if decision.job_id in cluster.waiting else _not_waiting(cluster, decision.job_id, "rejected")
 
 
-def refuse_withdrawal(cluster: Cluster, order: d.ConfirmWithdrawal) -> Refusal | None:
-    if order.job_id in cluster.withdrawn:
+def refuse_withdrawal(cluster: Cluster, decision: d.ConfirmWithdrawal) -> Refusal | None:
+    if decision.job_id in cluster.withdrawn:
         return None
-    return Refusal("nothing to confirm", f"nobody withdrew job {order.job_id!r}")
+    return Refusal("nothing to confirm", f"nobody withdrew job {decision.job_id!r}")
 
 
-def refuse_kill(cluster: Cluster, order: d.KillJobs) -> Refusal | None:
-    if not order.job_ids:
+def refuse_kill(cluster: Cluster, decision: d.KillJobs) -> Refusal | None:
+    if not decision.job_ids:
         return Refusal("empty list", "no job to kill was named")
-    for job_id in order.job_ids:
+    for job_id in decision.job_ids:
         if job_id not in cluster.running:
             return _not_waiting(cluster, job_id, "killed")
     return None
 
 
-def refuse_call(cluster: Cluster, order: d.CallAt) -> Refusal | None:
-    if not order.when >= cluster.now:  # also refuses NaN
-        return Refusal("call in the past", f"a call at {order.when:g} was asked for at {cluster.now:g}")
+def refuse_call(cluster: Cluster, decision: d.CallAt) -> Refusal | None:
+    if not decision.when >= cluster.now:  # also refuses NaN
+        return Refusal("call in the past", f"a call at {decision.when:g} was asked for at {cluster.now:g}")
     return None
 
 
-def refuse_calls(cluster: Cluster, order: d.CallEvery) -> Refusal | None:
-    if not order.period > 0:
-        return Refusal("period", f"calls every {order.period:g} s")
-    if order.call_id in cluster.calls:
-        return Refusal("call id in use", f"call {order.call_id!r} is still alive")
+def refuse_calls(cluster: Cluster, decision: d.CallEvery) -> Refusal | None:
+    if not decision.period > 0:
+        return Refusal("period", f"calls every {decision.period:g} s")
+    if decision.call_id in cluster.calls:
+        return Refusal("call id in use", f"call {decision.call_id!r} is still alive")
     return None
 
 
-def refuse_register_job(cluster: Cluster, order: d.RegisterJob) -> Refusal | None:
+def refuse_register_job(cluster: Cluster, decision: d.RegisterJob) -> Refusal | None:
     if not cluster.registering:
-        return Refusal("registration", f"job {order.job.id} was registered, but dynamic registration is not enabled")
-    if cluster.state_of(order.job.id) is not None:
-        return Refusal("duplicate job", f"there already was a job {order.job.id!r}")
-    if order.job.units < 0:
-        return Refusal("wrong count", f"job {order.job.id} asks for {order.job.units} units")
+        return Refusal("registration", f"job {decision.job.id} was registered, but dynamic registration is not enabled")
+    if cluster.state_of(decision.job.id) is not None:
+        return Refusal("duplicate job", f"there already was a job {decision.job.id!r}")
+    if decision.job.units < 0:
+        return Refusal("wrong count", f"job {decision.job.id} asks for {decision.job.units} units")
     return None
 
 
-def refuse_register_profile(cluster: Cluster, order: d.RegisterProfile) -> Refusal | None:
+def refuse_register_profile(cluster: Cluster, decision: d.RegisterProfile) -> Refusal | None:
     if not cluster.registering:
         return Refusal(
-            "registration", f"profile {order.profile.name} was registered, but dynamic registration is not enabled"
+            "registration", f"profile {decision.profile.name} was registered, but dynamic registration is not enabled"
         )
     return None
 
 
-def refuse_units(cluster: Cluster, order: d.SetPowerState | d.SwitchUnits) -> Refusal | None:
+def refuse_units(cluster: Cluster, decision: d.SetPowerState | d.SwitchUnits) -> Refusal | None:
     known = cluster.all_mask | cluster.storage_mask
-    if not order.units:
+    if not decision.units:
         return Refusal("empty set", "no unit was named")
-    if order.units.mask & ~known:
-        return Refusal("unknown unit", f"there is no unit {IdSet(order.units.mask & ~known)}")
-    if type(order) is d.SwitchUnits and order.units.mask & cluster.busy_mask:
-        return Refusal("unit already in use", f"jobs run on {IdSet(order.units.mask & cluster.busy_mask)}")
+    if decision.units.mask & ~known:
+        return Refusal("unknown unit", f"there is no unit {IdSet(decision.units.mask & ~known)}")
+    if type(decision) is d.SwitchUnits and decision.units.mask & cluster.busy_mask:
+        return Refusal("unit already in use", f"jobs run on {IdSet(decision.units.mask & cluster.busy_mask)}")
     return None
 
 
-def refuse_about_job(cluster: Cluster, order: d.Annotate | d.SetMetadata | d.SendToJob) -> Refusal | None:
-    return None if cluster.state_of(order.job_id) is not None else _not_waiting(cluster, order.job_id, "")
+def refuse_about_job(cluster: Cluster, decision: d.Annotate | d.SetMetadata | d.SendToJob) -> Refusal | None:
+    return None if cluster.state_of(decision.job_id) is not None else _not_waiting(cluster, decision.job_id, "")
 
 
-def refuse_set_state(cluster: Cluster, order: d.SetJobState) -> Refusal | None:
-    state = cluster.state_of(order.job_id)
+def refuse_set_state(cluster: Cluster, decision: d.SetJobState) -> Refusal | None:
+    state = cluster.state_of(decision.job_id)
     if state is None:
-        return _not_waiting(cluster, order.job_id, "")
+        return _not_waiting(cluster, decision.job_id, "")
     if state in FINAL:
-        return Refusal("job in the wrong state", f"job {order.job_id} is {state.value} already")
-    if order.state not in FINAL and order.state is not JobState.RUNNING:
-        return Refusal("state", f"job {order.job_id} cannot be made {order.state.value}")
+        return Refusal("job in the wrong state", f"job {decision.job_id} is {state.value} already")
+    if decision.state not in FINAL and decision.state is not JobState.RUNNING:
+        return Refusal("state", f"job {decision.job_id} cannot be made {decision.state.value}")
     return None
 
 
-def nothing_to_refuse(cluster: Cluster, order: object) -> Refusal | None:
+def nothing_to_refuse(cluster: Cluster, decision: object) -> Refusal | None:
     return None
 
 
@@ -181,4 +181,4 @@ RULES: dict[type, Callable[[Cluster, Any], Refusal | None]] = {
     d.SendToJob: refuse_about_job,
     d.StopWorld: nothing_to_refuse,
 }
-"""One rule for each order; a test keeps the table total."""
+"""One rule for each decision; a test keeps the table total."""

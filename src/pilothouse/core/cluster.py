@@ -1,8 +1,8 @@
-"""The Cluster: what a decider has been told so far, and the book of its orders.
+"""The Cluster: what a decider has been told so far, and the decisions of this turn.
 
-Facts come in through `observe`, orders through `order` (or the verbs `start`, `reject`, `kill`, ... that a policy uses). Each
-order is judged by core/check.py and then booked here, so that the next order is judged against it; the world only ever
-sees orders that passed. Queue, running jobs, free units and expected ends are always up to date.
+Events come in through `observe`, decisions through `book` (or the verbs `start`, `reject`, `kill`, ... that a policy uses).
+core/check.py judges each decision; then it is booked here, so that the next one is judged against it. The world only sees
+decisions that passed. Queue, running jobs, free units and expected ends are always up to date.
 
 Per job: one submission (0.4 µs), one start (3 µs at 512 units), one end (1 µs).
 """
@@ -45,7 +45,7 @@ class Queue:
 
 
 class Cluster:
-    """The told state of one world, and the orders of this turn."""
+    """What is known of one world, and the decisions of this turn."""
 
     def __init__(self, begins: e.Begins, decider: str, wants: d.Wants | None = None) -> None:
         wants = wants or d.Wants()
@@ -58,7 +58,7 @@ class Cluster:
         self.final: dict[str, JobState] = {}
         self.withdrawn: set[str] = set()
         self.queue = Queue(self.waiting)
-        self.orders: list[d.Decision] = []
+        self.decisions: list[d.Decision] = []
         self.calls: set[str] = set()
         self.reservations: dict[str, float] = {}
         """Job id -> when a policy expects to start it; for estimates and explanations."""
@@ -73,7 +73,7 @@ class Cluster:
         self.left_mask = 0
         """Units of nodes that have left: jobs may still hold some."""
         self.away_mask = 0
-        """Units of nodes that were lost and may come back (see absence.py)."""
+        """Units of nodes that were lost and may come back (see translate.py)."""
         self.free_mask = self.all_mask & ~self.off_mask
         self.free = self.free_mask.bit_count()
         self.used_extras: dict[str, tuple[int, int]] = {}
@@ -112,7 +112,7 @@ class Cluster:
         """None if the job fits the whole cluster, else why not."""
         return place.never(self, job)
 
-    # ---- what a policy orders
+    # ---- what a policy decides
 
     def start(
         self,
@@ -128,11 +128,11 @@ class Cluster:
         `least`: on as few units as it needs, if it could use more; `avoid`: a mask of units to leave alone.
         """
         if units is not None:
-            self.order(StartJob(self.now, job.id, units, placement))
+            self.book(StartJob(self.now, job.id, units, placement))
             return Placed(units)
         job_id = job.id
         if job_id not in self.waiting:
-            self.order(StartJob(self.now, job_id, IdSet(), placement))  # refused: it says why
+            self.book(StartJob(self.now, job_id, IdSet(), placement))  # refused: it says why
         # What we choose ourselves keeps the rules by construction.
         if job.shape is None and 0 < job.units <= self.free and not avoid:
             count = job.units if least else job.most_units or job.units
@@ -155,7 +155,7 @@ class Cluster:
         self.running[job_id] = Running(job, units, now)
         if self.reservations:
             self.reservations.pop(job_id, None)
-        self.orders.append(StartJob(now, job_id, units, placement))
+        self.decisions.append(StartJob(now, job_id, units, placement))
         return Placed(units)
 
     def _choose(self, job: Job, least: bool, avoid: int) -> int | NotNow | Never:
@@ -183,87 +183,87 @@ class Cluster:
         return found if type(found) is int else None
 
     def reject(self, job: Job, reason: str = "") -> None:
-        self.order(d.RejectJob(self.now, job.id, reason))
+        self.book(d.RejectJob(self.now, job.id, reason))
 
     def kill(self, *jobs: Job) -> None:
-        self.order(d.KillJobs(self.now, tuple(job.id for job in jobs)))
+        self.book(d.KillJobs(self.now, tuple(job.id for job in jobs)))
 
     def call_at(self, when: float, call_id: str = "") -> None:
         """Asks to be asked again at that date."""
-        self.order(d.CallAt(self.now, when, call_id))
+        self.book(d.CallAt(self.now, when, call_id))
 
     def expect(self, job: Job, when: float) -> None:
         """Notes when the policy means to start a waiting job."""
         self.reservations[job.id] = when
 
-    # ---- the book of orders
+    # ---- booking decisions
 
-    def order(self, order: d.Decision) -> None:
-        """Judges an order, and books it. Raises DecisionError; then nothing of it is booked."""
-        kind = type(order)
-        refusal = RULES[kind](self, order)
+    def book(self, decision: d.Decision) -> None:
+        """Judges a decision, and books it. Raises DecisionError; then nothing of it is booked."""
+        kind = type(decision)
+        refusal = RULES[kind](self, decision)
         if refusal is not None:
             raise self._error(refusal)
         book = _BOOKS.get(kind)
         if book is not None:
-            book(self, order)
-        self.orders.append(order)
+            book(self, decision)
+        self.decisions.append(decision)
 
-    def take_orders(self) -> list[d.Decision]:
-        orders, self.orders = self.orders, []
-        return orders
+    def take_decisions(self) -> list[d.Decision]:
+        decisions, self.decisions = self.decisions, []
+        return decisions
 
     def _error(self, refusal: Refusal) -> DecisionError:
-        return DecisionError(self.decider, len(self.orders), refusal.rule, f"{refusal.detail} (at {self.now:g} s)")
+        return DecisionError(self.decider, len(self.decisions), refusal.rule, f"{refusal.detail} (at {self.now:g} s)")
 
-    def _book_start(self, order: StartJob) -> None:
-        self._book_run(self.waiting.pop(order.job_id), order.units, order.at)
+    def _book_start(self, decision: StartJob) -> None:
+        self._book_run(self.waiting.pop(decision.job_id), decision.units, decision.at)
 
     def _book_run(self, job: Job, units: IdSet, started_at: float) -> None:
         self.running[job.id] = Running(job, units, started_at)
         self._take(job, units.mask)
         self.reservations.pop(job.id, None)
 
-    def _book_reject(self, order: d.RejectJob) -> None:
-        del self.waiting[order.job_id]
-        self.final[order.job_id] = JobState.OMITTED if order.omitted else JobState.REFUSED
-        self.reservations.pop(order.job_id, None)
+    def _book_reject(self, decision: d.RejectJob) -> None:
+        del self.waiting[decision.job_id]
+        self.final[decision.job_id] = JobState.OMITTED if decision.omitted else JobState.REFUSED
+        self.reservations.pop(decision.job_id, None)
 
-    def _book_withdrawal(self, order: d.ConfirmWithdrawal) -> None:
-        self.withdrawn.discard(order.job_id)
-        self.final[order.job_id] = JobState.KILLED
+    def _book_withdrawal(self, decision: d.ConfirmWithdrawal) -> None:
+        self.withdrawn.discard(decision.job_id)
+        self.final[decision.job_id] = JobState.KILLED
 
-    def _book_calls(self, order: d.CallEvery) -> None:
-        self.calls.add(order.call_id)
+    def _book_calls(self, decision: d.CallEvery) -> None:
+        self.calls.add(decision.call_id)
 
-    def _book_stop_calls(self, order: d.StopCalls) -> None:
-        self.calls.discard(order.call_id)
+    def _book_stop_calls(self, decision: d.StopCalls) -> None:
+        self.calls.discard(decision.call_id)
 
-    def _book_registration(self, order: d.RegisterJob) -> None:
+    def _book_registration(self, decision: d.RegisterJob) -> None:
         if not self.begins.acknowledge_registration:
-            self.waiting[order.job.id] = order.job
+            self.waiting[decision.job.id] = decision.job
 
-    def _book_finish(self, order: d.FinishRegistration) -> None:
+    def _book_finish(self, decision: d.FinishRegistration) -> None:
         self.registering = False
 
-    def _book_resume(self, order: d.ResumeRegistration) -> None:
+    def _book_resume(self, decision: d.ResumeRegistration) -> None:
         self.registering = self.begins.dynamic_registration
 
-    def _book_switch(self, order: d.SwitchUnits) -> None:
+    def _book_switch(self, decision: d.SwitchUnits) -> None:
         # Neither a transition nor (perhaps) the target state can run jobs; UnitsSwitched says what it became.
-        self._set_off(self.off_mask | order.units.mask)
+        self._set_off(self.off_mask | decision.units.mask)
 
-    def _book_state(self, order: d.SetJobState) -> None:
-        if order.state is JobState.RUNNING:
-            job = self.waiting.pop(order.job_id, None)
+    def _book_state(self, decision: d.SetJobState) -> None:
+        if decision.state is JobState.RUNNING:
+            job = self.waiting.pop(decision.job_id, None)
             if job is not None:
-                self.running[job.id] = Running(job, IdSet(), order.at)
+                self.running[job.id] = Running(job, IdSet(), decision.at)
             return
-        self.waiting.pop(order.job_id, None)
-        run = self.running.pop(order.job_id, None)
+        self.waiting.pop(decision.job_id, None)
+        run = self.running.pop(decision.job_id, None)
         if run is not None:
             self._give_back(run.job, run.units.mask)
-        self.final[order.job_id] = order.state
+        self.final[decision.job_id] = decision.state
 
     # ---- units
 
@@ -310,10 +310,10 @@ class Cluster:
         self.free_mask = self.all_mask & ~self.busy_mask & ~mask
         self.free = self.free_mask.bit_count()
 
-    # ---- facts
+    # ---- events
 
     def observe(self, event: e.Event) -> None:
-        """Takes note of one fact."""
+        """Takes note of one event."""
         note = _NOTES.get(type(event))
         if note is not None:
             note(self, event)
@@ -357,7 +357,7 @@ class Cluster:
     def _note_freed(self, event: e.UnitsFreed) -> None:
         run = self.running.get(event.job_id)
         if run is None:
-            return  # its end is a fact of the same date and was noted first: everything came back with it
+            return  # its end has the same date and was noted first: all its units came back then
         run.units = run.units - event.units
         self._give_back(run.job, event.units.mask)
 

@@ -1,22 +1,48 @@
-"""The contract of the house: what a World and a Decider are. N worlds and M deciders cost N+M adapters.
+"""The contract: what a World, a Decider and a Judge are. N worlds and M deciders need N+M adapters.
 
 One run is: `wants = decider.hello()`, `begins = world.begin(wants)`, `decider.begin(begins, cluster)`, then turns of
 `batch = world.advance()`, `reply = decider.decide(batch)`, `world.apply(reply)` until advance returns None.
 The first batch holds Began, the last one Ended.
 
-Worlds hold back a job with dependencies (`Job.after`) until they are met, and only then tell of its submission; so
-deciders whose protocol has no word for dependencies can still drive them.
+Worlds hold a job with dependencies (`Job.after`) until they are met, and only then send JobSubmitted. So a decider whose
+protocol has no word for dependencies can still drive them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
-from pilothouse.model.decisions import Reply, Wants
-from pilothouse.model.events import Batch, Begins
+import msgspec
+
+from pilothouse.model.decisions import Decision, Reply, Wants
+from pilothouse.model.events import Batch, Begins, Event
 
 if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster
+
+
+class Traits(msgspec.Struct, frozen=True):
+    """What a decider can be told, and how it answers. core/translate.py speaks for those that lack a word."""
+
+    decides_on_cluster: bool = False
+    """It decides through the Cluster, which checks each decision at once. Its events and replies need nothing more."""
+    speaks_unasked: bool = False
+    """It may speak at any time (RFC 27), so it has a `fileno` for the world to watch. Where Begins.time_waits or
+    Batch.waits is set, decide() returns when the peer is quiet; elsewhere it returns what was said so far."""
+    full_names: bool = False
+    """It knows jobs as `workload!name`."""
+    withdrawals: bool = True
+    """It understands JobWithdrawn and answers ConfirmWithdrawal."""
+    requeues: bool = True
+    """It understands JobRequeued."""
+    lost_nodes: bool = True
+    """It understands that a node is lost and may come back (NodesLeft.may_return)."""
+    absent_units: bool = True
+    """It starts nothing on units that are unavailable once it was told so."""
+    feasibility: bool = True
+    """It answers FeasibilityAsked."""
+    estimates: bool = True
+    """It answers EstimateAsked."""
 
 
 class World(Protocol):
@@ -25,44 +51,49 @@ class World(Protocol):
     name: str
 
     def begin(self, wants: Wants) -> Begins:
-        """What resources there are, and what is known about the work."""
+        """Returns the resources, and what is known about the work."""
         ...
 
     def advance(self) -> Batch | None:
-        """The next moment at which a decision may be needed; None: it is over. A live world blocks here."""
+        """Returns the next moment at which a decision may be needed; None: it is over. A live world blocks here."""
         ...
 
     def apply(self, reply: Reply) -> None:
-        """Carries out orders that have been judged legal."""
+        """Carries out decisions. One that this world cannot carry out is a DecisionError (see decision_table.py)."""
         ...
 
     def watch(self, fd: int) -> None:
-        """A world whose clock runs by itself also returns from advance() (maybe with no event) when fd is readable."""
+        """Makes advance() return, maybe with no event, when fd is readable. Does nothing where the clock stands still
+        while the decider thinks."""
         ...
 
     def close(self) -> None:
-        """Lets go of everything, whatever state the run is in; may be called twice."""
+        """Releases everything, whatever state the run is in; may be called twice."""
         ...
 
 
 class Decider(Protocol):
-    """What schedules: a foreign scheduler that a protocol reaches. (A Policy is steered by core.session directly.)
-
-    One that knows jobs as `workload!name` says so with an attribute `full_names = True`.
-    """
+    """What schedules: a policy (policy_decider.py), or a scheduler that a protocol reaches."""
 
     name: str
 
+    @property
+    def traits(self) -> Traits: ...
+
     def hello(self) -> Wants:
-        """Meets the scheduler, and asks what it wants of the world."""
+        """Meets the scheduler, and returns what it wants of the world."""
         ...
 
     def begin(self, begins: Begins, cluster: Cluster) -> None:
-        """Learns the world. No orders yet: the first batch asks for them."""
+        """Learns the world. The first batch asks for decisions, not this."""
         ...
 
     def decide(self, batch: Batch) -> Reply:
-        """The orders. Must return even if the peer is silent (a limit, then PeerError)."""
+        """Returns decisions. Must return even if the peer is silent (a limit, then PeerError)."""
+        ...
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when the decider has something to say. Only asked where traits.speaks_unasked."""
         ...
 
     def close(self) -> None:
@@ -70,9 +101,34 @@ class Decider(Protocol):
         ...
 
 
-@runtime_checkable
-class Talkative(Protocol):
-    """A decider that speaks out of turn (RFC 27). Where Begins.time_waits, or Batch.waits, its decide() waits until the
-    peer is quiet; elsewhere it returns what was said so far, and the world is asked to watch `fileno()`."""
+class Judge(Protocol):
+    """Checks the decisions of a decider that does not decide on the Cluster. The Cluster itself is the usual one."""
 
-    def fileno(self) -> int: ...
+    now: float
+
+    def observe(self, event: Event) -> None:
+        """Takes note of an event."""
+        ...
+
+    def book(self, decision: Decision) -> None:
+        """Raises DecisionError if the decision is illegal, else counts it as made."""
+        ...
+
+    def take_decisions(self) -> list[Decision]:
+        """Ends the turn: the decisions that were booked."""
+        ...
+
+
+class WorldJudges:
+    """The Judge of a world that checks decisions itself, at the date at which they take effect: it lets all of them pass."""
+
+    now = 0.0
+
+    def observe(self, event: Event) -> None:
+        """Nothing is kept."""
+
+    def book(self, decision: Decision) -> None:
+        """Nothing is refused here."""
+
+    def take_decisions(self) -> list[Decision]:
+        return []

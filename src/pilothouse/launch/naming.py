@@ -41,7 +41,7 @@ def policy(text: str) -> Policy:
     return _of_user(name, class_name, parse_options(options, text) if options else {})
 
 
-def decider(text: str, *, timeout: float | None = None) -> Decider | Policy:
+def decider(text: str, *, timeout: float | None = None) -> Decider:
     """A decider by its name: a policy, or a foreign scheduler that a protocol reaches."""
     kind, _, rest = text.partition(":")
     if kind == "batsim":
@@ -59,7 +59,9 @@ def decider(text: str, *, timeout: float | None = None) -> Decider | Policy:
 
         address, options = _query(rest)
         return Rfc27Decider(address, options, timeout=timeout)
-    return policy(text)
+    from pilothouse.core.policy_decider import PolicyDecider
+
+    return PolicyDecider(policy(text))
 
 
 def world(text: str) -> World:

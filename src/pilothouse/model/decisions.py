@@ -1,4 +1,4 @@
-"""Orders: what a decider tells a world to do. `at` is the date of the order itself, never later than the reply's `now`."""
+"""Decisions: what a decider tells a world to do. `at` is the date of the decision, never later than the reply's `now`."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ class SendToJob(msgspec.Struct):
 
 
 class StopWorld(msgspec.Struct):
-    """Everything ends now; later orders of the same reply are dropped."""
+    """Everything ends now; later decisions of the same reply are dropped."""
 
     at: float
 
@@ -288,7 +288,7 @@ Decision: TypeAlias = (
 
 
 class Reply(msgspec.Struct, gc=False):
-    """Orders, and the date at which the decider was done thinking: it hears nothing before."""
+    """Decisions, and the date at which the decider was done thinking: it hears nothing before."""
 
     now: float
     decisions: list[Decision]

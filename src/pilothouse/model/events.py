@@ -1,4 +1,4 @@
-"""Facts: what a world tells a decider. Every fact has its own date `at`, never later than the batch's `now`.
+"""Events: what a world tells a decider. Every event has its own date `at`, never later than the batch's `now`.
 
 The vocabulary is the union of what Batsim 2-4, batprotocol, RFC 27, QCG and disBatch can say, under one name each.
 """
@@ -74,7 +74,7 @@ class Began(msgspec.Struct):
 
 
 class Ended(msgspec.Struct):
-    """The last fact. `waiting` names jobs that will never run: the run is deadlocked if there are any."""
+    """The last event. `waiting` names jobs that will never run: the run is deadlocked if there are any."""
 
     at: float
     waiting: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ class JobsKilled(msgspec.Struct):
 
 
 class JobWithdrawn(msgspec.Struct):
-    """Whoever submitted the job took it back before it started; a ConfirmWithdrawal is expected."""
+    """The job was cancelled before it started; a ConfirmWithdrawal is expected."""
 
     at: float
     job_id: str
@@ -155,13 +155,13 @@ class NodesJoined(msgspec.Struct):
 
 
 class NodesLeft(msgspec.Struct):
-    """These nodes are gone; their running jobs end or are requeued by facts of their own."""
+    """These nodes are gone; their running jobs end or are requeued by events of their own."""
 
     at: float
     names: tuple[str, ...]
     units: IdSet
     may_return: bool = False
-    """They were lost, and nobody knows yet whether for good: a node that joins with the same units takes their place."""
+    """They were lost, maybe not for good: a node that joins with the same units takes their place."""
 
 
 class PowerStateChanged(msgspec.Struct):
@@ -269,7 +269,7 @@ Event: TypeAlias = (
 class Batch(msgspec.Struct, gc=False):
     """Everything that happened up to `now`, in order.
 
-    `waits`: somebody behind the world stands still until all that follows from this has been said (see Talkative).
+    `waits`: the world needs all decisions that follow from this batch before it goes on (see Traits.speaks_unasked).
     """
 
     now: float

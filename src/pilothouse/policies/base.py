@@ -64,7 +64,7 @@ class Policy:
     def decide(self, batch: Batch, cluster: Cluster) -> float | None:
         """For those who want the whole turn: overridden, it is called instead of all the hooks above.
 
-        The cluster knows the facts already; orders go through it. Returns the date at which the policy is done thinking
+        The cluster has seen the events already; decisions go through it. Returns the date at which the policy is done thinking
         (it hears nothing before), or None: at once.
         """
         return None

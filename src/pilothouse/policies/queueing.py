@@ -69,7 +69,7 @@ class Queueing(Policy):
         self._estimate = estimate
         self._line: PlainLine
 
-    # ---- facts
+    # ---- events
 
     def begin(self, cluster: Cluster) -> None:
         def reserve_shaped(head: Job) -> tuple[float, int]:

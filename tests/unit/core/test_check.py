@@ -23,15 +23,15 @@ def cluster(**options: object) -> Cluster:
     made.now = 10.0
     for name in "abc":
         made.observe(e.JobSubmitted(0.0, Job(name, 2)))
-    made.order(d.StartJob(10.0, "a", IdSet.parse("0-1")))
-    made.order(d.StartJob(10.0, "c", IdSet.parse("2-3")))
+    made.book(d.StartJob(10.0, "a", IdSet.parse("0-1")))
+    made.book(d.StartJob(10.0, "c", IdSet.parse("2-3")))
     made.observe(e.JobEnded(10.0, "c", JobState.SUCCEEDED, 0, IdSet.parse("2-3")))
-    made.take_orders()
+    made.take_decisions()
     return made
 
 
 def snapshot(c: Cluster) -> tuple[object, ...]:
-    return (list(c.waiting), list(c.running), dict(c.final), c.free_mask, c.busy_mask, c.off_mask, len(c.orders))
+    return (list(c.waiting), list(c.running), dict(c.final), c.free_mask, c.busy_mask, c.off_mask, len(c.decisions))
 
 
 WRONG = [
@@ -73,7 +73,7 @@ def test_a_wrong_order_is_refused_by_its_rule_and_changes_nothing(rule: str, ord
     c = cluster()
     before = snapshot(c)
     with pytest.raises(DecisionError) as refused:
-        c.order(order)
+        c.book(order)
     assert refused.value.rule == rule
     assert str(refused.value).startswith("tester: decision 0 refused")
     assert "\n" not in str(refused.value)
@@ -88,15 +88,15 @@ def test_units_that_are_not_available_run_nothing() -> None:
     c = cluster()
     c.observe(e.UnitsUnavailable(10.0, IdSet.parse("3")))
     with pytest.raises(DecisionError, match="unit not available"):
-        c.order(d.StartJob(10, "b", IdSet.parse("2-3")))
+        c.book(d.StartJob(10, "b", IdSet.parse("2-3")))
     c.observe(e.UnitsAvailable(10.0, IdSet.parse("3")))
-    c.order(d.StartJob(10, "b", IdSet.parse("2-3")))
+    c.book(d.StartJob(10, "b", IdSet.parse("2-3")))
     assert c.free == 0
 
 
 def test_sharing_allows_units_in_use() -> None:
     c = cluster(compute_sharing=True)
-    c.order(d.StartJob(10, "b", IdSet.parse("1-2")))
+    c.book(d.StartJob(10, "b", IdSet.parse("1-2")))
     assert c.free_units == IdSet.parse("3")
     c.observe(e.JobEnded(11, "a", JobState.SUCCEEDED, 0, IdSet.parse("0-1")))
     assert c.free_units == IdSet.parse("0 3")
@@ -105,16 +105,16 @@ def test_sharing_allows_units_in_use() -> None:
 def test_a_repeated_registration_is_refused() -> None:
     c = cluster(dynamic_registration=True)
     with pytest.raises(DecisionError, match="duplicate job"):
-        c.order(d.RegisterJob(10, Job("b", 1)))
-    c.order(d.RegisterJob(10, Job("new", 1)))
-    c.order(d.FinishRegistration(10))
+        c.book(d.RegisterJob(10, Job("b", 1)))
+    c.book(d.RegisterJob(10, Job("new", 1)))
+    c.book(d.FinishRegistration(10))
     with pytest.raises(DecisionError, match="registration"):
-        c.order(d.RegisterJob(10, Job("newer", 1)))
+        c.book(d.RegisterJob(10, Job("newer", 1)))
 
 
 def test_orders_of_a_mapping_count_executors_not_units() -> None:
     c = cluster()
-    c.order(d.StartJob(10, "b", IdSet.parse("2"), d.Placement(mapping=(0, 0))))
+    c.book(d.StartJob(10, "b", IdSet.parse("2"), d.Placement(mapping=(0, 0))))
     assert c.running["b"].units == IdSet.parse("2")
 
 

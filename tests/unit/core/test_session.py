@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pilothouse.core.cluster import Cluster
+from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
 from pilothouse.model.events import Batch, Begins, Event, UnitsUnavailable
 from pilothouse.model.idset import IdSet
@@ -17,7 +18,7 @@ def run(policy: Policy, *jobs: Job, external: tuple[Event, ...] = ()) -> dict[st
     records: dict[str, JobRecord] = {}
     begins = Begins(nodes=(Node("h0", 0), Node("h1", 1)))
     world = SimulatedWorld(begins, jobs, external_events=external, record=lambda r: records.update({r.job.id: r}))
-    Session(world, policy).run()
+    Session(world, PolicyDecider(policy)).run()
     return records
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
 from pilothouse.formats.qcg_workload import Durations, load_workload, parse_rtime
 from pilothouse.model.errors import InputError
@@ -26,7 +27,7 @@ def simulate(path: Path, durations: Durations, nodes: tuple[Node, ...]) -> dict[
     records: dict[str, JobRecord] = {}
     begins = Begins(nodes, profiles=workload.profiles)
     world = SimulatedWorld(begins, workload.jobs, record=lambda record: records.update({record.job.local_id: record}))
-    outcome = Session(world, Qcg()).run()
+    outcome = Session(world, PolicyDecider(Qcg())).run()
     assert not outcome.deadlocked
     return records
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilothouse.core.cluster import Cluster
-from pilothouse.core.session import PolicyTurn
+from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
@@ -18,14 +18,14 @@ MIXED = (Node("a", 4, 2), Node("b", 0, 4))
 """Node a is named first, but its engine joined last."""
 
 
-def turn(*nodes: Node) -> PolicyTurn:
-    policy = PolicyTurn(Qcg(), Cluster(e.Begins(nodes), "test"))
-    policy.begin()
-    return policy
+def turn(*nodes: Node) -> PolicyDecider:
+    decider, begins = PolicyDecider(Qcg()), e.Begins(nodes)
+    decider.begin(begins, Cluster(begins, "test"))
+    return decider
 
 
-def starts(policy: PolicyTurn, *events: e.Event, now: float = 0.0) -> dict[str, str]:
-    reply = policy(e.Batch(now, list(events)))
+def starts(policy: PolicyDecider, *events: e.Event, now: float = 0.0) -> dict[str, str]:
+    reply = policy.decide(e.Batch(now, list(events)))
     return {order.job_id: str(order.units) for order in reply.decisions if isinstance(order, d.StartJob)}
 
 
@@ -77,7 +77,7 @@ def test_whatever_comes_no_unit_is_given_twice_and_everything_that_fits_runs(
         events.append(e.JobSubmitted(0.0, Job(f"j{number}", least, most_units=most, shape=shape)))
     done, now = 0, 0.0
     while events:
-        for order in policy(e.Batch(now, events)).decisions:
+        for order in policy.decide(e.Batch(now, events)).decisions:
             if isinstance(order, d.StartJob):
                 assert all(order.units.isdisjoint(units) for units in running.values())
                 running[order.job_id] = order.units

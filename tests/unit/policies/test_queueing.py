@@ -35,7 +35,7 @@ def starts(jobs: list[Job], policy: str = "easy", *, off: IdSet | None = None) -
     world = SimulatedWorld(
         Begins(nodes=NODES), jobs, external_events=external, record=lambda r: found.update({r.job.id: r.started_at})
     )
-    Session(world, naming.policy(policy)).run()
+    Session(world, naming.decider(policy)).run()
     return found
 
 

@@ -8,6 +8,7 @@ from math import inf
 import pytest
 
 from pilothouse.core.cluster import Cluster
+from pilothouse.core.contract import Traits
 from pilothouse.core.session import Outcome, Session
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
@@ -24,6 +25,7 @@ class Script:
     """A decider that answers by a function, and remembers what it was told."""
 
     name = "script"
+    traits = Traits()
 
     def __init__(
         self, answer: Callable[[Script, e.Batch], list[d.Decision] | d.Reply], wants: d.Wants | None = None
@@ -38,6 +40,9 @@ class Script:
 
     def begin(self, begins: e.Begins, cluster: Cluster) -> None:
         self.cluster = cluster
+
+    def fileno(self) -> int:
+        raise AssertionError
 
     def decide(self, batch: e.Batch) -> d.Reply:
         self.told += [(batch.now, event) for event in batch.events]

@@ -13,6 +13,7 @@ from types import FrameType
 import click
 import msgspec
 
+from pilothouse.core.cluster import Cluster
 from pilothouse.dropins.batsim4.outputs import Batsim4Outputs
 from pilothouse.formats import dax, external_events, profile_json, workload_json
 from pilothouse.formats.workload import Workload
@@ -235,7 +236,8 @@ class Conversation:
         self._server.decider = decider.name
         try:
             decider.hello()
-            decider.begin(world.begin(Wants()), None)
+            begins = world.begin(Wants())
+            decider.begin(begins, Cluster(begins, decider.name))
             advance, decide, apply, clock = world.advance, decider.decide, world.apply, time.monotonic
             while (batch := advance()) is not None:
                 last = batch.events[-1]

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from pilothouse.core.cluster import Cluster
 from pilothouse.dropins.batsim5.guard import Guard, GuardedLibrary
 from pilothouse.dropins.batsim5.inputs import Scene
 from pilothouse.dropins.batsim5.options import VERSION, Options
@@ -205,7 +206,8 @@ class Conversation:
                 self._master,
             )
         world = ControlledWorld(server)
-        decider.begin(world.begin(_registration(wants)), None)
+        begins = world.begin(_registration(wants))
+        decider.begin(begins, Cluster(begins, decider.name))
         server.decide = self._ask
         end = world.advance()  # the whole simulation: the server asks for decisions itself
         if end is not None:

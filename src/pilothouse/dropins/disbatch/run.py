@@ -22,6 +22,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
 from pilothouse.dropins.disbatch.bridge import Bridge, Kvs, KvsTasks, RemoteKvs, status_line
 from pilothouse.dropins.disbatch.context import JOIN_FILE, DisbatchContext, JoinInfo, claim_rank, find_layout
@@ -246,7 +247,7 @@ class DisbatchRun:
         world.on_tick.append(lambda: self._beat(bridge, feeder, status))
         handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            Session(world, make_policy("fcfs", {})).run()
+            Session(world, PolicyDecider(make_policy("fcfs", {}))).run()
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)

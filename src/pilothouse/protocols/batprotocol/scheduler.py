@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pilothouse import __version__
 from pilothouse.core.cluster import Cluster
-from pilothouse.core.session import PolicyTurn
+from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import PeerError
@@ -71,20 +71,20 @@ class Component:
     """A policy as a decision component: what its three C functions do."""
 
     def __init__(self, policy: Policy, name: str, form: Format = Format.BINARY) -> None:
-        self._policy = policy
+        self._decider = PolicyDecider(policy)
         self._side = SchedulerSide(name, form)
-        self._turn: PolicyTurn | None = None
+        self._begun = False
 
     def init(self) -> tuple[int, bytes]:
         """The flags and the hello."""
-        return int(self._side.form), self._side.hello(self._policy.wants)
+        return int(self._side.form), self._side.hello(self._decider.hello())
 
     def take_decisions(self, request: bytes) -> bytes:
         batch = self._side.batch(request)
-        if self._turn is None:
+        if not self._begun:
             begins = self._side.begins
             if begins is None:
                 raise PeerError(PEER, "its first request does not begin the simulation")
-            self._turn = PolicyTurn(self._policy, Cluster(begins, self._side.name, self._policy.wants))
-            self._turn.begin()
-        return self._side.reply(self._turn(batch))
+            self._decider.begin(begins, Cluster(begins, self._side.name, self._decider.hello()))
+            self._begun = True
+        return self._side.reply(self._decider.decide(batch))

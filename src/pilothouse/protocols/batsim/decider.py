@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pilothouse.core.contract import Traits
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import InputError
@@ -36,7 +37,7 @@ class BatsimDecider:
     full name, where somebody else keeps them and adds the registered ones.
     """
 
-    full_names = True
+    traits = Traits(full_names=True, withdrawals=False, requeues=False, lost_nodes=False, feasibility=False)
 
     def __init__(
         self,
@@ -64,8 +65,6 @@ class BatsimDecider:
         self._store: RedisStore | None = None
         self._facts: FactWriter
         self._orders: OrderReader
-        self._late: list[str] = []
-        self._withdrawn: set[str] = set()
         self._over = False
         self.parting = ""
         """How the process that we started ended, if not well."""
@@ -89,7 +88,10 @@ class BatsimDecider:
             forward_profiles=submission.forward_profiles or None,
         )
 
-    def begin(self, begins: e.Begins, cluster: Cluster | None) -> None:
+    def fileno(self) -> int:
+        raise AssertionError("a Batsim scheduler speaks in turn")
+
+    def begin(self, begins: e.Begins, cluster: Cluster) -> None:
         self._orders.note_units({node.first: states for node in begins.nodes if (states := sleep_states(node))})
 
     def decide(self, batch: e.Batch) -> d.Reply:
@@ -102,26 +104,19 @@ class BatsimDecider:
             return d.Reply(rest.now, [*first.decisions, *rest.decisions])
         facts = self._facts
         events = facts.events(batch)
-        own = [] if facts.unsaid is None else self._answer_withdrawals(now, facts.unsaid)
-        if self._late:
-            events, self._late = ",".join([*self._late, events] if events else self._late), []
         if not events and self._is_any:
             events = facts.withheld(said=False)
         if not events:
-            return d.Reply(now, own)
+            return d.Reply(now, [])
         last = self._over = type(told[-1]) is e.Ended
         answer = channel.exchange(codec.encode(now, events), last)
         if not answer:
-            return d.Reply(now, own)  # It left on the last message instead of answering it.
+            return d.Reply(now, [])  # It left on the last message instead of answering it.
         reply = self._orders.reply(codec.decode_from_scheduler(answer, self.name))
         if self._is_any:
             self._tell_withheld(now, reply)
         if not self._keeps_rounding:
             _restore_dates(reply, now)
-        if self._withdrawn:
-            reply.decisions = [order for order in reply.decisions if not self._is_in_vain(order)]
-        if own:
-            reply.decisions.extend(own)
         return reply
 
     def _tell_withheld(self, now: float, reply: d.Reply) -> None:
@@ -137,24 +132,6 @@ class BatsimDecider:
     def event_name(self, index: int) -> str:
         """The wire name of the event that an order of the last reply came from."""
         return self._orders.event_name(index)
-
-    def _answer_withdrawals(self, now: float, unsaid: list[e.Event]) -> list[d.Decision]:
-        """The protocol has no word for a job that is taken back: we agree in the scheduler's name."""
-        own: list[d.Decision] = []
-        for fact in unsaid:
-            if type(fact) is e.JobWithdrawn:
-                self._withdrawn.add(fact.job_id)
-                own.append(d.ConfirmWithdrawal(now, fact.job_id))
-        return own
-
-    def _is_in_vain(self, order: d.Decision) -> bool:
-        """Whether an order is about a job that was taken back; one that was started is told to be over at once."""
-        if not isinstance(order, d.StartJob | d.RejectJob) or order.job_id not in self._withdrawn:
-            return False
-        self._withdrawn.discard(order.job_id)
-        if isinstance(order, d.StartJob):
-            self._late.append(self._facts.completed_early(order.at, order.job_id))
-        return True
 
     def close(self) -> None:
         if self._channel is not None:

@@ -15,9 +15,8 @@ import msgspec
 from msgspec import Raw
 
 from pilothouse.model import events as e
-from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
-from pilothouse.model.lifecycle import BATSIM, JobState
+from pilothouse.model.lifecycle import BATSIM
 from pilothouse.model.profile import Profile, ReceiveMessage, SendMessage, Sequence, TraceReplay
 from pilothouse.protocols.batsim import begins as begins_of
 from pilothouse.protocols.batsim import messages as wire
@@ -64,13 +63,10 @@ class FactWriter:
         self._jobs: dict[str, Job] = {}
         self.profiles: dict[str, Profile] = {} if profiles is None else profiles
         """Full name -> profile: what is known, registered ones included."""
-        self.unsaid: list[e.Event] | None = None
-        """The facts of the last batch that the protocol has no word for, if any."""
 
     def events(self, batch: e.Batch) -> str:
         """The wire events of a batch, in order, with commas between them."""
         facts = batch.events
-        self.unsaid = None
         if len(facts) == 1 and (write := _WRITERS.get(type(facts[0]))) is not None:
             return write(self, facts[0])
         told: list[str] = []
@@ -80,10 +76,6 @@ class FactWriter:
                 text = write(self, fact)
                 if text:
                     told.append(text)
-            elif self.unsaid is None:
-                self.unsaid = [fact]
-            else:
-                self.unsaid.append(fact)
         return ",".join(told)
 
     # ---- one method for each fact
@@ -119,27 +111,14 @@ class FactWriter:
         return head + "}}"
 
     def _job_ended(self, fact: e.JobEnded) -> str:
-        self._jobs.pop(fact.job_id, None)
-        return self._completed(fact)
-
-    def _completed(self, fact: e.JobEnded) -> str:
         # The other one.
+        self._jobs.pop(fact.job_id, None)
         reason = "" if self._is_young else f'"kill_reason":{quote(fact.reason)},'
         return (
             f'{{"timestamp":{fact.at:.6f},"type":"JOB_COMPLETED","data":{{"job_id":{quote(fact.job_id)},'
             f'"job_state":"{BATSIM[fact.state]}","return_code":{fact.return_code},{reason}'
             f'"alloc":"{fact.units.to_text()}"}}}}'
         )
-
-    def completed_early(self, at: float, job_id: str) -> str:
-        """What a scheduler is told that starts a job which was withdrawn meanwhile."""
-        return self._completed(e.JobEnded(at, job_id, JobState.KILLED, -1, IdSet()))
-
-    def _requeued(self, fact: e.JobRequeued) -> str:
-        # The protocol cannot put a running job back: it ends, and is submitted again under its name.
-        job = self._jobs.get(fact.job_id)
-        ended = self._completed(e.JobEnded(fact.at, fact.job_id, JobState.FAILED, -1, IdSet(), fact.reason))
-        return ended if job is None else f"{ended},{self._submitted(e.JobSubmitted(fact.at, job))}"
 
     def _killed(self, fact: e.JobsKilled) -> str:
         progress = {job_id: self._progress(tree) for job_id, tree in fact.progress.items()}
@@ -262,7 +241,6 @@ _WRITERS: dict[type, Callable[[FactWriter, Any], str]] = {
     e.Ended: FactWriter._ended,
     e.JobSubmitted: FactWriter._submitted,
     e.JobEnded: FactWriter._job_ended,
-    e.JobRequeued: FactWriter._requeued,
     e.JobsKilled: FactWriter._killed,
     e.UnitsSwitched: FactWriter._power,
     e.PowerStateChanged: FactWriter._power,

@@ -11,6 +11,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from pilothouse.core.contract import Traits
 from pilothouse.formats import duration
 from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import InputError, PeerError
@@ -29,6 +30,8 @@ MOST_PACE_S = 3600.0
 
 class Rfc27Decider:
     """One scheduler at a socket. It may crash and come back; what runs goes on."""
+
+    traits = Traits(speaks_unasked=True, lost_nodes=False, estimates=False)
 
     def __init__(self, address: str, options: dict[str, str] | None = None, *, timeout: float | None = None) -> None:
         options = dict(options or {})

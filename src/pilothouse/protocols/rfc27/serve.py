@@ -13,6 +13,7 @@ import argparse
 import logging
 import sys
 
+from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
 from pilothouse.model.errors import PilothouseError
 from pilothouse.policies.catalog import make, parse_options
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
             patience_s=options.patience,
         )
         policy = make(name, parse_options(rest, name) if rest else {})
-        session = Session(world, policy, name=name)
+        session = Session(world, PolicyDecider(policy), name=name)
         session.run(Notes(session, world) if options.notes else None)
     except PilothouseError as problem:
         print(f"pilothouse: {problem}", file=sys.stderr)

@@ -12,7 +12,7 @@ How a front end uses it:
     world = LiveWorld(LiveOptions(retries=1), folder=run_folder, recorder=Journal(run_folder),
                       contexts=[LocalContext(slots=4)], feeder=Feeder(read_file(stream, name)))     # or feeder=None
     world.on_task.append(show)         # records.TaskEnded: each attempt; barriers (kind B, C), per-engine commands (P)
-    Session(world, policy).run()
+    Session(world, PolicyDecider(policy)).run()
 
 Work comes from a Feeder (the lines of a task file), or is submitted while the run goes on:
 

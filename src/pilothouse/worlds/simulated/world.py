@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from pilothouse.core.decision_table import nothing, table
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import RunError
@@ -318,27 +319,24 @@ class SimulatedWorld:
     def _carry_out_on_machines(self, order: d.Decision) -> None:
         self._orders.carry_out(order)
 
-    def _ignore(self, order: d.Decision) -> None:
-        """A note for people or for other protocols; nothing in a simulation depends on it."""
 
-
-_HANDLERS: dict[type, Callable[[SimulatedWorld, Any], None]] = {
-    d.StartJob: SimulatedWorld._start,
-    d.RejectJob: SimulatedWorld._reject,
-    d.KillJobs: SimulatedWorld._kill,
-    d.CallAt: SimulatedWorld._call_at,
-    d.CallEvery: SimulatedWorld._call_every,
-    d.StopCalls: SimulatedWorld._stop_calls,
-    d.RegisterJob: SimulatedWorld._register_job,
-    d.RegisterProfile: SimulatedWorld._register_profile,
-    d.FinishRegistration: SimulatedWorld._finish_registration,
-    d.ResumeRegistration: SimulatedWorld._resume_registration,
-    d.SetMetadata: SimulatedWorld._set_metadata,
-    d.SetJobState: SimulatedWorld._set_job_state,
-    d.StopWorld: SimulatedWorld._stop_world,
-    **dict.fromkeys(PhysicalOrders.KINDS, SimulatedWorld._carry_out_on_machines),
-    d.Annotate: SimulatedWorld._ignore,
-    d.AnswerEstimate: SimulatedWorld._ignore,
-    d.AnswerFeasibility: SimulatedWorld._ignore,
-    d.ConfirmWithdrawal: SimulatedWorld._ignore,
-}
+_HANDLERS: dict[type, Callable[[SimulatedWorld, Any], None]] = table(
+    {
+        d.StartJob: SimulatedWorld._start,
+        d.RejectJob: SimulatedWorld._reject,
+        d.KillJobs: SimulatedWorld._kill,
+        d.CallAt: SimulatedWorld._call_at,
+        d.CallEvery: SimulatedWorld._call_every,
+        d.StopCalls: SimulatedWorld._stop_calls,
+        d.RegisterJob: SimulatedWorld._register_job,
+        d.RegisterProfile: SimulatedWorld._register_profile,
+        d.FinishRegistration: SimulatedWorld._finish_registration,
+        d.ResumeRegistration: SimulatedWorld._resume_registration,
+        d.SetMetadata: SimulatedWorld._set_metadata,
+        d.SetJobState: SimulatedWorld._set_job_state,
+        d.StopWorld: SimulatedWorld._stop_world,
+        **dict.fromkeys(PhysicalOrders.KINDS, SimulatedWorld._carry_out_on_machines),
+        **dict.fromkeys((d.Annotate, d.AnswerEstimate, d.AnswerFeasibility, d.ConfirmWithdrawal), nothing),
+    },
+    SimulatedWorld.name,
+)

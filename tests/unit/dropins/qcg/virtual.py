@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from pilothouse.core.cluster import Cluster
-from pilothouse.core.session import PolicyTurn
+from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.dropins.qcg.answers import System
 from pilothouse.dropins.qcg.layout import Layout
 from pilothouse.dropins.qcg.manager import Manager
@@ -50,8 +50,8 @@ class VirtualPilot:
         self.work = self.manager.work
         self.layout = Layout(nodes)
         self.cluster = Cluster(e.Begins(nodes, time_waits=False, started_at=self.now), "test")
-        self.turn = PolicyTurn(policy or Qcg(), self.cluster)
-        self.turn.begin()
+        self.decider = PolicyDecider(policy or Qcg())
+        self.decider.begin(self.cluster.begins, self.cluster)
         self.outcome = outcome
         self.published: list[tuple[str, dict[str, object]]] = []
         self.finished: list[tuple[Entry, int | None]] = []
@@ -75,7 +75,7 @@ class VirtualPilot:
         self._withdrawn.clear()
         room = WINDOW - len(self.cluster.waiting)
         events.extend(e.JobSubmitted(self.now, job) for job in self.work.feed(room, self.now))
-        reply = self.turn(e.Batch(self.now, events))
+        reply = self.decider.decide(e.Batch(self.now, events))
         for order in reply.decisions:
             if isinstance(order, d.StartJob):
                 self.work.allocated(order.job_id, order.units, self.now)

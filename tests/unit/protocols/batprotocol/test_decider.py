@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from pilothouse.core.cluster import Cluster
+from pilothouse.core.contract import WorldJudges
 from pilothouse.core.session import Session
+from pilothouse.core.translate import CheckedTurn
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import DecisionError, InputError, PeerError
@@ -201,7 +203,7 @@ def started(at: float, job_id: str, hosts: str) -> dict[str, Any]:
 def test_a_reply_that_breaks_the_protocol(events: list[Any], told: str) -> None:
     decider = EdcDecider(Scripted({"now": 3.0, "events": events}))
     decider.hello()
-    decider.begin(begins(), None)
+    decider.begin(begins(), Cluster(begins(), "scripted"))
     with pytest.raises(PeerError, match=told):
         decider.decide(e.Batch(0.0, [e.Began(0.0, begins())]))
 
@@ -226,21 +228,28 @@ def test_constraints_of_the_hello_are_enforced() -> None:
     run(("0-2", "3"), job_allocation_validation_strategy="None")
 
 
+def joined(peer: Scripted, **changes: Any) -> tuple[CheckedTurn, Cluster]:
+    """The component behind `peer` as a session asks it. The judge lets everything pass."""
+    decider = EdcDecider(peer)
+    decider.hello()
+    cluster = Cluster(begins(**changes), "scripted")
+    decider.begin(cluster.begins, cluster)
+    return CheckedTurn(decider, cluster, WorldJudges()), cluster
+
+
 def test_a_withdrawn_job_is_confirmed_and_its_late_start_is_told_as_its_end() -> None:
     peer = Scripted(
         {"now": 0.0, "events": []},
         {"now": 2.0, "events": [started(2.0, "w0!0", "0-2")]},
     )
-    decider = EdcDecider(peer)
-    decider.hello()
-    decider.begin(begins(), None)
-    decider.decide(e.Batch(0.0, [e.JobSubmitted(0.0, jobs()[0])]))
-    confirmed = decider.decide(e.Batch(1.0, [e.JobWithdrawn(1.0, "w0!0")]))
+    turn, _ = joined(peer)
+    turn(e.Batch(0.0, [e.JobSubmitted(0.0, jobs()[0])]))
+    confirmed = turn(e.Batch(1.0, [e.JobWithdrawn(1.0, "w0!0")]))
     assert confirmed.decisions == [d.ConfirmWithdrawal(1.0, "w0!0")]
     assert len(peer.heard) == 1, "there is no word for a withdrawal"
-    late = decider.decide(e.Batch(2.0, [e.JobSubmitted(2.0, jobs()[1])])).decisions
-    assert [type(order) for order in late] == [d.CallAt]
-    decider.decide(e.Batch(2.0, [e.CallArrived(2.0, late[0].call_id)]))
+    late = turn(e.Batch(2.0, [e.JobSubmitted(2.0, jobs()[1])])).decisions
+    assert [type(decision) for decision in late] == [d.CallAt]
+    turn(e.Batch(2.0, [e.CallArrived(2.0, late[0].call_id)]))
     (told,) = peer.heard[-1]["events"]
     assert (told["event_type"], told["event"]["job_id"], told["event"]["state"]) == (
         "JobCompletedEvent",
@@ -254,16 +263,13 @@ class Away:
 
     def __init__(self, *replies: dict[str, Any]) -> None:
         self.peer = Scripted({"now": 0.0, "events": [started(0.0, "w0!0", "0-2")]}, *replies)
-        self.decider = EdcDecider(self.peer)
-        self.decider.hello()
-        self.cluster = Cluster(begins(), "scripted")
-        self.decider.begin(begins(unavailable=IdSet.of((1,))), self.cluster)
+        self.turn, cluster = joined(self.peer, unavailable=IdSet.of((1,)))
         submitted = e.JobSubmitted(0.0, jobs()[0])
-        self.cluster.observe(submitted)
-        assert self.decider.decide(e.Batch(0.0, [submitted])).decisions == []
+        cluster.observe(submitted)
+        assert self.turn(e.Batch(0.0, [submitted])).decisions == []
 
-    def decide(self, *facts: e.Event) -> list[d.Decision]:
-        return self.decider.decide(e.Batch(5.0, list(facts))).decisions
+    def decide(self, *events: e.Event) -> list[d.Decision]:
+        return self.turn(e.Batch(5.0, list(events))).decisions
 
     def told(self) -> list[tuple[str, str]]:
         return [(item["event_type"], item["event"].get("job_id", "")) for item in self.peer.heard[-1]["events"]]
@@ -309,12 +315,10 @@ def test_a_job_that_lost_its_node_comes_again() -> None:
 
 
 def test_questions_are_answered_in_the_components_place() -> None:
-    decider = EdcDecider(Scripted())
-    decider.hello()
-    decider.begin(begins(), None)
+    turn, _ = joined(Scripted())
     large = Job("w0!9", 5)
     questions: list[e.Event] = [e.FeasibilityAsked(1.0, "q1", large), e.FeasibilityAsked(1.0, "q2", jobs()[0])]
-    answers = decider.decide(e.Batch(1.0, questions)).decisions
+    answers = turn(e.Batch(1.0, questions)).decisions
     assert [bool(answer.refusal) for answer in answers if isinstance(answer, d.AnswerFeasibility)] == [True, False]
 
 
@@ -323,7 +327,7 @@ def test_a_call_for_the_past_comes_at_once() -> None:
     event = {"timestamp": 5.0, "event_type": "CallMeLaterEvent", "event": call}
     decider = EdcDecider(Scripted({"now": 5.0, "events": [event]}))
     decider.hello()
-    decider.begin(begins(), None)
+    decider.begin(begins(), Cluster(begins(), "scripted"))
     reply = decider.decide(e.Batch(5.0, [e.NoMoreJobs(5.0)]))
     assert reply.decisions == [d.CallAt(5.0, 5.0, "c")]
 
@@ -332,13 +336,13 @@ def test_stop_drops_the_orders_after_it() -> None:
     stop = {"timestamp": 0.0, "event_type": "ForceSimulationStopEvent", "event": {}}
     decider = EdcDecider(Scripted({"now": 0.0, "events": [stop, started(0.0, "w0!0", "0")]}))
     decider.hello()
-    decider.begin(begins(), None)
+    decider.begin(begins(), Cluster(begins(), "scripted"))
     assert decider.decide(e.Batch(0.0, [e.NoMoreJobs(0.0)])).decisions == [d.StopWorld(0.0)]
 
 
 def test_idset_text_of_an_allocation() -> None:
     decider = EdcDecider(Scripted({"now": 0.0, "events": [started(0.0, "w0!0", "3 0-1")]}))
     decider.hello()
-    decider.begin(begins(), None)
+    decider.begin(begins(), Cluster(begins(), "scripted"))
     (order,) = decider.decide(e.Batch(0.0, [e.NoMoreJobs(0.0)])).decisions
     assert isinstance(order, d.StartJob) and order.units == IdSet.of((0, 1, 3))

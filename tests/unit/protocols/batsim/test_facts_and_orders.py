@@ -169,11 +169,6 @@ def test_what_cannot_tell_its_progress_has_not_begun_a_part(spec: Spec) -> None:
     assert told["job_progress"] == {"w0!1": {"profile_name": "m", "current_task_index": -1}}
 
 
-def test_a_requeued_job_ends_and_comes_again() -> None:
-    events = told(e.JobSubmitted(1.0, JOB), e.JobRequeued(2.0, "w0!1", "node lost"))
-    assert [event["type"] for event in events] == ["JOB_SUBMITTED", "JOB_COMPLETED", "JOB_SUBMITTED"]
-
-
 def ordered(*events: dict[str, Any]) -> list[d.Decision]:
     reader = OrderReader("scheduler", {"w0!d": DELAY, "w0!s": SEQUENCE})
     reader.note_units({0: frozenset({3}), 1: frozenset({3})})

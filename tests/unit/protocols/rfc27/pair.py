@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from pilothouse.core.cluster import Cluster
-from pilothouse.core.session import PolicyTurn
+from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.formats import jobspec, resource_set
 from pilothouse.formats.resource_set import RankResources, ResourceSet
 from pilothouse.model.events import Batch
@@ -64,7 +64,7 @@ class Pair:
         self.engine = SchedulerEngine(limit=self.limit, strict=self.strict)
         self.instance = Instance()
         self.instance.engine = self.engine
-        self.turn: PolicyTurn | None = None
+        self.decider: PolicyDecider | None = None
         self.link = InProcessLink(_Spied(self), self.engine, self._think, on_wire=True)
         self.link._peer = self._peer
         self.link.now = self.now
@@ -109,12 +109,12 @@ class Pair:
 
     def _think(self, now: float) -> None:
         self.instance.hear(now, self.engine.take_facts())
-        if self.turn is None and self.engine.phase is Phase.ONLINE:
+        if self.decider is None and self.engine.phase is Phase.ONLINE:
             self.cluster = Cluster(self.instance.begins(now), self.policy)
-            self.turn = PolicyTurn(make(self.policy, {}), self.cluster)
-            self.turn.begin()
-        while self.turn is not None and self.instance.events:
-            self.instance.apply(now, self.turn(Batch(now, self.instance.take_events())).decisions)
+            self.decider = PolicyDecider(make(self.policy, {}))
+            self.decider.begin(self.cluster.begins, self.cluster)
+        while self.decider is not None and self.instance.events:
+            self.instance.apply(now, self.decider.decide(Batch(now, self.instance.take_events())).decisions)
 
 
 class _Spied:

@@ -68,8 +68,8 @@ class Seat:
     def orders(self) -> list[d.Decision]:
         orders = self.seat.take_orders()
         for order in orders:
-            self.cluster.order(order)
-        self.cluster.take_orders()
+            self.cluster.book(order)
+        self.cluster.take_decisions()
         return orders
 
 

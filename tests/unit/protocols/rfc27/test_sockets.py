@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
 from pilothouse.model.errors import InputError, PeerError, RunError
 from pilothouse.model.idset import IdSet
@@ -87,7 +88,7 @@ def steered() -> Iterator[Callable[[FluxWorld], threading.Thread]]:
     threads: list[threading.Thread] = []
 
     def start(world: FluxWorld) -> threading.Thread:
-        thread = threading.Thread(target=lambda: Session(world, make("fcfs", {}), name="fcfs").run(), daemon=True)
+        thread = threading.Thread(target=lambda: Session(world, PolicyDecider(make("fcfs", {})), name="fcfs").run(), daemon=True)
         thread.start()
         threads.append(thread)
         return thread
@@ -241,7 +242,7 @@ def test_an_instance_with_another_machine_is_another_instance(path: Path) -> Non
 
     def run() -> None:
         try:
-            Session(FluxWorld(f"local://{path}"), make("fcfs", {}), name="fcfs").run()
+            Session(FluxWorld(f"local://{path}"), PolicyDecider(make("fcfs", {})), name="fcfs").run()
         except RunError as problem:
             failed.append(problem)
 

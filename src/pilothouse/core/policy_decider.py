@@ -1,0 +1,166 @@
+"""A Policy as a Decider.
+
+In: batches. Out: replies. Each event reaches the Cluster, then the policy. The policy decides through the Cluster's
+verbs, which check each decision at once, so that a mistake is reported with the policy's own file and line.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+from pilothouse.core.cluster import Cluster
+from pilothouse.core.contract import Traits
+from pilothouse.model.decisions import Reply, Wants
+from pilothouse.model.errors import DecisionError, PilothouseError
+from pilothouse.model.events import Batch, Begins, Event, JobEnded, JobRequeued, JobSubmitted, JobWithdrawn
+from pilothouse.model.job import Job
+from pilothouse.policies.base import Policy
+
+_HOUSE = str(Path(__file__).parent.parent)
+
+
+class PolicyDecider:
+    """One policy in this process."""
+
+    traits = Traits(decides_on_cluster=True)
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.name = type(policy).__name__
+        self._decides_itself = type(policy).decide is not Policy.decide
+        self._cluster: Cluster
+
+    def hello(self) -> Wants:
+        return self.policy.wants
+
+    def begin(self, begins: Begins, cluster: Cluster) -> None:
+        self._cluster = cluster
+        try:
+            self.policy.begin(cluster)
+        except (Exception, SystemExit) as problem:
+            raise self._located(problem) from problem
+
+    def fileno(self) -> int:
+        raise AssertionError("a policy speaks in turn")
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def decide(self, batch: Batch) -> Reply:
+        events = batch.events
+        if len(events) != 1 or self._decides_itself:
+            return self._decide_on_several(batch)
+        # Most batches of a long run hold one event, and it is of one of two kinds.
+        policy, cluster = self.policy, self._cluster
+        cluster.now = now = batch.now
+        event = events[0]
+        try:
+            if type(event) is JobEnded:
+                job = cluster.note_ended(event)
+                if job is not None:
+                    policy.on_ended(job, cluster)
+            elif type(event) is JobSubmitted:
+                job = event.job
+                cluster.waiting[job.id] = job
+                if policy.admit(job, cluster):
+                    policy.on_submitted(job, cluster)
+            else:
+                self._see(event)
+            policy.schedule(cluster)
+        except (Exception, SystemExit) as problem:
+            raise self._located(problem) from problem
+        decisions, cluster.decisions = cluster.decisions, []
+        return Reply(now, decisions)
+
+    def _decide_on_several(self, batch: Batch) -> Reply:
+        policy, cluster = self.policy, self._cluster
+        cluster.now = now = batch.now
+        try:
+            if self._decides_itself:
+                for event in batch.events:
+                    cluster.observe(event)
+                now = max(now, policy.decide(batch, cluster) or now)
+            elif policy.each_event:
+                self._pass_for_each(batch.events)
+            else:
+                for event in batch.events:
+                    self._see(event)
+                policy.schedule(cluster)
+        except (Exception, SystemExit) as problem:
+            raise self._located(problem) from problem
+        return Reply(now, cluster.take_decisions())
+
+    def _see(self, event: Event) -> None:
+        """One event reaches the cluster, then the policy."""
+        policy, cluster = self.policy, self._cluster
+        if type(event) is JobSubmitted:
+            cluster.observe(event)
+            if policy.admit(event.job, cluster):
+                policy.on_submitted(event.job, cluster)
+        elif type(event) is JobEnded:
+            job = cluster.note_ended(event)
+            if job is not None:
+                policy.on_ended(job, cluster)
+        elif type(event) is JobRequeued or type(event) is JobWithdrawn:
+            self._see_return(event)
+        else:
+            cluster.observe(event)
+            policy.on_event(event, cluster)
+
+    def _pass_for_each(self, events: list[Event]) -> None:
+        """One pass for each of several simultaneous events. All ends are noted first: what ends at a date is free at that
+        date, whatever the order of the events."""
+        policy, cluster = self.policy, self._cluster
+        ended: dict[str, Job] = {}
+        for event in events:
+            if type(event) is JobEnded:
+                job = cluster.note_ended(event)
+                if job is not None:
+                    ended[job.id] = job
+        if ended:
+            policy.on_batch(list(ended.values()), cluster)
+        for event in events:
+            if type(event) is JobEnded:
+                if event.job_id in ended:
+                    policy.on_ended(ended[event.job_id], cluster)
+            else:
+                self._see(event)
+            policy.schedule(cluster)
+
+    def _see_return(self, event: JobRequeued | JobWithdrawn) -> None:
+        """A job came back from its node, or left the queue."""
+        policy, cluster = self.policy, self._cluster
+        run = cluster.running.get(event.job_id)
+        waiting = cluster.waiting.get(event.job_id)
+        cluster.observe(event)
+        if type(event) is JobRequeued and run is not None:
+            policy.on_ended(run.job, cluster)
+            policy.on_submitted(run.job, cluster)
+        elif waiting is not None:
+            policy.on_ended(waiting, cluster)
+            policy.on_event(event, cluster)
+
+    def _located(self, problem: Exception | SystemExit) -> PilothouseError:
+        """The problem as one line that names the policy's own file and line."""
+        where = ""
+        for frame in traceback.extract_tb(problem.__traceback__):
+            if not frame.filename.startswith(_HOUSE):
+                where = f"{frame.filename}:{frame.lineno}"
+        cluster = self._cluster
+        if isinstance(problem, DecisionError):
+            return DecisionError(problem.decider, problem.index, problem.rule, problem.detail, where=where)
+        if not where and _is_wrong_signature(problem):
+            where = type(self.policy).__qualname__
+        if isinstance(problem, PilothouseError) or not where:
+            raise problem
+        detail = f"{type(problem).__name__}: {problem} (at {cluster.now:g} s)"
+        return DecisionError(cluster.decider, len(cluster.decisions), "the policy raised", detail, where=where)
+
+
+def _is_wrong_signature(problem: Exception | SystemExit) -> bool:
+    """Whether a method of the policy is missing or takes other arguments: then no line of its own was reached."""
+    if isinstance(problem, NotImplementedError):
+        return True
+    frames = traceback.extract_tb(problem.__traceback__)
+    return isinstance(problem, TypeError) and bool(frames) and frames[-1].filename == __file__
