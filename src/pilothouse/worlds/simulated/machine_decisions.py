@@ -1,6 +1,6 @@
-"""Orders that concern machines rather than the queue: power states, switches, energy, probes, messages to jobs.
+"""Decisions that concern machines rather than the queue: power states, switches, energy, probes, messages to jobs.
 
-In: an order and the physics. Out: facts through `tell`. A world hands every order of these kinds to `carry_out`.
+In: a decision and the physics. Out: events through `tell`. A world hands every decision of these kinds to `carry_out`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pilothouse.worlds.simulated.physics.execution import Physics, Run
 from pilothouse.worlds.simulated.physics.machines import Machines
 
 
-class PhysicalOrders:
-    """Carries out orders on machines. `runs` are the jobs that run at present, by id."""
+class MachineDecisions:
+    """Carries out decisions about machines. `runs` are the jobs that run at present, by id."""
 
     def __init__(self, physics: Physics, runs: Mapping[str, Run], tell: Callable[[e.Event], None]) -> None:
         self._physics = physics
@@ -27,10 +27,10 @@ class PhysicalOrders:
             d.SetPowerState: self._set_power_state,
             d.SwitchUnits: self._switch,
             d.MeasureEnergy: self._measure,
-            d.CreateProbe: lambda order: physics.need_probes(tell).create(order),
-            d.TriggerProbe: lambda order: physics.need_probes(tell).trigger(order),
-            d.ResetProbe: lambda order: physics.need_probes(tell).reset(order),
-            d.StopProbe: lambda order: physics.need_probes(tell).stop(order),
+            d.CreateProbe: lambda decision: physics.need_probes(tell).create(decision),
+            d.TriggerProbe: lambda decision: physics.need_probes(tell).trigger(decision),
+            d.ResetProbe: lambda decision: physics.need_probes(tell).reset(decision),
+            d.StopProbe: lambda decision: physics.need_probes(tell).stop(decision),
             d.SendToJob: self._send,
         }
 
@@ -45,8 +45,8 @@ class PhysicalOrders:
         d.SendToJob,
     )
 
-    def carry_out(self, order: d.Decision) -> None:
-        self._kinds[type(order)](order)
+    def carry_out(self, decision: d.Decision) -> None:
+        self._kinds[type(decision)](decision)
 
     def _machines(self, units: IdSet) -> Machines:
         known = self._physics.machines is not None
@@ -58,25 +58,25 @@ class PhysicalOrders:
             raise RunError(f"machines {str(units)!r} do not all exist")
         return machines
 
-    def _set_power_state(self, order: d.SetPowerState) -> None:
-        self._machines(order.units).set_pstate(order.units, order.power_state)
-        self._tell(e.PowerStateChanged(self._physics.agenda.now, order.units, order.power_state))
+    def _set_power_state(self, decision: d.SetPowerState) -> None:
+        self._machines(decision.units).set_pstate(decision.units, decision.power_state)
+        self._tell(e.PowerStateChanged(self._physics.agenda.now, decision.units, decision.power_state))
 
-    def _switch(self, order: d.SwitchUnits) -> None:
+    def _switch(self, decision: d.SwitchUnits) -> None:
         def done() -> None:
-            self._tell(e.UnitsSwitched(self._physics.agenda.now, order.units, order.power_state))
+            self._tell(e.UnitsSwitched(self._physics.agenda.now, decision.units, decision.power_state))
 
-        self._machines(order.units).switch(order.units, order.power_state, done)
+        self._machines(decision.units).switch(decision.units, decision.power_state, done)
 
-    def _measure(self, order: d.MeasureEnergy) -> None:
-        del order
+    def _measure(self, decision: d.MeasureEnergy) -> None:
+        del decision
         machines = self._physics.machines
         if machines is None:
             raise RunError("energy is not simulated in this run")
         self._tell(e.EnergyMeasured(self._physics.agenda.now, machines.energy_j()))
 
-    def _send(self, order: d.SendToJob) -> None:
-        run = self._runs.get(order.job_id)
+    def _send(self, decision: d.SendToJob) -> None:
+        run = self._runs.get(decision.job_id)
         if run is None:
-            raise RunError(f"job {order.job_id!r} does not run: nobody hears the message")
-        run.messages.append(order.message)
+            raise RunError(f"job {decision.job_id!r} does not run: the message has no receiver")
+        run.messages.append(decision.message)

@@ -111,7 +111,7 @@ def test_job_and_decider_talk() -> None:
     assert isinstance(told, e.JobMessage) and bytes(told.message) == b'"hello"'
     (ended,) = play.order(d.SendToJob(0.0, "0", "yes"))
     assert isinstance(ended, e.JobEnded) and ended.at == 2.0
-    with pytest.raises(RunError, match="nobody hears"):
+    with pytest.raises(RunError, match="no receiver"):
         play.order(d.SendToJob(2.0, "0", "yes"))
 
 
