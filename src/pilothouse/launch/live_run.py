@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shlex
-import signal
 import stat
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from datetime import datetime
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from math import inf
 from pathlib import Path
-from typing import IO
 
 import click
 import msgspec
@@ -24,8 +19,10 @@ import msgspec
 from pilothouse.core.session import Session
 from pilothouse.dropins.disbatch.run_service import RunService
 from pilothouse.formats.task_file import TaskLine, TaskReader, check_file, read_file
+from pilothouse.journal.lock import hold
 from pilothouse.journal.store import FILE_NAME, Journal
 from pilothouse.launch.running import calm_collector, is_alive, supervised
+from pilothouse.launch.signals import on_signals
 from pilothouse.model.errors import InputError, RunError, quoted
 from pilothouse.model.job import Shape
 from pilothouse.views.run_progress import Progress
@@ -40,7 +37,6 @@ from pilothouse.worlds.live.wire.messages import Surroundings
 from pilothouse.worlds.live.world import LiveWorld
 
 TASKS_FILE = "tasks.txt"
-LOCK_FILE = "lock"
 
 
 class Choices(msgspec.Struct, kw_only=True):
@@ -130,7 +126,7 @@ def start_run(choices: Choices) -> int:
         service=choices.service, redis=choices.redis,
         auto=_auto(choices), decider_command=choices.decider_command, decider_timeout=choices.decider_timeout,
     )  # fmt: skip
-    with _lock(folder):
+    with _locked(folder):
         journal = Journal(folder)
         journal.write([Note("plan", msgspec.msgpack.encode(plan)), Note("started", str(time.time()).encode())])
         if total is not None:
@@ -178,7 +174,7 @@ def resume_run(choices: Choices) -> int:
     """Goes on with an earlier run. The exit code."""
     assert choices.resume is not None
     folder = choices.resume.absolute()
-    with _lock(folder):
+    with _locked(folder):
         journal = Journal(folder, must_exist=True)
         noted = journal.note("plan")
         if noted is None:
@@ -228,10 +224,10 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, choices: Choices) -> int
     script = service.announce(world.launch())
     if plan.options.service:
         world.no_more()
-    _stop_on_signals(world)
     decider = naming.decider(plan.by, timeout=plan.decider_timeout)
+    interrupt = on_signals(lambda _number: world.call(lambda: world.stop("interrupted")))
     try:
-        with _allocations(plan, world, script), supervised(plan.decider_command):
+        with interrupt, _allocations(plan, world, script), supervised(plan.decider_command):
             outcome = Session(world, decider, name=plan.by).run()
     finally:
         service.close()
@@ -244,12 +240,13 @@ def _allocations(plan: RunPlan, world: LiveWorld, script: Path) -> Iterator[None
     if plan.auto is None:
         yield
         return
-    from pilothouse.worlds.live.contexts.allocator import Allocator, SlurmQueue
+    from pilothouse.worlds.live.contexts.allocator import Allocator
     from pilothouse.worlds.live.contexts.auto_allocation import AutoAllocation
+    from pilothouse.worlds.live.contexts.slurm_queue import SlurmQueue
 
     name = f"pilothouse-{world.folder.name}"[:60]
     log = str(world.folder / "allocation-%j.log")
-    queue = SlurmQueue(str(script), name=name, log=log, environment=dict(os.environ))
+    queue = SlurmQueue(str(script), name=name, log=log)
     allocation = AutoAllocation(world, Allocator(plan.auto), queue, _warn)
     world.on_tick.append(allocation.look)
     try:
@@ -349,7 +346,7 @@ def _contexts(plan: RunPlan) -> list[Context]:
     if plan.slurm:
         from pilothouse.worlds.live.contexts.slurm import SlurmContext
 
-        return [SlurmContext.of_environment(_with_end_of_job(os.environ))]
+        return [SlurmContext.of_environment(os.environ)]
     from pilothouse.worlds.live.contexts.local import LocalContext
 
     return [LocalContext(plan.slots, gpus=plan.gpus)]
@@ -359,17 +356,6 @@ def _in_slurm(choices: Choices) -> bool:
     """Asked for, or inside an allocation with nothing else asked for."""
     elsewhere = choices.hosts or choices.slots or choices.service or choices.auto_slurm
     return choices.slurm or ("SLURM_JOB_ID" in os.environ and not elsewhere)
-
-
-def _with_end_of_job(environment: Mapping[str, str]) -> dict[str, str]:
-    """The SLURM_ variables, with the end of the job, for which older Slurms must be asked (once)."""
-    known = dict(environment)
-    if "SLURM_JOB_END_TIME" not in known and "SLURM_JOB_ID" in known:
-        squeue = ["squeue", "--noheader", "--jobs", known["SLURM_JOB_ID"], "--format=%e"]
-        with suppress(OSError, ValueError, subprocess.SubprocessError):
-            said = subprocess.run(squeue, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-            known["SLURM_JOB_END_TIME"] = str(datetime.fromisoformat(said).timestamp())
-    return known
 
 
 def _gpus(choices: Choices) -> tuple[str, ...]:
@@ -403,26 +389,8 @@ def _make_folder(choices: Choices) -> Path:
             raise InputError(str(folder), f"cannot be made: {error.strerror}", hint="see --dir") from error
 
 
-def _lock(folder: Path) -> IO[str]:
-    """One driver at a time: the lock ends with the process, however it ends."""
-    stream = open(folder / LOCK_FILE, "w")  # noqa: SIM115 - the caller closes it
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        stream.close()
-        raise RunError(f"{folder}: a driver is at work on this run") from None
-    return stream
-
-
-def _stop_on_signals(world: LiveWorld) -> None:
-    """The first signal ends the run in order, a second one at once."""
-
-    def on_signal(number: int, _frame: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        world.call(lambda: world.stop("interrupted"))
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
+def _locked(folder: Path) -> AbstractContextManager[None]:
+    return hold(folder, RunError(f"{folder}: a driver is at work on this run"))
 
 
 def _warn(text: str) -> None:

@@ -23,6 +23,7 @@ from pilothouse.dropins.disbatch.options import ContextOptions
 from pilothouse.model.errors import InputError
 from pilothouse.worlds.live.contexts import Departure, Launch
 from pilothouse.worlds.live.contexts.programs import engine_command
+from pilothouse.worlds.live.contexts.slurm_queue import allocation_end
 from pilothouse.worlds.live.engine.config import EngineConfig
 
 JOIN_FILE = "join.json"
@@ -254,30 +255,3 @@ class DisbatchContext:
         ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
         level = logging.WARNING if ran.returncode else logging.INFO
         self.log.log(level, "giving back ended with code %d: %s%s", ran.returncode, ran.stdout, ran.stderr)
-
-
-def allocation_end(env: Mapping[str, str]) -> float:
-    """When the Slurm job of this environment ends (seconds since 1970); inf: not known."""
-    if env.get("SLURM_JOB_END_TIME", "").isdigit():
-        return float(env["SLURM_JOB_END_TIME"])
-    job = env.get("SLURM_JOB_ID", "")
-    try:
-        ran = subprocess.run(
-            ["squeue", "-h", "-j", job, "-o", "%L"], capture_output=True, text=True, check=False, timeout=20
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return inf
-    left_s = slurm_seconds(ran.stdout.strip())
-    return inf if left_s is None else time.time() + left_s
-
-
-def slurm_seconds(text: str) -> float | None:
-    """`1-02:03:04`, `03:04` in seconds; None for UNLIMITED and the like."""
-    days, dash, clock = text.rpartition("-")
-    parts = clock.split(":")
-    if not all(part.isdigit() for part in parts) or (dash and not days.isdigit()):
-        return None
-    seconds = 0
-    for part in parts:
-        seconds = seconds * 60 + int(part)
-    return float(seconds + int(days or 0) * 86400)

@@ -9,12 +9,10 @@ from __future__ import annotations
 import logging
 import os
 import random
-import signal
 import socket
 import stat
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +31,7 @@ from pilothouse.dropins.disbatch.options import RunOptions
 from pilothouse.dropins.disbatch.status_file import EarlierRuns, StatusLine, StatusWriter
 from pilothouse.dropins.disbatch.utility import LOG_FORMAT, open_context_log, write_script
 from pilothouse.formats.task_file import LineKind, TaskLine, TaskReader, check_stream
+from pilothouse.launch.signals import on_signals
 from pilothouse.model.errors import InputError, PilothouseError
 from pilothouse.model.lifecycle import JobState
 from pilothouse.policies.catalog import make as make_policy
@@ -245,12 +244,10 @@ class DisbatchRun:
         join = JoinInfo(world.launch(), self._id, options.log_level, options.context)
         write_secret(self._folder / JOIN_FILE, msgspec.json.encode(join))
         world.on_tick.append(lambda: self._beat(bridge, feeder, status))
-        handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            Session(world, PolicyDecider(make_policy("fcfs", {}))).run()
+            with on_signals(self._interrupt):
+                Session(world, PolicyDecider(make_policy("fcfs", {}))).run()
         finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
             (self._folder / JOIN_FILE).unlink(missing_ok=True)
             if self._task_program is not None and self._task_program.poll() is None:
                 self._task_program.terminate()
@@ -337,14 +334,11 @@ class DisbatchRun:
                 self._interrupted = program.returncode
                 world.stop("the command that gives tasks failed")
 
-    def _on_signal(self, number: int, _frame: object) -> None:
-        """The first one ends the run in order, a second one at once (the disk may be full, and order far away)."""
-        signal.signal(number, signal.SIG_DFL)
+    def _interrupt(self, number: int) -> None:
         self._interrupted = 128 + number
         world = self._world
-        if world is not None:
-            # A thread, because the handler may have interrupted the holder of the world's lock.
-            threading.Thread(target=lambda: world.call(lambda: world.stop(f"signal {number}"))).start()
+        assert world is not None
+        world.call(lambda: world.stop(f"signal {number}"))
 
     def _ring(self) -> None:
         if self._world is not None:

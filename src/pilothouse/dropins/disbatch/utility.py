@@ -22,6 +22,7 @@ from pathlib import Path
 from pilothouse.dropins.disbatch.context import DisbatchContext, JoinInfo, claim_rank, find_layout
 from pilothouse.dropins.disbatch.layout import NoContext
 from pilothouse.dropins.disbatch.options import UsageError, parse_context
+from pilothouse.launch.signals import leave, on_signals
 from pilothouse.model.errors import PilothouseError
 
 LOG_FORMAT = "%(asctime)s %(levelname)-8s %(name)-15s: %(message)s"
@@ -85,14 +86,13 @@ def main(arguments: Sequence[str]) -> int:
     except (PilothouseError, UsageError, OSError) as error:
         print(str(error).rstrip(), file=sys.stderr)
         return 1
-    # Whoever ends this program wants the engines gone as well.
-    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
-    try:
-        while not context.over:
-            context.ended()
-            time.sleep(_POLL_S)
-    finally:
-        context.stop()
+    with on_signals(leave, signal.SIGTERM):  # the engines end with this program
+        try:
+            while not context.over:
+                context.ended()
+                time.sleep(_POLL_S)
+        finally:
+            context.stop()
     return 0
 
 

@@ -10,6 +10,7 @@ from pilothouse.formats.hostlist import parse as parse_hostlist
 from pilothouse.model.errors import InputError, quoted
 from pilothouse.worlds.live.contexts import Launch
 from pilothouse.worlds.live.contexts.programs import ProgramContext, engine_command, log_name
+from pilothouse.worlds.live.contexts.slurm_queue import allocation_end
 from pilothouse.worlds.live.engine.config import EngineConfig
 
 SRUN = ("srun", "--nodes=1", "--ntasks=1", "--overlap", "--cpu-bind=none", "--mpi=none", "--kill-on-bad-exit=0")
@@ -24,20 +25,19 @@ class SlurmContext(ProgramContext):
         nodes: dict[str, int],
         *,
         job_id: str,
-        name: str = "",
-        cpus: dict[str, int] | None = None,
+        cpus: dict[str, int],
         gpus: tuple[str, ...] = (),
         ends_at: float = inf,
     ) -> None:
-        super().__init__(name or f"J{job_id}", nodes)
+        super().__init__(f"J{job_id}", nodes)
         self._nodes = nodes
         self._job_id = job_id
-        self._cpus = cpus or nodes
+        self._cpus = cpus
         self._gpus = gpus
         self._ends_at = ends_at
 
     @classmethod
-    def of_environment(cls, environment: Mapping[str, str], *, name: str = "", units: int = 1) -> SlurmContext:
+    def of_environment(cls, environment: Mapping[str, str]) -> SlurmContext:
         """The allocation that the SLURM_ variables describe: a slot for each task if tasks were asked for, else for
         each CPU."""
         job_id = environment.get("SLURM_JOB_ID") or environment.get("SLURM_JOBID", "")
@@ -53,10 +53,9 @@ class SlurmContext(ProgramContext):
         return cls(
             dict(zip(nodes, slots, strict=True)),
             job_id=job_id,
-            name=name,
             cpus=dict(zip(nodes, cpus, strict=True)),
             gpus=tuple(part for part in gpus.split(",") if part),
-            ends_at=float(environment.get("SLURM_JOB_END_TIME") or inf),
+            ends_at=allocation_end(environment),
         )
 
     def command(self, part: str, launch: Launch) -> list[str]:
