@@ -17,10 +17,10 @@ import click
 import msgspec
 
 from pilothouse.core.session import Session
-from pilothouse.dropins.disbatch.run_service import RunService
 from pilothouse.formats.task_file import TaskLine, TaskReader, check_file, read_file
 from pilothouse.journal.lock import hold
 from pilothouse.journal.store import FILE_NAME, Journal
+from pilothouse.launch.add_engines import JoinInfo, joinable, write_script
 from pilothouse.launch.running import calm_collector, is_alive, supervised
 from pilothouse.launch.signals import on_signals
 from pilothouse.model.errors import InputError, RunError, quoted
@@ -33,10 +33,13 @@ from pilothouse.worlds.live.driver.feeder import Feeder
 from pilothouse.worlds.live.driver.options import LiveOptions
 from pilothouse.worlds.live.driver.records import Note
 from pilothouse.worlds.live.driver.task_groups import DoneIds
+from pilothouse.worlds.live.services.key_values import KeyValueService
 from pilothouse.worlds.live.wire.messages import Surroundings
 from pilothouse.worlds.live.world import LiveWorld
 
 TASKS_FILE = "tasks.txt"
+SCRIPT_NAME = "add-engines.sh"
+"""In the run's folder: adds engines to the run."""
 
 
 class Choices(msgspec.Struct, kw_only=True):
@@ -204,10 +207,10 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, choices: Choices) -> int
         return line.task_id in done.failed if line.task_id in done else None
 
     remote = bool(plan.hosts) or plan.slurm or plan.service or plan.auto is not None
-    service = RunService(folder, remote=remote, redis=plan.redis)
+    service = KeyValueService(folder, remote=remote, redis=plan.redis)
     options = msgspec.structs.replace(plan.options, env={**plan.options.env, **service.env})
     world = LiveWorld(
-        options, folder=folder, recorder=service.recorder(journal), done=done, total=plan.total, session=session,
+        options, folder=folder, recorder=journal, done=done, total=plan.total, session=session,
         port=int(journal.note("port") or b"0"), remote=remote, warn=_warn,
     )  # fmt: skip
     journal.write([Note("port", str(world.port).encode()), Note("session", str(session).encode())])
@@ -220,15 +223,17 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, choices: Choices) -> int
     world.feed(Feeder(_lines(plan, world, fresh=session == 1), known))
     progress = Progress(world, plan.total, quiet=choices.quiet, folder=folder)
     world.on_tick.append(progress.show)
-    world.on_tick.append(lambda: service.update(world))
-    script = service.announce(world.launch())
+    world.on_task.append(service.task_ended)
     if plan.options.service:
         world.no_more()
     decider = naming.decider(plan.by, timeout=plan.decider_timeout)
     interrupt = on_signals(lambda _number: world.call(lambda: world.stop("interrupted")))
     try:
-        with interrupt, _allocations(plan, world, script), supervised(plan.decider_command):
-            outcome = Session(world, decider, name=plan.by).run()
+        added = str(folder / "added")
+        with interrupt, joinable(folder, JoinInfo(world.launch(), added)):
+            script = write_script(folder / SCRIPT_NAME, added, folder, service.address)
+            with _allocations(plan, world, script), supervised(plan.decider_command):
+                outcome = Session(world, decider, name=plan.by).run()
     finally:
         service.close()
     return progress.finish(outcome)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from math import inf
 
 from pilothouse.formats.hostlist import parse as parse_hostlist
 from pilothouse.model.errors import InputError, quoted
 from pilothouse.worlds.live.contexts import Launch
+from pilothouse.worlds.live.contexts.layout import slurm_counts
 from pilothouse.worlds.live.contexts.programs import ProgramContext, engine_command, log_name
 from pilothouse.worlds.live.contexts.slurm_queue import allocation_end
 from pilothouse.worlds.live.engine.config import EngineConfig
 
 SRUN = ("srun", "--nodes=1", "--ntasks=1", "--overlap", "--cpu-bind=none", "--mpi=none", "--kill-on-bad-exit=0")
-_COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
 class SlurmContext(ProgramContext):
@@ -45,10 +44,10 @@ class SlurmContext(ProgramContext):
         if not job_id or not names:
             raise InputError("--slurm", "not inside a Slurm allocation", hint="use salloc or sbatch, or --ssh")
         nodes = parse_hostlist(names)
-        cpus = _counts(environment.get("SLURM_JOB_CPUS_PER_NODE", "1"), len(nodes), "SLURM_JOB_CPUS_PER_NODE")
+        cpus = _counts(environment, "SLURM_JOB_CPUS_PER_NODE", len(nodes)) or [1] * len(nodes)
         slots = cpus
         if "SLURM_NTASKS" in environment or "SLURM_NTASKS_PER_NODE" in environment:
-            slots = _counts(environment.get("SLURM_TASKS_PER_NODE", ""), len(nodes), "SLURM_TASKS_PER_NODE") or cpus
+            slots = _counts(environment, "SLURM_TASKS_PER_NODE", len(nodes)) or cpus
         gpus = environment.get("SLURM_JOB_GPUS") or environment.get("CUDA_VISIBLE_DEVICES", "")
         return cls(
             dict(zip(nodes, slots, strict=True)),
@@ -65,18 +64,14 @@ class SlurmContext(ProgramContext):
     def config(self, part: str, key: str, launch: Launch) -> EngineConfig:
         return launch.config(
             self.name, self._nodes[part], node=part, key=key, gpus=self._gpus, ends_at=self._ends_at,
-            log=log_name(launch, key, part),
+            log=log_name(launch, key),
         )  # fmt: skip
 
 
-def _counts(text: str, nodes: int, where: str) -> list[int]:
-    """`8(x3),4` for four nodes."""
-    counts: list[int] = []
-    for part in text.split(",") if text else ():
-        match = _COUNT.fullmatch(part.strip())
-        if match is None:
-            raise InputError(where, "not a list of counts", expected="such as 8(x3),4", found=quoted(text))
-        counts += [int(match[1])] * int(match[2] or 1)
+def _counts(environment: Mapping[str, str], variable: str, nodes: int) -> list[int]:
+    """One count for each node; none if the variable is not set."""
+    text = environment.get(variable)
+    counts = slurm_counts(text, variable) if text else []
     if counts and len(counts) != nodes:
-        raise InputError(where, f"{len(counts)} counts for {nodes} nodes", found=quoted(text))
+        raise InputError(variable, f"{len(counts)} counts for {nodes} nodes", found=quoted(text))
     return counts
