@@ -25,11 +25,11 @@ from pilothouse.dropins.disbatch.names import hold_folder, run_folder, source_na
 from pilothouse.dropins.disbatch.options import RunOptions
 from pilothouse.dropins.disbatch.status_file import EarlierRuns, StatusLine, StatusWriter
 from pilothouse.formats.task_file import LineKind, TaskLine, TaskReader, check_stream
+from pilothouse.launch import naming
 from pilothouse.launch.add_engines import LOG_FORMAT, JoinInfo, joinable, open_context, write_script
 from pilothouse.launch.signals import on_signals
 from pilothouse.model.errors import InputError, PilothouseError
 from pilothouse.model.lifecycle import JobState
-from pilothouse.policies.catalog import make as make_policy
 from pilothouse.worlds.live.contexts.layout import NoContext
 from pilothouse.worlds.live.contexts.nodes import NodesContext
 from pilothouse.worlds.live.driver.feeder import Feeder
@@ -242,7 +242,7 @@ class DisbatchRun:
             with joinable(self._folder, join), on_signals(self._interrupt):
                 if options.startup_only:
                     print(f"Run this script to add compute contexts:\n   {script}", flush=True)
-                Session(world, PolicyDecider(make_policy("fcfs", {}))).run()
+                Session(world, naming.decider("fcfs")).run()
         finally:
             if self._task_program is not None and self._task_program.poll() is None:
                 self._task_program.terminate()
