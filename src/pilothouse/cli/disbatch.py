@@ -26,7 +26,8 @@ def drop_in(arguments: Sequence[str], program: str) -> int:
     """What disBatch would do with these arguments; its exit code."""
     from pilothouse import __version__
     from pilothouse.dropins.disbatch.names import NoSuchFolder
-    from pilothouse.dropins.disbatch.options import UsageError, parse_run
+    from pilothouse.dropins.disbatch.options import parse_run
+    from pilothouse.launch.add_engines import UsageError
     from pilothouse.launch.surroundings import check_surroundings
     from pilothouse.model.errors import InputError
 
@@ -34,7 +35,7 @@ def drop_in(arguments: Sequence[str], program: str) -> int:
         check_surroundings()
         options = parse_run(arguments, program)
     except UsageError as error:
-        print(error.text, end="", file=sys.stderr)
+        print(error, end="", file=sys.stderr)
         return 1
     except InputError as error:
         print(f"{program}: {error}", file=sys.stderr)

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shlex
-import signal
 import stat
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from datetime import datetime
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from math import inf
 from pathlib import Path
-from typing import IO
 
 import click
 import msgspec
 
 from pilothouse.core.session import Session
-from pilothouse.dropins.disbatch.run_service import RunService
 from pilothouse.formats.task_file import TaskLine, TaskReader, check_file, read_file
+from pilothouse.journal.lock import hold
 from pilothouse.journal.store import FILE_NAME, Journal
+from pilothouse.launch.add_engines import JoinInfo, joinable, write_script
 from pilothouse.launch.running import calm_collector, is_alive, supervised
+from pilothouse.launch.signals import on_signals
 from pilothouse.model.errors import InputError, RunError, quoted
 from pilothouse.model.job import Shape
 from pilothouse.views.run_progress import Progress
@@ -36,11 +33,13 @@ from pilothouse.worlds.live.driver.feeder import Feeder
 from pilothouse.worlds.live.driver.options import LiveOptions
 from pilothouse.worlds.live.driver.records import Note
 from pilothouse.worlds.live.driver.task_groups import DoneIds
+from pilothouse.worlds.live.services.key_values import KeyValueService
 from pilothouse.worlds.live.wire.messages import Surroundings
 from pilothouse.worlds.live.world import LiveWorld
 
 TASKS_FILE = "tasks.txt"
-LOCK_FILE = "lock"
+SCRIPT_NAME = "add-engines.sh"
+"""In the run's folder: adds engines to the run."""
 
 
 class Choices(msgspec.Struct, kw_only=True):
@@ -130,7 +129,7 @@ def start_run(choices: Choices) -> int:
         service=choices.service, redis=choices.redis,
         auto=_auto(choices), decider_command=choices.decider_command, decider_timeout=choices.decider_timeout,
     )  # fmt: skip
-    with _lock(folder):
+    with _locked(folder):
         journal = Journal(folder)
         journal.write([Note("plan", msgspec.msgpack.encode(plan)), Note("started", str(time.time()).encode())])
         if total is not None:
@@ -178,7 +177,7 @@ def resume_run(choices: Choices) -> int:
     """Goes on with an earlier run. The exit code."""
     assert choices.resume is not None
     folder = choices.resume.absolute()
-    with _lock(folder):
+    with _locked(folder):
         journal = Journal(folder, must_exist=True)
         noted = journal.note("plan")
         if noted is None:
@@ -208,10 +207,10 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, choices: Choices) -> int
         return line.task_id in done.failed if line.task_id in done else None
 
     remote = bool(plan.hosts) or plan.slurm or plan.service or plan.auto is not None
-    service = RunService(folder, remote=remote, redis=plan.redis)
+    service = KeyValueService(folder, remote=remote, redis=plan.redis)
     options = msgspec.structs.replace(plan.options, env={**plan.options.env, **service.env})
     world = LiveWorld(
-        options, folder=folder, recorder=service.recorder(journal), done=done, total=plan.total, session=session,
+        options, folder=folder, recorder=journal, done=done, total=plan.total, session=session,
         port=int(journal.note("port") or b"0"), remote=remote, warn=_warn,
     )  # fmt: skip
     journal.write([Note("port", str(world.port).encode()), Note("session", str(session).encode())])
@@ -224,15 +223,17 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, choices: Choices) -> int
     world.feed(Feeder(_lines(plan, world, fresh=session == 1), known))
     progress = Progress(world, plan.total, quiet=choices.quiet, folder=folder)
     world.on_tick.append(progress.show)
-    world.on_tick.append(lambda: service.update(world))
-    script = service.announce(world.launch())
+    world.on_task.append(service.task_ended)
     if plan.options.service:
         world.no_more()
-    _stop_on_signals(world)
     decider = naming.decider(plan.by, timeout=plan.decider_timeout)
+    interrupt = on_signals(lambda _number: world.call(lambda: world.stop("interrupted")))
     try:
-        with _allocations(plan, world, script), supervised(plan.decider_command):
-            outcome = Session(world, decider, name=plan.by).run()
+        added = str(folder / "added")
+        with interrupt, joinable(folder, JoinInfo(world.launch(), added)):
+            script = write_script(folder / SCRIPT_NAME, added, folder, service.address)
+            with _allocations(plan, world, script), supervised(plan.decider_command):
+                outcome = Session(world, decider, name=plan.by).run()
     finally:
         service.close()
     return progress.finish(outcome)
@@ -244,12 +245,13 @@ def _allocations(plan: RunPlan, world: LiveWorld, script: Path) -> Iterator[None
     if plan.auto is None:
         yield
         return
-    from pilothouse.worlds.live.contexts.allocator import Allocator, SlurmQueue
+    from pilothouse.worlds.live.contexts.allocator import Allocator
     from pilothouse.worlds.live.contexts.auto_allocation import AutoAllocation
+    from pilothouse.worlds.live.contexts.slurm_queue import SlurmQueue
 
     name = f"pilothouse-{world.folder.name}"[:60]
     log = str(world.folder / "allocation-%j.log")
-    queue = SlurmQueue(str(script), name=name, log=log, environment=dict(os.environ))
+    queue = SlurmQueue(str(script), name=name, log=log)
     allocation = AutoAllocation(world, Allocator(plan.auto), queue, _warn)
     world.on_tick.append(allocation.look)
     try:
@@ -349,7 +351,7 @@ def _contexts(plan: RunPlan) -> list[Context]:
     if plan.slurm:
         from pilothouse.worlds.live.contexts.slurm import SlurmContext
 
-        return [SlurmContext.of_environment(_with_end_of_job(os.environ))]
+        return [SlurmContext.of_environment(os.environ)]
     from pilothouse.worlds.live.contexts.local import LocalContext
 
     return [LocalContext(plan.slots, gpus=plan.gpus)]
@@ -359,17 +361,6 @@ def _in_slurm(choices: Choices) -> bool:
     """Asked for, or inside an allocation with nothing else asked for."""
     elsewhere = choices.hosts or choices.slots or choices.service or choices.auto_slurm
     return choices.slurm or ("SLURM_JOB_ID" in os.environ and not elsewhere)
-
-
-def _with_end_of_job(environment: Mapping[str, str]) -> dict[str, str]:
-    """The SLURM_ variables, with the end of the job, for which older Slurms must be asked (once)."""
-    known = dict(environment)
-    if "SLURM_JOB_END_TIME" not in known and "SLURM_JOB_ID" in known:
-        squeue = ["squeue", "--noheader", "--jobs", known["SLURM_JOB_ID"], "--format=%e"]
-        with suppress(OSError, ValueError, subprocess.SubprocessError):
-            said = subprocess.run(squeue, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-            known["SLURM_JOB_END_TIME"] = str(datetime.fromisoformat(said).timestamp())
-    return known
 
 
 def _gpus(choices: Choices) -> tuple[str, ...]:
@@ -403,26 +394,8 @@ def _make_folder(choices: Choices) -> Path:
             raise InputError(str(folder), f"cannot be made: {error.strerror}", hint="see --dir") from error
 
 
-def _lock(folder: Path) -> IO[str]:
-    """One driver at a time: the lock ends with the process, however it ends."""
-    stream = open(folder / LOCK_FILE, "w")  # noqa: SIM115 - the caller closes it
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        stream.close()
-        raise RunError(f"{folder}: a driver is at work on this run") from None
-    return stream
-
-
-def _stop_on_signals(world: LiveWorld) -> None:
-    """The first signal ends the run in order, a second one at once."""
-
-    def on_signal(number: int, _frame: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        world.call(lambda: world.stop("interrupted"))
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
+def _locked(folder: Path) -> AbstractContextManager[None]:
+    return hold(folder, RunError(f"{folder}: a driver is at work on this run"))
 
 
 def _warn(text: str) -> None:

@@ -10,8 +10,8 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 
+from pilothouse.launch.signals import on_signals
 from pilothouse.model.errors import PeerError
 from pilothouse.protocols.process import PeerProcess
 
@@ -60,18 +60,17 @@ def supervised(command: str | None) -> Iterator[None]:
                     os.kill(os.getpid(), signal.SIGUSR1)
                 return
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
+    def interrupt(number: int) -> None:
         raise deaths[0]
 
-    before = signal.signal(signal.SIGUSR1, interrupt)
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     orderly = False
     try:
-        yield
+        with on_signals(interrupt, signal.SIGUSR1):
+            yield
         orderly = True
     finally:
         over.set()
         watcher.join()
-        signal.signal(signal.SIGUSR1, before)
         process.close(orderly=orderly)

@@ -5,18 +5,16 @@ In: the run's folder. Out: RunStates. The journal is opened for reading only; it
 
 from __future__ import annotations
 
-import fcntl
 import sqlite3
 import time
 from collections import deque
 from pathlib import Path
 
+from pilothouse.journal.lock import is_free
 from pilothouse.journal.store import FILE_NAME
 from pilothouse.model.errors import InputError
 from pilothouse.views.run_state import EngineRow, Failure, RunState
 
-LOCK_FILE = "lock"
-"""Held by the driver of `pilothouse run` while it lives."""
 MOST_FAILURES = 200
 """The last failures that are kept for showing."""
 _BATCH = 20_000
@@ -73,17 +71,8 @@ class RunReader:
             ended_at=ended_at,
             engines=rows,
             failures=tuple(reversed(self._failures)),
-            unattended=ended_at is None and self._unattended(),
+            unattended=ended_at is None and is_free(self.folder),
         )
-
-    def _unattended(self) -> bool:
-        """Whether no driver holds the run's lock, as far as can be seen from here."""
-        try:
-            with (self.folder / LOCK_FILE).open() as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
 
     def _read_ends(self) -> None:
         query = (

@@ -24,6 +24,7 @@ from pilothouse.dropins.disbatch.status_file import StatusKind, StatusLine, snip
 from pilothouse.dropins.disbatch.status_json import STARTING, STATUS_KEYS, StatusBoard
 from pilothouse.formats.task_file import TaskLine, TaskReader
 from pilothouse.worlds.live.driver.records import EngineJoined, EngineLeft, Record, TaskEnded
+from pilothouse.worlds.live.services.key_values import barrier_key
 from pilothouse.worlds.live.services.kvs import JSON, PICKLE, TEXT, Value
 from pilothouse.worlds.live.services.kvs_client import KvsClient
 
@@ -218,11 +219,9 @@ class Bridge:
             self._requests.append(request)
 
     def _tell(self, record: TaskEnded) -> None:
-        if record.kind in (StatusKind.BARRIER, StatusKind.CHECK):
-            (barrier,) = TaskReader("", lenient=True).feed(record.command)
-            if barrier.key:
-                self._kvs.put(barrier.key, str(record.task_id).encode())
-        elif self._tasks is not None and self._tasks.result_key and record.kind != StatusKind.PER_ENGINE:
+        if key := barrier_key(record):
+            self._kvs.put(key, str(record.task_id).encode())
+        elif self._tasks is not None and self._tasks.result_key and record.kind not in "BCP":
             line = status_line(record)
             key = self._tasks.result_key
             self._kvs.put(f"{key} {record.task_id}", json.dumps(_report(line)).encode(), JSON)

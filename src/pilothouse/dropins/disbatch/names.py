@@ -5,7 +5,6 @@ In: the prefix option, the task file's name, the date, a number by chance. Out: 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import time
@@ -13,10 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pilothouse.journal.lock import LOCK_FILE, hold
 from pilothouse.model.errors import InputError
 
-LOCK_FILE = "lock"
-"""In the run's folder; held by its driver while it lives."""
 STREAM_NAME = "STREAM"
 """What tasks that come through the KVS are called."""
 
@@ -51,17 +49,12 @@ def run_folder(unique_id: str) -> Path:
 
 @contextmanager
 def hold_folder(folder: Path) -> Iterator[None]:
-    """An empty run folder that is ours while we live. What an earlier run with the same prefix left there is removed."""
+    """Makes the run's folder, locks it while the body runs, and removes what an earlier run with the same prefix left there."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        lock = (folder / LOCK_FILE).open("w")
     except OSError as error:
         raise InputError(str(folder), f"cannot be written: {error.strerror}") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(str(folder), "another run with this prefix is going on") from error
+    with hold(folder, InputError(str(folder), "another run with this prefix is going on")):
         for left in folder.iterdir():
             if left.is_dir():
                 shutil.rmtree(left)

@@ -1,7 +1,7 @@
-"""disBatch's command line: the options of a run and those of a context, with its spellings, defaults and exit codes.
+"""disBatch's command line: the options of a run, with its spellings, defaults and exit codes.
 
-In: arguments and the environment (for DISBATCH_SSH_NODELIST). Out: `RunOptions` and `ContextOptions`. argparse is used
-because disBatch uses it: abbreviations, `--opt=value` and exit code 2 for an unknown option are then the same.
+In: arguments. Out: `RunOptions`. argparse is used because disBatch uses it: abbreviations, `--opt=value` and exit code 2 for
+an unknown option are then the same. The options of a context are those of launch/add_engines.py.
 """
 
 from __future__ import annotations
@@ -11,31 +11,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pilothouse.launch.add_engines import UsageError, add_context_arguments, context_options
+from pilothouse.worlds.live.contexts.layout import ContextOptions
+
 LOG_LEVELS = ("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG")
-
-
-class ContextOptions(msgspec.Struct, frozen=True):
-    """What decides how many engines and cylinders a context has. None: not said, so a later default may apply."""
-
-    task_limit: int = 0
-    cpus_per_task: float | None = None
-    env_resources: tuple[str, ...] = ()
-    fill: bool = False
-    retire_command: str | None = None
-    """None: the batch system's own; "": none."""
-    label: str = ""
-    ssh_nodes: tuple[str, ...] = ()
-    tasks_per_node: int | None = None
-    gpu: bool = False
-
-    def or_else(self, run: ContextOptions) -> ContextOptions:
-        """What a context that was added later takes over from the run."""
-        return msgspec.structs.replace(
-            self,
-            cpus_per_task=self.cpus_per_task if self.cpus_per_task is not None else run.cpus_per_task,
-            tasks_per_node=self.tasks_per_node if self.tasks_per_node is not None else run.tasks_per_node,
-            env_resources=self.env_resources or run.env_resources,
-        )
 
 
 class RunOptions(msgspec.Struct, frozen=True):
@@ -63,14 +42,6 @@ class RunOptions(msgspec.Struct, frozen=True):
     version: bool = False
 
 
-class UsageError(Exception):
-    """Options that do not go together: disBatch prints its help (or one line) and ends with code 1."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
-
-
 def parse_run(arguments: Sequence[str], program: str = "disBatch") -> RunOptions:
     """Reads a run's command line. Raises UsageError, or SystemExit(2) as argparse does."""
     parser = _run_parser(program)
@@ -86,7 +57,7 @@ def parse_run(arguments: Sequence[str], program: str = "disBatch") -> RunOptions
     elif isinstance(task_server, str) and isinstance(kvs_server, str) and kvs_server != task_server:
         raise UsageError("--kvsserver and --taskserver name different servers\n")
     return RunOptions(
-        _context_options(said),
+        context_options(said),
         task_file=said.taskfile or "",
         exit_code=said.exit_code,
         force_resume=said.force_resume,
@@ -109,13 +80,6 @@ def parse_run(arguments: Sequence[str], program: str = "disBatch") -> RunOptions
     )
 
 
-def parse_context(arguments: Sequence[str], program: str = "dbUtil.sh") -> ContextOptions:
-    """Reads the command line of the utility script that adds a context."""
-    parser = argparse.ArgumentParser(prog=program, description="Add an execution context to a running disBatch run.")
-    _add_context_arguments(parser)
-    return _context_options(parser.parse_args(list(arguments)))
-
-
 _STARTED_HERE = object()
 _EXAMPLES = """examples:
   pilothouse disbatch -s localhost:4 tasks.txt               four tasks at a time, here
@@ -123,25 +87,6 @@ _EXAMPLES = """examples:
   sbatch -n 40 libexec/disbatch/disBatch tasks.txt           on the nodes of a Slurm job
   pilothouse disbatch -s localhost:4 -r tasks_disBatch_261115_042_status.txt -R tasks.txt    what failed, again
 """
-
-
-def _context_options(said: argparse.Namespace) -> ContextOptions:
-    if not said.cpusPerTask > 0 and said.cpusPerTask != -1.0:
-        raise UsageError(f"-c/--cpusPerTask must be more than 0, and is {said.cpusPerTask:g}\n")
-    if said.tasksPerNode < -1:
-        raise UsageError(f"-t/--tasksPerNode must be 0 or more, and is {said.tasksPerNode}\n")
-    resources = ",".join(said.env_resource)
-    return ContextOptions(
-        task_limit=said.context_task_limit,
-        cpus_per_task=None if said.cpusPerTask == -1.0 else said.cpusPerTask,
-        env_resources=tuple(resources.split(",")) if resources else (),
-        fill=said.fill,
-        retire_command=said.retire_cmd,
-        label=said.label or "",
-        ssh_nodes=tuple(said.ssh_node or ()),
-        tasks_per_node=None if said.tasksPerNode == -1 else said.tasksPerNode,
-        gpu=said.gpu,
-    )
 
 
 def _run_parser(program: str) -> argparse.ArgumentParser:
@@ -172,19 +117,5 @@ def _run_parser(program: str) -> argparse.ArgumentParser:
     source.add_argument("--taskserver", nargs="?", default=False, metavar="HOST:PORT", help="tasks come by KVS")
     source.add_argument("taskfile", nargs="?", help='file of tasks, one per line ("-": standard input)')
     source.add_argument("--version", action="store_true", help="print the version and exit")
-    _add_context_arguments(parser)
+    add_context_arguments(parser)
     return parser
-
-
-def _add_context_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("-C", "--context-task-limit", type=int, default=0, metavar="N", help="leave after N tasks (0: no limit)")
-    add("-c", "--cpusPerTask", type=float, default=-1.0, metavar="N", help="cores per task, or a fraction (default: 1)")
-    add("-E", "--env-resource", action="append", default=[], metavar="VAR", help=argparse.SUPPRESS)
-    add("--fill", action="store_true", help="use all allocated cores, also those beyond the requested tasks")
-    add("-g", "--gpu", action="store_true", help=argparse.SUPPRESS)
-    add("--no-retire", dest="retire_cmd", action="store_const", const="", help="keep nodes that are no longer needed")
-    add("-l", "--label", metavar="NAME", help="name of this context")
-    add("--retire-cmd", metavar="COMMAND", help="how to give a node back (NODES, ACTIVE, RETIRED are set)")
-    add("-s", "--ssh-node", action="append", metavar="HOST:CORECOUNT", help="run tasks here, over ssh (repeatable)")
-    add("-t", "--tasksPerNode", type=int, default=-1, metavar="N", help="most tasks at a time on each node")

@@ -9,40 +9,35 @@ from __future__ import annotations
 import logging
 import os
 import random
-import signal
 import socket
 import stat
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-import msgspec
-
-from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
 from pilothouse.dropins.disbatch.bridge import Bridge, Kvs, KvsTasks, RemoteKvs, status_line
-from pilothouse.dropins.disbatch.context import JOIN_FILE, DisbatchContext, JoinInfo, claim_rank, find_layout
-from pilothouse.dropins.disbatch.layout import NoContext
 from pilothouse.dropins.disbatch.mail import Mailer
 from pilothouse.dropins.disbatch.names import hold_folder, run_folder, source_name, unique_id
 from pilothouse.dropins.disbatch.options import RunOptions
 from pilothouse.dropins.disbatch.status_file import EarlierRuns, StatusLine, StatusWriter
-from pilothouse.dropins.disbatch.utility import LOG_FORMAT, open_context_log, write_script
 from pilothouse.formats.task_file import LineKind, TaskLine, TaskReader, check_stream
+from pilothouse.launch import naming
+from pilothouse.launch.add_engines import LOG_FORMAT, JoinInfo, joinable, open_context, write_script
+from pilothouse.launch.signals import on_signals
 from pilothouse.model.errors import InputError, PilothouseError
 from pilothouse.model.lifecycle import JobState
-from pilothouse.policies.catalog import make as make_policy
+from pilothouse.worlds.live.contexts.layout import NoContext
+from pilothouse.worlds.live.contexts.nodes import NodesContext
 from pilothouse.worlds.live.driver.feeder import Feeder
 from pilothouse.worlds.live.driver.options import LiveOptions
 from pilothouse.worlds.live.driver.records import EngineJoined, EngineLeft, Note, Record, Recorder, TaskEnded
 from pilothouse.worlds.live.services.kvs_server import KvsServer
 from pilothouse.worlds.live.services.redis_shelf import RedisShelf
 from pilothouse.worlds.live.stream_lines import StreamLines
-from pilothouse.worlds.live.wire.sockets import write_secret
 from pilothouse.worlds.live.world import NO_ENGINE, LiveWorld
 
 _MOST_SKIPPED_AT_ONCE = 1000
@@ -209,7 +204,7 @@ class DisbatchRun:
 
     def _run_world(self, feeder: Feeder, bridge: Bridge, kvs: Kvs, status: StatusWriter, script: Path) -> int:
         options = self.options
-        contexts: list[DisbatchContext] = []
+        contexts: list[NodesContext] = []
         limits: dict[str, int] = {}
         if not options.startup_only:
             try:
@@ -241,17 +236,14 @@ class DisbatchRun:
         self._world = world
         if options.startup_only:
             world.no_more()
-            print(f"Run this script to add compute contexts:\n   {script}", flush=True)
         join = JoinInfo(world.launch(), self._id, options.log_level, options.context)
-        write_secret(self._folder / JOIN_FILE, msgspec.json.encode(join))
         world.on_tick.append(lambda: self._beat(bridge, feeder, status))
-        handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            Session(world, PolicyDecider(make_policy("fcfs", {}))).run()
+            with joinable(self._folder, join), on_signals(self._interrupt):
+                if options.startup_only:
+                    print(f"Run this script to add compute contexts:\n   {script}", flush=True)
+                Session(world, naming.decider("fcfs")).run()
         finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-            (self._folder / JOIN_FILE).unlink(missing_ok=True)
             if self._task_program is not None and self._task_program.poll() is None:
                 self._task_program.terminate()
             status.write(self._take_skipped())
@@ -264,19 +256,15 @@ class DisbatchRun:
     def _common_env(self) -> dict[str, str]:
         return {"DISBATCH_JOBID": os.path.basename(self._id), "DISBATCH_NAMETASKS": self._source}
 
-    def _first_context(self) -> DisbatchContext:
-        options = self.options.context
+    def _first_context(self) -> NodesContext:
         # What a context says that is started by a program of its own; ours is part of the driver, but scripts that tidy up
         # after a run, or look for complaints, find the files that they know.
         for name in ("context_wrap.out", f"{os.getpid()}_context_launch.log"):
             Path(f"{self._id}_{name}").touch()
-        layout = find_layout(options, os.environ, claim_rank(self._folder), self._host)
-        open_context_log(self._id, layout.label, self.options.log_level)
-        for warning in layout.warnings:
+        context = open_context(self._folder, self.options.context, self._id, self.options.log_level)
+        for warning in context.layout.warnings:
             print(f"disBatch: {warning}", file=sys.stderr)
-        if not layout.usable:
-            raise InputError("", "no node of this context has enough cores for a task")
-        return DisbatchContext(layout, options, self._id, self._host)
+        return context
 
     def _on_records(self, bridge: Bridge, status: StatusWriter) -> Callable[[list[Record]], None]:
         mailer = Mailer(self.options.mail_to, self.options.mail_every, os.path.basename(self._id))
@@ -337,14 +325,11 @@ class DisbatchRun:
                 self._interrupted = program.returncode
                 world.stop("the command that gives tasks failed")
 
-    def _on_signal(self, number: int, _frame: object) -> None:
-        """The first one ends the run in order, a second one at once (the disk may be full, and order far away)."""
-        signal.signal(number, signal.SIG_DFL)
+    def _interrupt(self, number: int) -> None:
         self._interrupted = 128 + number
         world = self._world
-        if world is not None:
-            # A thread, because the handler may have interrupted the holder of the world's lock.
-            threading.Thread(target=lambda: world.call(lambda: world.stop(f"signal {number}"))).start()
+        assert world is not None
+        world.call(lambda: world.stop(f"signal {number}"))
 
     def _ring(self) -> None:
         if self._world is not None:

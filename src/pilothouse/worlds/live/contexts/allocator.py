@@ -1,7 +1,7 @@
 """Automatic allocation: batch jobs are submitted while work waits and let go when they are idle.
 
 `Allocator` decides, without IO: it is told what waits, what is free, which jobs the batch system still has and which
-contexts are idle, and answers Submit, Cancel and LetGo. `SlurmQueue` carries these out with sbatch, squeue and scancel.
+contexts are idle, and answers Submit, Cancel and LetGo. `auto_allocation.py` carries these out.
 
 Theory. An allocation is QUEUED in the batch system, ACTIVE when its first engine has joined, LEAVING when it was asked
 to go, ENDED when the batch system no longer has it. Never more is asked for than the work that waits would fill, so a
@@ -15,19 +15,13 @@ after a few in a row nothing more is submitted, because the next one would fail 
 from __future__ import annotations
 
 import enum
-import shlex
-import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import msgspec
 
-from pilothouse.model.errors import PeerError
-
 MOST_FAILURES = 3
 """Allocations in a row that ended without an engine, or could not be submitted."""
-COMMAND_TIMEOUT_S = 60.0
-"""A batch system that does not answer within this time is asked again later."""
 
 
 class AllocationPlan(msgspec.Struct, frozen=True):
@@ -162,44 +156,3 @@ class Allocator:
         self.failures += 1
         if self.failures >= MOST_FAILURES:
             self.stopped_because = f"{self.failures} allocations failed in a row; the last one: {reason}"
-
-
-class SlurmQueue:
-    """The batch system's side: one command each, asked no more often than the caller calls."""
-
-    def __init__(self, script: str, *, name: str, log: str, environment: dict[str, str]) -> None:
-        self._script = script
-        self._name = name
-        self._log = log
-        self._environment = environment
-
-    def submit(self, options: Sequence[str]) -> str:
-        """The id of the new job. Raises PeerError with what sbatch said."""
-        wrapped = f"exec {shlex.quote(self._script)}"
-        command = ["sbatch", "--parsable", f"--job-name={self._name}", f"--output={self._log}", *options]
-        return self._run([*command, "--wrap", wrapped]).partition(";")[0].strip()
-
-    def known(self, job_ids: Sequence[str]) -> set[str]:
-        """Those of the jobs that wait or run."""
-        if not job_ids:
-            return set()
-        listed = self._run(["squeue", "-h", "--states=all", "-o", "%A %T", f"--name={self._name}"])
-        over = {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
-        rows = (line.split() for line in listed.splitlines())
-        alive = {row[0] for row in rows if len(row) == 2 and row[1] not in over}
-        return alive & set(job_ids)
-
-    def cancel(self, job_ids: Sequence[str]) -> None:
-        if job_ids:
-            self._run(["scancel", *job_ids])
-
-    def _run(self, command: list[str]) -> str:
-        try:
-            ran = subprocess.run(
-                command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False, env=self._environment
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise PeerError(command[0], str(error)) from error
-        if ran.returncode != 0:
-            raise PeerError(command[0], ran.stderr.strip() or f"ended with code {ran.returncode}")
-        return ran.stdout

@@ -13,7 +13,8 @@ import msgspec
 
 from pilothouse.model.errors import PeerError
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.contexts.allocator import Allocator, Cancel, LetGo, Order, SlurmQueue, Submit
+from pilothouse.worlds.live.contexts.allocator import Allocator, Cancel, LetGo, Order, Submit
+from pilothouse.worlds.live.contexts.slurm_queue import SlurmQueue
 from pilothouse.worlds.live.driver.feeder import Feeding
 from pilothouse.worlds.live.world import LiveWorld
 

@@ -34,6 +34,8 @@ class ProgramContext:
     them alone."""
 
     remote = True
+    env: dict[str, str] | None = None
+    """Of the programs; None: ours."""
 
     def __init__(self, name: str, parts: Iterable[str]) -> None:
         self.name = name
@@ -51,6 +53,10 @@ class ProgramContext:
     def config(self, part: str, key: str, launch: Launch) -> EngineConfig:
         """What the engine is told."""
         raise NotImplementedError
+
+    def output(self, part: str) -> IO[bytes]:
+        """Where the program's complaints go. What can be read back is told as the reason when the program has ended."""
+        return tempfile.TemporaryFile()
 
     def start(self, launch: Launch) -> None:
         for part in self._waiting:
@@ -86,8 +92,10 @@ class ProgramContext:
         for key, (part, child, complaints) in list(self._children.items()):
             code = child.poll()
             if code is not None:
-                complaints.seek(0)
-                text = one_line(complaints.read(4000).decode("utf-8", "replace"))
+                text = ""
+                if complaints.readable():
+                    complaints.seek(0)
+                    text = one_line(complaints.read(4000).decode("utf-8", "replace"))
                 complaints.close()
                 del self._children[key]
                 self._ended_parts[key] = part
@@ -103,15 +111,16 @@ class ProgramContext:
         self._children.clear()
 
     def _start_one(self, part: str, launch: Launch) -> None:
-        key = f"{self.name}-{os.getpid()}-{os.urandom(3).hex()}"
+        key = f"{self.name}-{part or os.getpid()}-{os.urandom(4).hex()}"
         command = self.command(part, launch)
-        complaints = tempfile.TemporaryFile()  # noqa: SIM115 - read when the program has ended
+        complaints = self.output(part)
         try:
             child = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=complaints,
+                env=self.env,
                 start_new_session=True,
             )
         except OSError as error:
@@ -123,5 +132,5 @@ class ProgramContext:
         self._children[key] = (part, child, complaints)
 
 
-def log_name(launch: Launch, key: str, part: str = "") -> str:
-    return str(Path(launch.folder) / f"engine-{key}{'-' + part if part else ''}.log")
+def log_name(launch: Launch, key: str) -> str:
+    return str(Path(launch.folder) / f"engine-{key}.log")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from math import inf
 
 from pilothouse.formats.hostlist import parse as parse_hostlist
 from pilothouse.model.errors import InputError, quoted
 from pilothouse.worlds.live.contexts import Launch
+from pilothouse.worlds.live.contexts.layout import slurm_counts
 from pilothouse.worlds.live.contexts.programs import ProgramContext, engine_command, log_name
+from pilothouse.worlds.live.contexts.slurm_queue import allocation_end
 from pilothouse.worlds.live.engine.config import EngineConfig
 
 SRUN = ("srun", "--nodes=1", "--ntasks=1", "--overlap", "--cpu-bind=none", "--mpi=none", "--kill-on-bad-exit=0")
-_COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
 class SlurmContext(ProgramContext):
@@ -24,20 +24,19 @@ class SlurmContext(ProgramContext):
         nodes: dict[str, int],
         *,
         job_id: str,
-        name: str = "",
-        cpus: dict[str, int] | None = None,
+        cpus: dict[str, int],
         gpus: tuple[str, ...] = (),
         ends_at: float = inf,
     ) -> None:
-        super().__init__(name or f"J{job_id}", nodes)
+        super().__init__(f"J{job_id}", nodes)
         self._nodes = nodes
         self._job_id = job_id
-        self._cpus = cpus or nodes
+        self._cpus = cpus
         self._gpus = gpus
         self._ends_at = ends_at
 
     @classmethod
-    def of_environment(cls, environment: Mapping[str, str], *, name: str = "", units: int = 1) -> SlurmContext:
+    def of_environment(cls, environment: Mapping[str, str]) -> SlurmContext:
         """The allocation that the SLURM_ variables describe: a slot for each task if tasks were asked for, else for
         each CPU."""
         job_id = environment.get("SLURM_JOB_ID") or environment.get("SLURM_JOBID", "")
@@ -45,18 +44,17 @@ class SlurmContext(ProgramContext):
         if not job_id or not names:
             raise InputError("--slurm", "not inside a Slurm allocation", hint="use salloc or sbatch, or --ssh")
         nodes = parse_hostlist(names)
-        cpus = _counts(environment.get("SLURM_JOB_CPUS_PER_NODE", "1"), len(nodes), "SLURM_JOB_CPUS_PER_NODE")
+        cpus = _counts(environment, "SLURM_JOB_CPUS_PER_NODE", len(nodes)) or [1] * len(nodes)
         slots = cpus
         if "SLURM_NTASKS" in environment or "SLURM_NTASKS_PER_NODE" in environment:
-            slots = _counts(environment.get("SLURM_TASKS_PER_NODE", ""), len(nodes), "SLURM_TASKS_PER_NODE") or cpus
+            slots = _counts(environment, "SLURM_TASKS_PER_NODE", len(nodes)) or cpus
         gpus = environment.get("SLURM_JOB_GPUS") or environment.get("CUDA_VISIBLE_DEVICES", "")
         return cls(
             dict(zip(nodes, slots, strict=True)),
             job_id=job_id,
-            name=name,
             cpus=dict(zip(nodes, cpus, strict=True)),
             gpus=tuple(part for part in gpus.split(",") if part),
-            ends_at=float(environment.get("SLURM_JOB_END_TIME") or inf),
+            ends_at=allocation_end(environment),
         )
 
     def command(self, part: str, launch: Launch) -> list[str]:
@@ -66,18 +64,14 @@ class SlurmContext(ProgramContext):
     def config(self, part: str, key: str, launch: Launch) -> EngineConfig:
         return launch.config(
             self.name, self._nodes[part], node=part, key=key, gpus=self._gpus, ends_at=self._ends_at,
-            log=log_name(launch, key, part),
+            log=log_name(launch, key),
         )  # fmt: skip
 
 
-def _counts(text: str, nodes: int, where: str) -> list[int]:
-    """`8(x3),4` for four nodes."""
-    counts: list[int] = []
-    for part in text.split(",") if text else ():
-        match = _COUNT.fullmatch(part.strip())
-        if match is None:
-            raise InputError(where, "not a list of counts", expected="such as 8(x3),4", found=quoted(text))
-        counts += [int(match[1])] * int(match[2] or 1)
+def _counts(environment: Mapping[str, str], variable: str, nodes: int) -> list[int]:
+    """One count for each node; none if the variable is not set."""
+    text = environment.get(variable)
+    counts = slurm_counts(text, variable) if text else []
     if counts and len(counts) != nodes:
-        raise InputError(where, f"{len(counts)} counts for {nodes} nodes", found=quoted(text))
+        raise InputError(variable, f"{len(counts)} counts for {nodes} nodes", found=quoted(text))
     return counts

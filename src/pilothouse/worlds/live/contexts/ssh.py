@@ -26,7 +26,7 @@ class SshContext(ProgramContext):
 
     def config(self, part: str, key: str, launch: Launch) -> EngineConfig:
         # A name given by the user tells hosts apart even where several call themselves the same.
-        return launch.config(self.name, self._hosts[part], node=part, key=key, log=log_name(launch, key, part))
+        return launch.config(self.name, self._hosts[part], node=part, key=key, log=log_name(launch, key))
 
 
 def parse_hosts(texts: Iterable[str]) -> dict[str, int]:

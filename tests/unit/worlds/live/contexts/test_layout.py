@@ -1,15 +1,14 @@
-"""How many cylinders a context has on each node, by disBatch's rules; and its command line."""
+"""How many cylinders a context has on each node, by disBatch's rules."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
-from pilothouse.dropins.disbatch.layout import Layout, NoContext, plan, slurm_counts
-from pilothouse.dropins.disbatch.options import UsageError, parse_context, parse_run
+from pilothouse.launch.add_engines import parse_context
 from pilothouse.model.errors import InputError
+from pilothouse.worlds.live.contexts.layout import Layout, NoContext, plan, slurm_counts
 
 SLURM = {
     "SLURM_JOBID": "7",
@@ -94,38 +93,6 @@ def test_retirement() -> None:
 
 
 def test_slurm_counts() -> None:
-    assert slurm_counts("2(x3),1") == [2, 2, 2, 1]
+    assert slurm_counts("2(x3),1", "") == [2, 2, 2, 1]
     with pytest.raises(InputError):
-        slurm_counts("a")
-
-
-def test_a_later_context_takes_over_what_it_does_not_say() -> None:
-    run = parse_run(["-c", "2", "-t", "3", "-E", "A,B", "-C", "9", "tasks"]).context
-    late = parse_context(["-t", "4"]).or_else(run)
-    assert (late.cpus_per_task, late.tasks_per_node, late.env_resources, late.task_limit) == (2, 4, ("A", "B"), 0)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "raised"),
-    [
-        ([], SystemExit),
-        (["--nope", "tasks"], SystemExit),
-        (["tasks", "--version"], SystemExit),
-        (["--mailFreq", "2", "tasks"], UsageError),
-        *((["-c", count, "tasks"], UsageError) for count in ("0", "-2", "nan")),
-        (["-t", "-5", "tasks"], UsageError),
-        (["-S", "-s", "a:1", "tasks"], UsageError),
-        (["--taskserver", "a:1", "--kvsserver", "b:2"], UsageError),
-    ],
-)
-def test_usage_errors(arguments: list[str], raised: type[BaseException], capsys: Any) -> None:
-    with pytest.raises(raised) as caught:
-        parse_run(arguments)
-    if isinstance(caught.value, SystemExit):
-        assert caught.value.code == 2
-
-
-def test_abbreviations_and_repeats_as_in_disbatch() -> None:
-    options = parse_run(["--fail", "-r", "a", "-r", "b", "--tasksPer=3", "-"])
-    assert (options.fail_fast, options.resume_from, options.context.tasks_per_node) == (True, ("a", "b"), 3)
-    assert options.task_file == "-"
+        slurm_counts("a", "")

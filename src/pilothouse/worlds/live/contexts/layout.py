@@ -11,11 +11,34 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from pilothouse.dropins.disbatch.options import ContextOptions
 from pilothouse.model.errors import InputError, quoted
 
 SLURM_RETIRE = 'scontrol update JobId="$SLURM_JOBID" NodeList="${DRIVER_NODE:+$DRIVER_NODE,}$ACTIVE"'
 _SLURM_COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+
+
+class ContextOptions(msgspec.Struct, frozen=True):
+    """What decides how many engines and cylinders a context has. None: not said, so a later default may apply."""
+
+    task_limit: int = 0
+    cpus_per_task: float | None = None
+    env_resources: tuple[str, ...] = ()
+    fill: bool = False
+    retire_command: str | None = None
+    """None: the batch system's own; "": none."""
+    label: str = ""
+    ssh_nodes: tuple[str, ...] = ()
+    tasks_per_node: int | None = None
+    gpu: bool = False
+
+    def or_else(self, run: ContextOptions) -> ContextOptions:
+        """What a context that was added later takes over from the run."""
+        return msgspec.structs.replace(
+            self,
+            cpus_per_task=self.cpus_per_task if self.cpus_per_task is not None else run.cpus_per_task,
+            tasks_per_node=self.tasks_per_node if self.tasks_per_node is not None else run.tasks_per_node,
+            env_resources=self.env_resources or run.env_resources,
+        )
 
 
 class NoContext(Exception):
@@ -95,8 +118,8 @@ def _slurm(
 ) -> Layout:
     warnings: list[str] = []
     names = expand(env["SLURM_NODELIST"])
-    cpus = slurm_counts(env["SLURM_JOB_CPUS_PER_NODE"])
-    tasks = slurm_counts(env["SLURM_TASKS_PER_NODE"])
+    cpus = slurm_counts(env["SLURM_JOB_CPUS_PER_NODE"], "SLURM_JOB_CPUS_PER_NODE")
+    tasks = slurm_counts(env["SLURM_TASKS_PER_NODE"], "SLURM_TASKS_PER_NODE")
     allotted = env.get("SLURM_CPUS_PER_TASK")
     per_task: float = int(allotted) if allotted else 1
     if options.cpus_per_task is not None:
@@ -146,15 +169,19 @@ def _launch_env(env: Mapping[str, str], read: Callable[[str], str]) -> tuple[tup
     return tuple(pairs)
 
 
-def slurm_counts(text: str) -> list[int]:
+def slurm_counts(text: str, where: str) -> list[int]:
     """`2(x3),1` as [2, 2, 2, 1]. Raises InputError."""
     counts: list[int] = []
     for part in text.split(","):
-        match = _SLURM_COUNT.fullmatch(part)
+        match = _SLURM_COUNT.fullmatch(part.strip())
         if match is None:
-            raise InputError("Slurm's environment", "not counts", expected="such as 2(x3),1", found=quoted(text))
+            raise InputError(where, "not a list of counts", expected="such as 8(x3),4", found=quoted(text))
         counts += [int(match[1])] * int(match[2] or 1)
     return counts
+
+
+def same_host(one: str, other: str) -> bool:
+    return one.split(".", 1)[0] == other.split(".", 1)[0]
 
 
 def _divide(cores: int, per_task: float) -> int:

@@ -1,0 +1,106 @@
+"""Slurm's commands: sbatch, squeue and scancel, run and read here and nowhere else.
+
+In: job ids and options. Out: what squeue says about jobs, ids of new jobs; PeerError where a command fails.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from math import inf
+
+import msgspec
+
+from pilothouse.model.errors import PeerError
+
+COMMAND_TIMEOUT_S = 60.0
+"""A batch system that does not answer within this time is asked again later."""
+END_TIMEOUT_S = 20.0
+"""The end of an allocation is good to know, but not worth a longer wait."""
+_OVER = {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
+
+
+class SlurmJob(msgspec.Struct, frozen=True):
+    """A line of squeue."""
+
+    job_id: str
+    state: str
+    ends_at: float
+    """Seconds since 1970; inf: not known or without limit."""
+
+    @property
+    def over(self) -> bool:
+        return self.state in _OVER
+
+
+def squeue(*filters: str, timeout_s: float = COMMAND_TIMEOUT_S) -> list[SlurmJob]:
+    """The jobs that squeue lists with these options, such as `--jobs=4711`. Jobs long over are not listed, or an error."""
+    listed = _run(["squeue", "--noheader", "--format=%A %T %e", *filters], timeout_s)
+    rows = (line.split() for line in listed.splitlines())
+    return [SlurmJob(row[0], row[1], _date(row[2])) for row in rows if len(row) == 3]
+
+
+def allocation_end(env: Mapping[str, str]) -> float:
+    """When the Slurm job of this environment ends (seconds since 1970); inf: not known. Older Slurms must be asked."""
+    if (told := env.get("SLURM_JOB_END_TIME", "")).isdigit():
+        return float(told)
+    job_id = env.get("SLURM_JOB_ID", "")
+    try:
+        found = squeue(f"--jobs={job_id}", timeout_s=END_TIMEOUT_S) if job_id else []
+    except PeerError:
+        return inf
+    return found[0].ends_at if found else inf
+
+
+def is_over(job_id: str) -> bool:
+    """Whether this job runs no more. False where squeue cannot say."""
+    try:
+        return all(job.state not in ("RUNNING", "SUSPENDED") for job in squeue(f"--jobs={job_id}", "--states=all"))
+    except PeerError as error:
+        return "Invalid job id" in str(error)  # squeue's answer about a job that is long over
+
+
+class SlurmQueue:
+    """The batch jobs of one run: all have its name and run its script."""
+
+    def __init__(self, script: str, *, name: str, log: str) -> None:
+        self._script = script
+        self._name = name
+        self._log = log
+
+    def submit(self, options: Sequence[str]) -> str:
+        """The id of the new job. Raises PeerError with sbatch's complaint."""
+        command = ["sbatch", "--parsable", f"--job-name={self._name}", f"--output={self._log}", *options]
+        answer = _run([*command, "--wrap", f"exec {shlex.quote(self._script)}"])
+        return answer.partition(";")[0].strip()
+
+    def known(self, job_ids: Sequence[str]) -> set[str]:
+        """Those of the jobs that wait or run."""
+        if not job_ids:
+            return set()
+        listed = squeue("--states=all", f"--name={self._name}")
+        return {job.job_id for job in listed if not job.over} & set(job_ids)
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        if job_ids:
+            _run(["scancel", *job_ids])
+
+
+def _run(command: list[str], timeout_s: float = COMMAND_TIMEOUT_S) -> str:
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PeerError(command[0], str(error)) from error
+    if ran.returncode != 0:
+        raise PeerError(command[0], ran.stderr.strip() or f"ended with code {ran.returncode}")
+    return ran.stdout
+
+
+def _date(text: str) -> float:
+    """`2026-11-15T20:34:48`, local time; inf for N/A and the like."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return inf
