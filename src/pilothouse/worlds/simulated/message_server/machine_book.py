@@ -7,14 +7,14 @@ change is not counted; tests/golden compares the sums with recordings.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
 
-from pilothouse.model.errors import InputError, quoted
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node
+from pilothouse.model.power_states import SleepState, sleep_states
 from pilothouse.worlds.simulated.physics.machines import MachineState
 
 _IDLE, _COMPUTING = MachineState.IDLE, MachineState.COMPUTING
@@ -35,14 +35,6 @@ def numbers_of(mask: int) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-class SleepState(msgspec.Struct, frozen=True):
-    """A power state in which a machine sleeps, and the two that stand for the way there and back."""
-
-    asleep: int
-    going_off: int
-    coming_on: int
-
-
 class Machine(msgspec.Struct, eq=False):
     """One machine. `users` are the jobs that run on it."""
 
@@ -50,7 +42,7 @@ class Machine(msgspec.Struct, eq=False):
     name: str
     power_states: int = 1
     power_state: int = 0
-    sleep_states: dict[int, SleepState] = {}
+    sleep_states: Mapping[int, SleepState] = {}
     state: MachineState = MachineState.IDLE
     since: float = 0.0
     users: list[str] = []
@@ -73,7 +65,7 @@ class MachineBook:
                 node.name,
                 max(1, len(node.speeds)),
                 node.power_state,
-                read_sleep_states(node),
+                sleep_states(node),
                 users=[],
             )
             for node in (*nodes, *storage)
@@ -167,18 +159,3 @@ class MachineBook:
             found[machine.power_state] = found.get(machine.power_state, 0) | 1 << machine.number
         return [(state, IdSet(mask)) for state, mask in sorted(found.items())]
 
-
-def read_sleep_states(node: Node) -> dict[int, SleepState]:
-    """The property `sleep_pstates`: `sleep:off:on` triplets, separated by commas."""
-    text = node.properties.get("sleep_pstates", "")
-    states: dict[int, SleepState] = {}
-    for triplet in text.split(",") if text else ():
-        numbers = [part.strip() for part in triplet.split(":")]
-        if len(numbers) != 3 or not all(number.isdigit() for number in numbers):
-            raise InputError(f"host {node.name}", "sleep_pstates", expected="triplets like 3:4:5", found=quoted(text))
-        if max(map(int, numbers)) >= max(len(node.speeds), 1):
-            problem = f"sleep_pstates: there are {len(node.speeds)} pstates"
-            raise InputError(f"host {node.name}", problem, found=quoted(text))
-        sleep = SleepState(*map(int, numbers))
-        states[sleep.asleep] = sleep
-    return states

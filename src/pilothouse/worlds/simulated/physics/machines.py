@@ -2,8 +2,8 @@
 
 In: starts and ends of jobs, changes of power state, switches on and off. Out: counts and times by state, energy, and
 rows for whoever traces (`Tracer`). A switch goes through a transition state: the host computes one flop at that
-state's speed, so it takes 1/speed seconds. States that the property sleep_pstates (`sleep:off:on`, comma-separated)
-does not name are for computing, and change at once, also under running jobs.
+state's speed, so it takes 1/speed seconds. Computation states (model/power_states.py) change at once, also under
+running jobs.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import enum
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from pilothouse.model.errors import InputError, RunError, quoted
+from pilothouse.model.errors import RunError
 from pilothouse.model.idset import IdSet
+from pilothouse.model.power_states import sleep_states
 from pilothouse.worlds.simulated.physics.demand import Processor
 from pilothouse.worlds.simulated.physics.energy import Meter, PowerRange, power_ranges
-from pilothouse.worlds.simulated.physics.platform import Host, Platform
+from pilothouse.worlds.simulated.physics.platform import Platform
 from pilothouse.worlds.simulated.physics.sharing import Flow
 
 if TYPE_CHECKING:
@@ -30,17 +31,6 @@ class MachineState(enum.IntEnum):
     IDLE = 3
     COMPUTING = 4
     UNAVAILABLE = 5
-
-
-class SleepState:
-    """A sleep state and the transition states that lead into it and out of it."""
-
-    __slots__ = ("off", "on", "sleep")
-
-    def __init__(self, sleep: int, off: int, on: int) -> None:
-        self.sleep = sleep
-        self.off = off
-        self.on = on
 
 
 class Tracer:
@@ -85,7 +75,6 @@ class Machines:
         self._since = [0.0] * len(hosts)
         self._jobs = [0] * len(hosts)
         self._energy_before: dict[str, float] = {}
-        self._sleep_states: dict[str, dict[int, SleepState]] = {}
         known: dict[str, list[PowerRange]] = {}
         processors = physics.demands.processors
         self.meters = (
@@ -169,14 +158,6 @@ class Machines:
 
     # ---- power states
 
-    def sleep_states(self, host: Host) -> dict[int, SleepState]:
-        """The sleep states of a host by their number."""
-        text = host.properties.get("sleep_pstates", "")
-        found = self._sleep_states.get(text)
-        if found is None:
-            found = self._sleep_states[text] = _parse_sleep_states(text, host, self._platform.where)
-        return found
-
     def set_pstate(self, units: IdSet, pstate: int) -> None:
         """Changes the power state at once; running tasks go on at the new speed."""
         for number in units:
@@ -231,7 +212,7 @@ class Machines:
     def _way(self, number: int, pstate: int) -> tuple[int, MachineState]:
         """The transition state on the way from the present power state to another, or why there is none."""
         host = self._platform.hosts[number]
-        sleeps = self.sleep_states(host)
+        sleeps = sleep_states(host)
         asleep = sleeps.get(self.pstates[number])
         if self.states[number] in (MachineState.SWITCHING_ON, MachineState.SWITCHING_OFF):
             raise RunError(f"host {host.name} is being switched already")
@@ -242,8 +223,8 @@ class Machines:
         if asleep is not None and pstate in sleeps:
             raise RunError(f"host {host.name} sleeps, and {pstate} is a sleep state: nothing to switch")
         if asleep is None:
-            return sleeps[pstate].off, MachineState.SWITCHING_OFF
-        return asleep.on, MachineState.SWITCHING_ON
+            return sleeps[pstate].going_off, MachineState.SWITCHING_OFF
+        return asleep.coming_on, MachineState.SWITCHING_ON
 
     # ---- energy
 
@@ -290,18 +271,3 @@ class Machines:
             for number in flow.hosts:
                 self.meters[number].read(now, self.pstates[number])
 
-
-def _parse_sleep_states(text: str, host: Host, where: str) -> dict[int, SleepState]:
-    found: dict[int, SleepState] = {}
-    for part in text.split(","):
-        if not part.strip():
-            continue
-        numbers = [piece.strip() for piece in part.split(":")]
-        if len(numbers) != 3 or not all(piece.isdecimal() and int(piece) < len(host.speeds) for piece in numbers):
-            place = f"{where}: host {host.name}: sleep_pstates"
-            raise InputError(
-                place, "not a sleep state", expected="sleep:off:on, numbers of power states", found=quoted(part)
-            )
-        sleep, off, on = (int(piece) for piece in numbers)
-        found[sleep] = SleepState(sleep, off, on)
-    return found

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilothouse.model.errors import InputError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node
-from pilothouse.worlds.simulated.message_server.machine_book import MachineBook, SleepState, numbers_of
+from pilothouse.worlds.simulated.message_server.machine_book import MachineBook, numbers_of
 from pilothouse.worlds.simulated.physics.machines import MachineState
 
 ALL = IdSet.span(0, 2)
@@ -69,15 +67,6 @@ def test_a_machine_stays_away_when_the_job_on_it_ends() -> None:
     machines.go_away(FIRST, 1.0)
     machines.release(FIRST, "w0!1", 3.0)
     assert machines[0].state is MachineState.UNAVAILABLE
-
-
-def test_sleep_states_are_read_from_the_platform() -> None:
-    node = Node("a", 0, properties={"sleep_pstates": "3:4:5, 6:7:8"}, speeds=(1.0,) * 9)
-    machine = MachineBook([node])[0]
-    assert machine.sleep_states == {3: SleepState(3, 4, 5), 6: SleepState(6, 7, 8)}
-    assert [state for state in range(10) if machine.is_computation_state(state)] == [0, 1, 2]
-    with pytest.raises(InputError, match="expected triplets like 3:4:5"):
-        MachineBook([Node("a", 0, properties={"sleep_pstates": "3:4"})])
 
 
 @given(st.sets(st.integers(0, 200)))

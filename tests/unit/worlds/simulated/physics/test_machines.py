@@ -181,9 +181,3 @@ def test_meters_are_read_when_simgrid_reads_them() -> None:
 def test_bad_powers(properties: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Lab(platform_of(f'<host id="a" speed="1f">{properties}</host>'), energy=True)
-
-
-def test_bad_sleep_states(lab: Lab) -> None:
-    host = platform_of('<host id="a" speed="1f,2f"><prop id="sleep_pstates" value="0:1:2"/></host>').hosts[0]
-    with pytest.raises(InputError, match="not a sleep state"):
-        machines_of(lab).sleep_states(host)
