@@ -9,7 +9,7 @@ from setuptools.command.build_py import build_py
 
 COMPILED = (
     "pilothouse.model._masks",
-    "pilothouse.policies._line",
+    "pilothouse.policies._backfill_queue",
     "pilothouse.formats._rows",
     "pilothouse.protocols.batprotocol._codec",
     "pilothouse.worlds.simulated.physics._agenda",
