@@ -32,7 +32,7 @@ def _score(value: float) -> float:
 
 
 class PlainBackfillQueue:
-    """`backfill`: "none" (no job overtakes), "fill" (any job that fits), "easy". The head's expected start goes to `reservations`."""
+    """`backfill`: "none" (no job overtakes), "fill" (any job that fits), "easy". `reservations` gets the expected start."""
 
     def __init__(
         self, backfill: str, shortest_first: bool, reservations: dict[str, float], reserve_shaped: Reserve

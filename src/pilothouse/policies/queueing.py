@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from pilothouse.model.events import Event, PrioritiesChanged
 from pilothouse.model.job import Job
-from pilothouse.policies.base import Policy
 from pilothouse.policies.backfill_queue import BackfillQueue, PlainBackfillQueue
+from pilothouse.policies.base import Policy
 
 if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster
