@@ -59,7 +59,7 @@ checksum() { cat "$@" 2>/dev/null | cksum | tr -d ' \n'; }
 install() {
     local env=$1 stamp want; shift
     stamp="$env/.installed-$(printf '%s' "$*" | cksum | cut -d' ' -f1)"
-    want="$(checksum do pyproject.toml setup.py $(git ls-files -- '*.c' 2>/dev/null)) $BASE $*"
+    want="$(checksum do pyproject.toml setup.py $(git ls-files -- '*.c' '*.fbs' 'tools/gen_*' 2>/dev/null)) $BASE $*"
     [ "$(cat "$stamp" 2>/dev/null)" = "$want" ] && return
     say "installing into ${env#"$ROOT"/}: $*"
     if [ ! -x "$env/bin/python" ]; then
@@ -78,6 +78,7 @@ setup_package() {  # the package in its environment, with the extras named
     BASE=$(find_python) || exit 1
     ensure_uv
     [ -f "$VENV/.extras-dev" ] && set -- dev
+    [ -f src/pilothouse/protocols/batprotocol/messages.py ] || rm -f "$VENV"/.installed-*  # generated, and lost since
     install "$VENV" --editable ".[$1]"
     "$PY" -m compileall -q src  # or every start would, where the environment forbids to write what was compiled
     [ "$1" != dev ] || touch "$VENV/.extras-dev"

@@ -24,17 +24,17 @@ LOAD = 0.85
 SEED = 20250101
 
 
-def make_workload(path: Path, jobs: int) -> None:
+def make_workload(path: Path, jobs: int, hosts: int = HOSTS) -> None:
     """Sizes 1..256 (mostly small), run times log-uniform 10 s .. 3 h, requests up to twice as long, Poisson arrivals."""
     rng = random.Random(SEED)
     sizes = [1, 2, 4, 8, 16, 32, 64, 128, 256]
     weights = [30, 14, 14, 12, 10, 8, 6, 4, 2]
     drawn = [(rng.choices(sizes, weights)[0], round(10 * 1080 ** rng.random(), 1)) for _ in range(jobs)]
     area = sum(size * run for size, run in drawn) / jobs
-    gap = area / (HOSTS * LOAD)
+    gap = area / (hosts * LOAD)
     date = 0.0
     with path.open("w") as file:
-        file.write(f'{{"nb_res": {HOSTS}, "jobs": [\n')
+        file.write(f'{{"nb_res": {hosts}, "jobs": [\n')
         profiles = set()
         for number, (size, run) in enumerate(drawn):
             date += rng.expovariate(1 / gap)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Makes the batprotocol codec from its schema.
 
-    tools/gen_batprotocol.py [--check]
+    tools/gen_batprotocol.py
 
 Reads src/pilothouse/protocols/batprotocol/schema.fbs and writes messages.py (enums and structs), binary.py (FlatBuffers)
-and text.py (JSON) beside it. With --check nothing is written; the exit code says whether they are up to date.
+and text.py (JSON) beside it. They are not tracked by git: setup.py calls `write` whenever the package is built or installed.
 It understands the part of the schema language that batprotocol uses: tables, enums of bytes, unions of tables, scalars,
 strings and vectors, defaults (null too), `(required)`.
 """
@@ -17,7 +17,6 @@ import dataclasses
 import keyword
 import pathlib
 import re
-import sys
 
 HERE = pathlib.Path(__file__).resolve().parent.parent / "src/pilothouse/protocols/batprotocol"
 HEADER = "# Generated from schema.fbs by tools/gen_batprotocol.py; do not edit.\n# ruff: noqa\n"
@@ -598,21 +597,19 @@ class Writer:
         return "\n".join(out)
 
 
-def main() -> int:
+def generated() -> dict[pathlib.Path, str]:
+    """Path -> text of each module."""
     writer = Writer(parse((HERE / "schema.fbs").read_text()))
-    made = {"messages.py": writer.messages(), "binary.py": writer.binary(), "text.py": writer.text()}
-    stale = 0
-    for name, text in made.items():
-        text = re.sub(r"\n{4,}", "\n\n\n", text).rstrip("\n") + "\n"
-        path = HERE / name
-        if "--check" in sys.argv:
-            if not path.exists() or path.read_text() != text:
-                print(f"{path} is not what schema.fbs makes; run tools/gen_batprotocol.py")
-                stale = 1
-        else:
+    texts = {"messages": writer.messages(), "binary": writer.binary(), "text": writer.text()}
+    return {HERE / f"{name}.py": re.sub(r"\n{4,}", "\n\n\n", text).rstrip("\n") + "\n" for name, text in texts.items()}
+
+
+def write() -> None:
+    """Writes the modules; a file that is right already keeps its date."""
+    for path, text in generated().items():
+        if not path.exists() or path.read_text() != text:
             path.write_text(text)
-    return stale
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    write()

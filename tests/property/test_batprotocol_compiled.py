@@ -16,8 +16,8 @@ from pilothouse.model.lifecycle import JobState
 from pilothouse.model.profile import Delay, Profile
 from pilothouse.protocols.batprotocol import binary
 from pilothouse.protocols.batprotocol import messages as m
-from pilothouse.protocols.batprotocol.facts import FINAL, FactsOut
-from pilothouse.protocols.batprotocol.orders import FILL, OrdersIn
+from pilothouse.protocols.batprotocol.decisions import FILL, DecisionReader
+from pilothouse.protocols.batprotocol.events import FINAL, EventWriter
 from pilothouse.protocols.batprotocol.wire import Malformed
 
 compiled = pytest.importorskip("pilothouse.protocols.batprotocol._codec", reason="not compiled here")
@@ -43,7 +43,7 @@ facts = st.one_of(st.builds(e.JobSubmitted, dates, jobs), ended, st.builds(e.NoM
 
 @given(dates, st.lists(facts, min_size=1, max_size=5))
 def test_facts_are_the_same_bytes(now: float, told: list[e.Event]) -> None:
-    writer = FactsOut(d.Wants())
+    writer = EventWriter(d.Wants())
     message = m.Message(now, [m.EventAndTimestamp(fact.at, writer.write(fact)) for fact in told])
     profiles: dict[str, Profile] = {}
     assert compiled.encode(now, told, KINDS, profiles) == binary.encode(message)
@@ -101,7 +101,7 @@ def plainly(data: bytes) -> tuple[float, list[tuple[object, ...]]] | None:
     """What the Python codec reads, as the compiled one says it; None: something is wrong with it."""
     try:
         message = binary.decode(data)
-        last, found, reader = 0.0, [], OrdersIn()
+        last, found, reader = 0.0, [], DecisionReader()
         for item in message.events or ():
             if not last <= item.timestamp <= message.now:
                 return None

@@ -11,7 +11,7 @@ The rules of EASY, as published with the schedules that it reproduces job by job
   reservation leaves over (extra); candidates are looked at in queue order, or shortest estimate first (SJBF).
 
 Between two terminations shadow, extra and free only shrink, so after a submission only the new job can start: a pass then
-costs 0.3 µs. After a termination it looks at the whole line: about 2 ns a waiting job. (Compiled; see line.py.)
+costs 0.3 µs. After a termination it looks at the whole queue: about 2 ns a waiting job. (Compiled; see backfill_queue.py.)
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from pilothouse.model.events import Event, PrioritiesChanged
 from pilothouse.model.job import Job
+from pilothouse.policies.backfill_queue import BackfillQueue, PlainBackfillQueue
 from pilothouse.policies.base import Policy
-from pilothouse.policies.line import Line, PlainLine
 
 if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster
@@ -67,7 +67,7 @@ class Queueing(Policy):
         self._ages = ages
         self._shortest_first = shortest_first
         self._estimate = estimate
-        self._line: PlainLine
+        self._queue: PlainBackfillQueue
 
     # ---- events
 
@@ -75,48 +75,48 @@ class Queueing(Policy):
         def reserve_shaped(head: Job) -> tuple[float, int]:
             return self._reserve_shaped(head, cluster)
 
-        self._line = Line(self._backfill, self._shortest_first, cluster.reservations, reserve_shaped)
+        self._queue = BackfillQueue(self._backfill, self._shortest_first, cluster.reservations, reserve_shaped)
         for run in cluster.running.values():
-            self._line.hold(run.job.id, run.started_at + self._estimate(run.job), len(run.units))
+            self._queue.hold(run.job.id, run.started_at + self._estimate(run.job), len(run.units))
 
     def on_submitted(self, job: Job, cluster: Cluster) -> None:
         # Whoever submits may say what is urgent (a Flux priority); most do not, and the order is that of arrival.
         score = -job.priority if self._score is None else self._score(job, cluster.now)
-        self._line.add(job, score, self._estimate(job), job.units)
+        self._queue.add(job, score, self._estimate(job), job.units)
 
     def on_batch(self, ended: list[Job], cluster: Cluster) -> None:
         for job in ended:
-            self._line.coming(job.id, cluster.now)
+            self._queue.announce_end(job.id, cluster.now)
 
     def on_ended(self, job: Job, cluster: Cluster) -> None:
-        if not self._line.ended(job.id):
-            self._line.remove(job)
+        if not self._queue.ended(job.id):
+            self._queue.remove(job)
 
     def on_event(self, event: Event, cluster: Cluster) -> None:
         if type(event) is PrioritiesChanged and self._score is None:
-            self._line.rescore(lambda job: -job.priority)
+            self._queue.rescore(lambda job: -job.priority)
         else:
-            self._line.look_again()
+            self._queue.look_again()
 
     # ---- a pass
 
     def schedule(self, cluster: Cluster) -> None:
-        line = self._line
-        if self._ages and self._score is not None and cluster.free and line:
+        queue = self._queue
+        if self._ages and self._score is not None and cluster.free and queue:
             score, now = self._score, cluster.now
-            line.rescore(lambda job: score(job, now))
-        job = line.first(cluster.now, cluster.free)
+            queue.rescore(lambda job: score(job, now))
+        job = queue.first(cluster.now, cluster.free)
         while job is not None:
-            if line.aside:
-                cluster.start(job, least=True, avoid=line.avoid)
+            if queue.aside:
+                cluster.start(job, least=True, avoid=queue.avoid)
             else:
                 cluster.start(job)
-            job = line.next(cluster.free)
+            job = queue.next(cluster.free)
 
     def _reserve_shaped(self, head: Job, cluster: Cluster) -> tuple[float, int]:
         """The reservation of a request that counts alone do not decide: the units themselves."""
         ended: list[str] = []
-        ends = self._line.ends()
+        ends = self._queue.ends()
         for index, (date, job_id) in enumerate(ends):
             ended.append(job_id)
             if index + 1 < len(ends) and ends[index + 1][0] == date:

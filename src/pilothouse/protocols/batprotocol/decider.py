@@ -20,9 +20,9 @@ from pilothouse.protocols.batprotocol import binary
 from pilothouse.protocols.batprotocol import messages as m
 from pilothouse.protocols.batprotocol.channel import SILENCE_S, Channel, ZmqPeer, library_channel
 from pilothouse.protocols.batprotocol.codec import Format, decode, encode
-from pilothouse.protocols.batprotocol.facts import FINAL, FactsOut
-from pilothouse.protocols.batprotocol.hello import hello_in, wants_in
-from pilothouse.protocols.batprotocol.orders import FILL, SPREAD, OrdersIn
+from pilothouse.protocols.batprotocol.decisions import FILL, SPREAD, DecisionReader
+from pilothouse.protocols.batprotocol.events import FINAL, EventWriter
+from pilothouse.protocols.batprotocol.hello import read_hello, read_wants
 from pilothouse.protocols.batprotocol.wire import Malformed
 
 try:
@@ -57,26 +57,26 @@ class EdcDecider:
         self._init = init
         self._form = Format.BINARY
         self._frequent_in_c = False
-        self._facts = FactsOut(self.wants)
-        self._orders = OrdersIn()
+        self._facts = EventWriter(self.wants)
+        self._orders = DecisionReader()
 
     def hello(self) -> d.Wants:
         flags, answer = self._channel.hello(self._init)
         self._form = Format.of_flags(flags)
         try:
-            hello = hello_in(decode(answer, self._form, self.name))
+            hello = read_hello(decode(answer, self._form, self.name))
         except Malformed as problem:
             raise PeerError(self.name, str(problem)) from None
         self.hello_event = hello
         self.name = hello.decision_component_name or self.name
-        self.wants = wants_in(hello)
-        self._facts = FactsOut(self.wants)
+        self.wants = read_wants(hello)
+        self._facts = EventWriter(self.wants)
         forwards = self.wants.forward_profiles or self.wants.forward_profiles_on_kill
         self._frequent_in_c = _codec is not None and self._form is Format.BINARY and not forwards
         return self.wants
 
     def begin(self, begins: e.Begins, cluster: Cluster) -> None:
-        self._orders = OrdersIn(begins.profiles)
+        self._orders = DecisionReader(begins.profiles)
         self._facts.profiles = self._orders.profiles
 
     def fileno(self) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pilothouse.model.decisions import Wants
 from pilothouse.protocols.batprotocol import messages as m
-from pilothouse.protocols.batprotocol.facts import PROTOCOL_VERSION
+from pilothouse.protocols.batprotocol.events import PROTOCOL_VERSION
 from pilothouse.protocols.batprotocol.wire import Malformed
 
 NO_HELLO = (
@@ -16,7 +16,7 @@ NO_HELLO = (
 )
 
 
-def hello_in(message: m.Message) -> m.EDCHelloEvent:
+def read_hello(message: m.Message) -> m.EDCHelloEvent:
     """The hello of a component: exactly one event."""
     events = message.events or []
     if len(events) != 1 or type(events[0].event) is not m.EDCHelloEvent:
@@ -24,7 +24,7 @@ def hello_in(message: m.Message) -> m.EDCHelloEvent:
     return events[0].event
 
 
-def wants_in(hello: m.EDCHelloEvent) -> Wants:
+def read_wants(hello: m.EDCHelloEvent) -> Wants:
     features = hello.requested_simulation_features or m.EDCRequestedSimulationFeatures()
     rules = hello.scheduling_constraints or m.EDCSchedulingConstraints()
     strategy = rules.job_allocation_validation_strategy
@@ -43,7 +43,7 @@ def wants_in(hello: m.EDCHelloEvent) -> Wants:
     )
 
 
-def hello_out(name: str, version: str, wants: Wants) -> m.Message:
+def write_hello(name: str, version: str, wants: Wants) -> m.Message:
     """Our own hello, as a component."""
     strategy = m.JobAllocationValidationStrategy.MatchJobRequestExactly
     if wants.least_count:

@@ -14,9 +14,9 @@ from pilothouse.model.errors import PeerError
 from pilothouse.policies.base import Policy
 from pilothouse.protocols.batprotocol import messages as m
 from pilothouse.protocols.batprotocol.codec import Format, decode, encode
-from pilothouse.protocols.batprotocol.facts import FactsIn
-from pilothouse.protocols.batprotocol.hello import hello_out
-from pilothouse.protocols.batprotocol.orders import order_out
+from pilothouse.protocols.batprotocol.decisions import write_decision
+from pilothouse.protocols.batprotocol.events import EventReader
+from pilothouse.protocols.batprotocol.hello import write_hello
 from pilothouse.protocols.batprotocol.wire import Malformed
 
 PEER = "Batsim"
@@ -29,7 +29,7 @@ class SchedulerSide:
         self.name = name
         self.form = form
         self.ended = False
-        self._facts = FactsIn()
+        self._facts = EventReader()
 
     @property
     def begins(self) -> e.Begins | None:
@@ -37,7 +37,7 @@ class SchedulerSide:
         return self._facts.begins
 
     def hello(self, wants: d.Wants) -> bytes:
-        return encode(hello_out(f"pilothouse {self.name}", __version__, wants), self.form)
+        return encode(write_hello(f"pilothouse {self.name}", __version__, wants), self.form)
 
     def batch(self, request: bytes) -> e.Batch:
         message = decode(request, self.form, PEER)
@@ -58,7 +58,7 @@ class SchedulerSide:
         try:
             for order in reply.decisions:
                 self._facts.note(order)
-                event = order_out(order)
+                event = write_decision(order)
                 if event is not None:
                     last = min(max(last, order.at), reply.now)
                     said.append(m.EventAndTimestamp(last, event))

@@ -13,11 +13,11 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
 from pilothouse.protocols.batprotocol import messages as m
-from pilothouse.protocols.batprotocol.facts import FactsIn, FactsOut
-from pilothouse.protocols.batprotocol.hello import hello_in, hello_out, wants_in
-from pilothouse.protocols.batprotocol.orders import OrdersIn, order_out
+from pilothouse.protocols.batprotocol.decisions import DecisionReader, write_decision
+from pilothouse.protocols.batprotocol.events import EventReader, EventWriter
+from pilothouse.protocols.batprotocol.hello import read_hello, read_wants, write_hello
+from pilothouse.protocols.batprotocol.jobs import read_profile, write_profile
 from pilothouse.protocols.batprotocol.wire import Malformed
-from pilothouse.protocols.batprotocol.work import profile_in, profile_out
 
 PROFILE = p.Profile("w0!p", p.Delay(5.0))
 JOB = Job("w0!1", 4, 100.0, 2.0, PROFILE, extra_data='{"a":1}')
@@ -99,12 +99,12 @@ FACTS: list[e.Event] = [
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: type(order).__name__)
 def test_orders_come_back(order: d.Decision) -> None:
-    assert OrdersIn().read(order_out(order), 1.0) == order
+    assert DecisionReader().read(write_decision(order), 1.0) == order
 
 
 @pytest.mark.parametrize("fact", FACTS, ids=lambda fact: type(fact).__name__)
 def test_facts_come_back(fact: e.Event) -> None:
-    out, back = FactsOut(d.Wants()), FactsIn()
+    out, back = EventWriter(d.Wants()), EventReader()
     for side in (out, back):
         side.note(d.CallEvery(0.0, 1.0, "every"))
     out.note(d.CreateProbe(0.0, "p", d.Metric.POWER, IdSet.parse("0-1")))
@@ -114,21 +114,21 @@ def test_facts_come_back(fact: e.Event) -> None:
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: type(spec).__name__)
 def test_profiles_come_back(spec: p.Spec) -> None:
-    found = profile_in(profile_out(p.Profile("w0!p", spec, extra_data="x")))
+    found = read_profile(write_profile(p.Profile("w0!p", spec, extra_data="x")))
     assert (found.name, found.spec, found.extra_data) == ("w0!p", spec, "x")
 
 
 def test_a_profile_without_a_word_for_it_is_refused() -> None:
     with pytest.raises(Malformed, match="no word for ReceiveMessage"):
-        profile_out(p.Profile("w0!p", p.ReceiveMessage()))
+        write_profile(p.Profile("w0!p", p.ReceiveMessage()))
 
 
 def test_submission_with_and_without_its_profile() -> None:
     for forward in (False, True):
-        event = FactsOut(d.Wants(forward_profiles=forward)).write(e.JobSubmitted(1.0, JOB))
+        event = EventWriter(d.Wants(forward_profiles=forward)).write(e.JobSubmitted(1.0, JOB))
         assert isinstance(event, m.JobSubmittedEvent)
         assert (event.profile is not None) == forward
-        back = FactsIn()
+        back = EventReader()
         if not forward:
             back.profiles["w0!p"] = PROFILE
         fact = back.read(event, 1.0)
@@ -139,14 +139,14 @@ def test_submission_with_and_without_its_profile() -> None:
 
 
 def test_a_job_without_walltime() -> None:
-    event = FactsOut(d.Wants()).write(e.JobSubmitted(1.0, Job("w0!1", 1, profile=PROFILE)))
+    event = EventWriter(d.Wants()).write(e.JobSubmitted(1.0, Job("w0!1", 1, profile=PROFILE)))
     assert isinstance(event, m.JobSubmittedEvent) and event.job.walltime is None
-    fact = FactsIn().read(event, 1.0)
+    fact = EventReader().read(event, 1.0)
     assert isinstance(fact, e.JobSubmitted) and fact.job.walltime == inf
 
 
 def test_killed_jobs_with_the_profiles_of_all_their_parts() -> None:
-    out = FactsOut(d.Wants(forward_profiles_on_kill=True))
+    out = EventWriter(d.Wants(forward_profiles_on_kill=True))
     whole = p.Profile("w0!s", p.Sequence(("w0!p", "w0!p")))
     out.profiles["w0!p"] = PROFILE
     out.write(e.JobSubmitted(0.0, Job("w0!1", 1, profile=whole)))
@@ -156,7 +156,7 @@ def test_killed_jobs_with_the_profiles_of_all_their_parts() -> None:
 
 
 def test_registered_job_names_a_profile_of_its_workload() -> None:
-    orders = OrdersIn({"dyn!p": PROFILE})
+    orders = DecisionReader({"dyn!p": PROFILE})
     for name in ("p", "dyn!p"):
         order = orders.read(m.RegisterJobEvent("dyn!1", m.Job(resource_request=2, profile_id=name)), 1.0)
         assert isinstance(order, d.RegisterJob) and order.job.profile is PROFILE and order.job.walltime == inf
@@ -165,8 +165,8 @@ def test_registered_job_names_a_profile_of_its_workload() -> None:
 
 
 def test_a_registered_profile_can_be_named_at_once() -> None:
-    orders = OrdersIn()
-    orders.read(m.RegisterProfileEvent(profile_out(PROFILE)), 1.0)
+    orders = DecisionReader()
+    orders.read(m.RegisterProfileEvent(write_profile(PROFILE)), 1.0)
     order = orders.read(m.RegisterJobEvent("w0!9", m.Job(resource_request=2, profile_id="w0!p")), 1.0)
     assert isinstance(order, d.RegisterJob) and order.job.profile is not None
 
@@ -188,26 +188,26 @@ def test_a_registered_profile_can_be_named_at_once() -> None:
 )
 def test_orders_that_make_no_sense(event: m.Event | None, problem: str) -> None:
     with pytest.raises(Malformed, match=problem):
-        OrdersIn().read(event, 1.0)
+        DecisionReader().read(event, 1.0)
 
 
 def test_orders_without_a_word_are_left_out_only_if_nothing_is_lost() -> None:
-    assert order_out(d.Annotate(0.0, "a", {})) is None
+    assert write_decision(d.Annotate(0.0, "a", {})) is None
     with pytest.raises(Malformed, match="no word for SendToJob"):
-        order_out(d.SendToJob(0.0, "a", "hello"))
+        write_decision(d.SendToJob(0.0, "a", "hello"))
 
 
 def test_facts_without_a_word_are_told_to_who_wants_unknown_events() -> None:
     fact = e.UnitsUnavailable(1.0, IdSet.parse("0-1"))
-    assert FactsOut(d.Wants()).write(fact) is None
-    event = FactsOut(d.Wants(forward_unknown_events=True)).write(fact)
+    assert EventWriter(d.Wants()).write(fact) is None
+    event = EventWriter(d.Wants(forward_unknown_events=True)).write(fact)
     assert isinstance(event, m.ExternalEventOccurredEvent) and event.external_event is not None
     assert event.external_event.data == '{"type":"UnitsUnavailable","units":"0-1"}'
 
 
 def test_nodes_of_several_units_are_several_hosts() -> None:
     begins = e.Begins((Node("n0", 0, 2), Node("n1", 2, 2)), storage=(Node("s", 4),))
-    event = FactsOut(d.Wants()).begins_out(begins)
+    event = EventWriter(d.Wants()).write_begins(begins)
     assert event.computation_hosts is not None
     assert [(host.id, host.name) for host in event.computation_hosts] == [(0, "n0:0"), (1, "n0:1"), (2, "n1:0"), (3, "n1:1")]
     assert (event.host_number, event.computation_host_number, event.storage_host_number) == (5, 4, 1)
@@ -216,8 +216,8 @@ def test_nodes_of_several_units_are_several_hosts() -> None:
 def test_what_batsim_says_of_itself_comes_back() -> None:
     nodes = (Node("a", 0, cores=4, properties={"k": "v"}, zone_properties={"z": "y"}, speeds=(1.0, 2.0), power_state=1),)
     begins = e.Begins(nodes, workloads={"w0": "/w"}, profiles={"w0!p": PROFILE}, external_event_lists={"ee0": "/e"})
-    back = FactsIn()
-    back.read(FactsOut(d.Wants(forward_profiles_at_begin=True)).begins_out(begins), 0.0)
+    back = EventReader()
+    back.read(EventWriter(d.Wants(forward_profiles_at_begin=True)).write_begins(begins), 0.0)
     assert back.begins is not None
     assert (back.begins.nodes, back.begins.workloads) == (nodes, {"w0": "/w"})
     assert back.begins.profiles["w0!p"].spec == PROFILE.spec
@@ -230,11 +230,11 @@ def test_hello_comes_back() -> None:
         d.Wants(False, True, False, True, False, True, False, False, True, True, False),
         d.Wants(False, True, False, True, False, True, False, False, True, False, True),
     ):
-        assert wants_in(hello_in(hello_out("x", "1", wants))) == wants
+        assert read_wants(read_hello(write_hello("x", "1", wants))) == wants
 
 
 def test_a_hello_without_constraints_has_those_of_the_schema() -> None:
-    wants = wants_in(m.EDCHelloEvent("1", "n", "v"))
+    wants = read_wants(m.EDCHelloEvent("1", "n", "v"))
     assert (wants.compute_sharing, wants.storage_sharing, wants.exact_count) == (False, True, True)
     with pytest.raises(Malformed, match="sends an EDCHello back to Batsim"):
-        hello_in(m.Message(0.0, []))
+        read_hello(m.Message(0.0, []))

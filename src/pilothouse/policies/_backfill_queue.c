@@ -1,7 +1,7 @@
-/* The line of waiting jobs in C: the twin of PlainLine in line.py, which is its oracle and says what each method does.
+/* The backfill queue in C: the twin of PlainBackfillQueue in backfill_queue.py, which is its oracle and documents it.
  *
- * Entries and ends lie apart, each allocated once; lists of pointers to them are kept sorted. A pass is a conversation, so
- * where it stands (phase, list, place) is kept between first() and next().
+ * Entries and ends are allocated once each; lists of pointers to them are kept sorted. A pass is a dialogue, so its state
+ * (phase, list, place) is kept between first() and next().
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -19,7 +19,7 @@ typedef struct {
     double date;
     long long number, units;
     PyObject *job_id;
-    int coming;
+    int announced;
 } End;
 
 /* A list of pointers of which the first `gone` are empty. */
@@ -36,12 +36,12 @@ typedef struct {
     char aside, shortest_first, whole_pass;
     int backfill, phase;
     PyObject *avoid, *reservations, *reserve_shaped, *end_of;
-    List line, by_estimate, ends, fresh, *from;
+    List queue, by_estimate, ends, fresh, *from;
     Py_ssize_t at;
     long long numbers, unseen, extra, free;
     double shadow, now;
     Entry *asked;
-} Line;
+} Queue;
 
 static PyObject *text_id, *text_shape, *text_nodes, *zero;
 
@@ -140,10 +140,10 @@ static void free_end(End *end)
     PyMem_Free(end);
 }
 
-/* An entry leaves the line: it was started, or has gone. */
-static void forget(Line *self, Entry *entry)
+/* An entry leaves the queue: its job was started or withdrawn. */
+static void forget(Queue *self, Entry *entry)
 {
-    drop(&self->line, entry, BY_SCORE);
+    drop(&self->queue, entry, BY_SCORE);
     if (self->shortest_first)
         drop(&self->by_estimate, entry, BY_ESTIMATE);
     free_entry(entry);
@@ -163,7 +163,7 @@ static int as_double(PyObject *object, double *to)
     return *to == -1.0 && PyErr_Occurred() ? -1 : 0;
 }
 
-/* What is no number comes last. */
+/* NaN comes last. */
 static int as_score(PyObject *object, double *to)
 {
     int failed = as_double(object, to);
@@ -178,9 +178,9 @@ static int wrong(const char *usage)
     return -1;
 }
 
-/* ---- facts */
+/* ---- events */
 
-static PyObject *line_add(Line *self, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *queue_add(Queue *self, PyObject *const *args, Py_ssize_t nargs)
 {
     Entry *entry;
     double score, estimate;
@@ -192,23 +192,23 @@ static PyObject *line_add(Line *self, PyObject *const *args, Py_ssize_t nargs)
     if ((entry = PyMem_Malloc(sizeof *entry)) == NULL)
         return PyErr_NoMemory();
     *entry = (Entry){score, estimate, ++self->numbers, units, Py_NewRef(args[0])};
-    if (insert_sorted(&self->line, entry, BY_SCORE)
+    if (insert_sorted(&self->queue, entry, BY_SCORE)
         || (self->shortest_first && insert_sorted(&self->by_estimate, entry, BY_ESTIMATE))
         || insert(&self->fresh, self->fresh.length, entry))
         return NULL;
-    if (self->line.items[self->line.gone] == entry)
+    if (self->queue.items[self->queue.gone] == entry)
         self->whole_pass = 1;
     Py_RETURN_NONE;
 }
 
-static PyObject *line_remove(Line *self, PyObject *job)
+static PyObject *queue_remove(Queue *self, PyObject *job)
 {
     Py_ssize_t index;
     self->whole_pass = 1;
     self->fresh.gone = self->fresh.length = 0;
-    for (index = self->line.gone; index < self->line.length;) {
-        Entry *entry = self->line.items[index];
-        if (entry->job != job || index == self->line.gone)
+    for (index = self->queue.gone; index < self->queue.length;) {
+        Entry *entry = self->queue.items[index];
+        if (entry->job != job || index == self->queue.gone)
             index++;    /* taking out the first leaves the others where they are */
         if (entry->job == job)
             forget(self, entry);
@@ -222,24 +222,24 @@ static int by_score(const void *a, const void *b)
     return before(one->score, one->number, other->score, other->number) ? -1 : 1;
 }
 
-static PyObject *line_rescore(Line *self, PyObject *score)
+static PyObject *queue_rescore(Queue *self, PyObject *score)
 {
     Py_ssize_t index;
     self->whole_pass = 1;
-    for (index = self->line.gone; index < self->line.length; index++) {
-        Entry *entry = self->line.items[index];
+    for (index = self->queue.gone; index < self->queue.length; index++) {
+        Entry *entry = self->queue.items[index];
         PyObject *value = PyObject_CallOneArg(score, entry->job);
         int failed = value == NULL || as_score(value, &entry->score);
         Py_XDECREF(value);
         if (failed)
             return NULL;
     }
-    if (COUNT(&self->line) > 1)
-        qsort(self->line.items + self->line.gone, (size_t)COUNT(&self->line), sizeof(void *), by_score);
+    if (COUNT(&self->queue) > 1)
+        qsort(self->queue.items + self->queue.gone, (size_t)COUNT(&self->queue), sizeof(void *), by_score);
     Py_RETURN_NONE;
 }
 
-static int note_end(Line *self, PyObject *job_id, double date, long long units)
+static int note_end(Queue *self, PyObject *job_id, double date, long long units)
 {
     End *end = PyMem_Malloc(sizeof *end);
     PyObject *pointer;
@@ -254,7 +254,7 @@ static int note_end(Line *self, PyObject *job_id, double date, long long units)
     return failed || (self->backfill == EASY && insert_sorted(&self->ends, end, BY_DATE)) ? -1 : 0;
 }
 
-static PyObject *line_hold(Line *self, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *queue_hold(Queue *self, PyObject *const *args, Py_ssize_t nargs)
 {
     double date;
     long long units;
@@ -266,13 +266,13 @@ static PyObject *line_hold(Line *self, PyObject *const *args, Py_ssize_t nargs)
 }
 
 /* The expected end of a job; NULL if there is none, or with an exception set. */
-static End *end_of(Line *self, PyObject *job_id)
+static End *end_of(Queue *self, PyObject *job_id)
 {
     PyObject *pointer = PyDict_GetItemWithError(self->end_of, job_id);
     return pointer == NULL ? NULL : PyLong_AsVoidPtr(pointer);
 }
 
-static int release(Line *self, End *end)
+static int release(Queue *self, End *end)
 {
     int failed = PyDict_DelItem(self->end_of, end->job_id);
     if (self->backfill == EASY)
@@ -281,12 +281,12 @@ static int release(Line *self, End *end)
     return failed;
 }
 
-static PyObject *line_coming(Line *self, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *queue_announce_end(Queue *self, PyObject *const *args, Py_ssize_t nargs)
 {
     double now;
     End *end;
     if (nargs != 2)
-        return wrong("coming takes a job's id and a date"), NULL;
+        return wrong("announce_end takes a job's id and a date"), NULL;
     if (as_double(args[1], &now))
         return NULL;
     if ((end = end_of(self, args[0])) == NULL) {
@@ -296,7 +296,7 @@ static PyObject *line_coming(Line *self, PyObject *const *args, Py_ssize_t nargs
     }
     if (end->date > now) {
         self->unseen += end->units;
-        end->coming = 1;
+        end->announced = 1;
     }
     else {
         self->whole_pass = 1;
@@ -306,7 +306,7 @@ static PyObject *line_coming(Line *self, PyObject *const *args, Py_ssize_t nargs
     Py_RETURN_NONE;
 }
 
-static PyObject *line_ended(Line *self, PyObject *job_id)
+static PyObject *queue_ended(Queue *self, PyObject *job_id)
 {
     End *end = end_of(self, job_id);
     self->whole_pass = 1;
@@ -315,20 +315,20 @@ static PyObject *line_ended(Line *self, PyObject *job_id)
             return NULL;
         Py_RETURN_FALSE;
     }
-    if (end->coming)
+    if (end->announced)
         self->unseen -= end->units;
     if (release(self, end))
         return NULL;
     Py_RETURN_TRUE;
 }
 
-static PyObject *line_look_again(Line *self, PyObject *nothing)
+static PyObject *queue_look_again(Queue *self, PyObject *nothing)
 {
     self->whole_pass = 1;
     Py_RETURN_NONE;
 }
 
-static PyObject *line_ends(Line *self, PyObject *nothing)
+static PyObject *queue_ends(Queue *self, PyObject *nothing)
 {
     Py_ssize_t index, count = COUNT(&self->ends);
     PyObject *ends = PyList_New(count);
@@ -346,7 +346,7 @@ static PyObject *line_ends(Line *self, PyObject *nothing)
 
 /* ---- a pass */
 
-static int reserve_shaped(Line *self, PyObject *head, long long free)
+static int reserve_shaped(Queue *self, PyObject *head, long long free)
 {
     PyObject *answer = PyObject_CallOneArg(self->reserve_shaped, head);
     int failed = answer == NULL || !PyTuple_Check(answer) || PyTuple_GET_SIZE(answer) != 2
@@ -364,9 +364,9 @@ static int reserve_shaped(Line *self, PyObject *head, long long free)
 }
 
 /* `free` counts what may be used in this pass. */
-static int reserve(Line *self, long long free)
+static int reserve(Queue *self, long long free)
 {
-    const Entry *head = self->line.items[self->line.gone];
+    const Entry *head = self->queue.items[self->queue.gone];
     PyObject *shape = PyObject_GetAttr(head->job, text_shape), *job_id, *date;
     int failed = 0;
     if (shape == NULL)
@@ -402,8 +402,8 @@ static int reserve(Line *self, long long free)
     return failed ? -1 : 0;
 }
 
-/* Whether a job that will not be done by the shadow time might leave the reservation alone; -1: an exception. */
-static int may_try_aside(Line *self, const Entry *entry)
+/* Whether a job that does not end by the shadow time might leave the reservation alone; -1: an exception. */
+static int may_try_aside(Queue *self, const Entry *entry)
 {
     PyObject *shape = PyObject_GetAttr(entry->job, text_shape);
     int may = 1;
@@ -422,14 +422,14 @@ static int may_try_aside(Line *self, const Entry *entry)
     return may;
 }
 
-static PyObject *ask(Line *self, Entry *entry, int aside)
+static PyObject *ask(Queue *self, Entry *entry, int aside)
 {
     self->asked = entry;
     self->aside = (char)aside;
     return Py_NewRef(entry->job);
 }
 
-static PyObject *no_more(Line *self)
+static PyObject *no_more(Queue *self)
 {
     self->phase = IDLE;
     self->from = NULL;
@@ -438,11 +438,11 @@ static PyObject *no_more(Line *self)
 }
 
 /* From where the pass stands, the next job to start. */
-static PyObject *overtake(Line *self)
+static PyObject *overtake(Queue *self)
 {
     List *from = self->from;
     int reserved = self->avoid != zero;
-    const Entry *head = self->line.items[self->line.gone];
+    const Entry *head = self->queue.items[self->queue.gone];
     for (; self->at < from->length && self->free > self->unseen; self->at++) {
         Entry *entry = from->items[self->at];
         long long usable = self->free - self->unseen;
@@ -465,12 +465,12 @@ static PyObject *overtake(Line *self)
 }
 
 /* The heads that fit, then the reservation. */
-static PyObject *over_all(Line *self)
+static PyObject *over_all(Queue *self)
 {
-    if (COUNT(&self->line) == 0)
+    if (COUNT(&self->queue) == 0)
         return no_more(self);
     if (self->phase == HEADS) {
-        Entry *head = self->line.items[self->line.gone];
+        Entry *head = self->queue.items[self->queue.gone];
         if (head->units <= self->free - self->unseen)
             return ask(self, head, 0);
     }
@@ -485,12 +485,12 @@ static PyObject *over_all(Line *self)
     else if (reserve(self, self->free - self->unseen))
         return NULL;
     self->phase = OVERTAKING;
-    self->from = self->shortest_first ? &self->by_estimate : &self->line;
+    self->from = self->shortest_first ? &self->by_estimate : &self->queue;
     self->at = self->from->gone;
     return overtake(self);
 }
 
-static PyObject *line_first(Line *self, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *queue_first(Queue *self, PyObject *const *args, Py_ssize_t nargs)
 {
     double now;
     long long free;
@@ -498,7 +498,7 @@ static PyObject *line_first(Line *self, PyObject *const *args, Py_ssize_t nargs)
         return wrong("first takes a date and a number of units"), NULL;
     if (as_double(args[0], &now) || as_number(args[1], &free))
         return NULL;
-    if (COUNT(&self->line) == 0 || free <= self->unseen)
+    if (COUNT(&self->queue) == 0 || free <= self->unseen)
         return no_more(self);
     self->now = now;
     self->free = free;
@@ -515,7 +515,7 @@ static PyObject *line_first(Line *self, PyObject *const *args, Py_ssize_t nargs)
     return overtake(self);
 }
 
-static PyObject *line_next(Line *self, PyObject *argument)
+static PyObject *queue_next(Queue *self, PyObject *argument)
 {
     long long free, given;
     Entry *entry = self->asked;
@@ -554,16 +554,16 @@ static PyObject *line_next(Line *self, PyObject *argument)
 
 /* ---- the type */
 
-static int line_init(Line *self, PyObject *args, PyObject *keywords)
+static int queue_init(Queue *self, PyObject *args, PyObject *keywords)
 {
     const char *backfill;
     int shortest_first;
     PyObject *reservations, *reserve_shaped;
     if (self->end_of != NULL)
-        return wrong("a line begins once");
+        return wrong("a queue is initialised once");
     if ((keywords != NULL && PyDict_GET_SIZE(keywords))
         || !PyArg_ParseTuple(args, "spO!O", &backfill, &shortest_first, &PyDict_Type, &reservations, &reserve_shaped))
-        return PyErr_Occurred() ? -1 : wrong("a line takes no keywords");
+        return PyErr_Occurred() ? -1 : wrong("a queue takes no keywords");
     self->backfill = strcmp(backfill, "easy") == 0 ? EASY : strcmp(backfill, "fill") == 0 ? FILL : NONE;
     self->shortest_first = (char)shortest_first;
     self->avoid = Py_NewRef(zero);
@@ -574,29 +574,29 @@ static int line_init(Line *self, PyObject *args, PyObject *keywords)
     return (self->end_of = PyDict_New()) == NULL ? -1 : 0;
 }
 
-static int line_traverse(Line *self, visitproc visit, void *arg)
+static int queue_traverse(Queue *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->reservations);
     Py_VISIT(self->reserve_shaped);
     return 0;
 }
 
-static int line_clear(Line *self)
+static int queue_clear(Queue *self)
 {
     Py_CLEAR(self->reserve_shaped);
     return 0;
 }
 
-static void line_dealloc(Line *self)
+static void queue_dealloc(Queue *self)
 {
     PyObject *key, *pointer;
     Py_ssize_t index, at = 0;
     PyObject_GC_UnTrack(self);
-    for (index = self->line.gone; index < self->line.length; index++)
-        free_entry(self->line.items[index]);
+    for (index = self->queue.gone; index < self->queue.length; index++)
+        free_entry(self->queue.items[index]);
     while (self->end_of != NULL && PyDict_Next(self->end_of, &at, &key, &pointer))
         free_end(PyLong_AsVoidPtr(pointer));
-    PyMem_Free(self->line.items);
+    PyMem_Free(self->queue.items);
     PyMem_Free(self->by_estimate.items);
     PyMem_Free(self->ends.items);
     PyMem_Free(self->fresh.items);
@@ -607,61 +607,61 @@ static void line_dealloc(Line *self)
     Py_TYPE(self)->tp_free(self);
 }
 
-static Py_ssize_t line_length(Line *self)
+static Py_ssize_t queue_length(Queue *self)
 {
-    return COUNT(&self->line);
+    return COUNT(&self->queue);
 }
 
-static PyMethodDef line_methods[] = {
-    {"add", (PyCFunction)(void (*)(void))line_add, METH_FASTCALL, "A job waits."},
-    {"remove", (PyCFunction)line_remove, METH_O, "A waiting job has gone."},
-    {"rescore", (PyCFunction)line_rescore, METH_O, "All scores are new."},
-    {"hold", (PyCFunction)(void (*)(void))line_hold, METH_FASTCALL, "A job holds units until a date."},
-    {"coming", (PyCFunction)(void (*)(void))line_coming, METH_FASTCALL, "A job's end is still to come."},
-    {"ended", (PyCFunction)line_ended, METH_O, "A job is over."},
-    {"look_again", (PyCFunction)line_look_again, METH_NOARGS, "Any job might start."},
-    {"ends", (PyCFunction)line_ends, METH_NOARGS, "The expected ends in order."},
-    {"first", (PyCFunction)(void (*)(void))line_first, METH_FASTCALL, "The first job to start."},
-    {"next", (PyCFunction)line_next, METH_O, "The next job to start."},
+static PyMethodDef queue_methods[] = {
+    {"add", (PyCFunction)(void (*)(void))queue_add, METH_FASTCALL, "A job waits."},
+    {"remove", (PyCFunction)queue_remove, METH_O, "A waiting job was withdrawn."},
+    {"rescore", (PyCFunction)queue_rescore, METH_O, "Computes all scores again."},
+    {"hold", (PyCFunction)(void (*)(void))queue_hold, METH_FASTCALL, "A job holds units until a date."},
+    {"announce_end", (PyCFunction)(void (*)(void))queue_announce_end, METH_FASTCALL, "A job has ended; its event is still to come."},
+    {"ended", (PyCFunction)queue_ended, METH_O, "A job is over."},
+    {"look_again", (PyCFunction)queue_look_again, METH_NOARGS, "Any waiting job might start."},
+    {"ends", (PyCFunction)queue_ends, METH_NOARGS, "The expected ends in order."},
+    {"first", (PyCFunction)(void (*)(void))queue_first, METH_FASTCALL, "The first job to start."},
+    {"next", (PyCFunction)queue_next, METH_O, "The next job to start."},
     {NULL, NULL, 0, NULL},
 };
 
-static PyMemberDef line_members[] = {
-    {"aside", T_BOOL, offsetof(Line, aside), READONLY, "The job to start must leave the reservation alone."},
-    {"avoid", T_OBJECT, offsetof(Line, avoid), READONLY, "The units to leave alone."},
+static PyMemberDef queue_members[] = {
+    {"aside", T_BOOL, offsetof(Queue, aside), READONLY, "The job to start must not delay the reservation."},
+    {"avoid", T_OBJECT, offsetof(Queue, avoid), READONLY, "The units to leave alone."},
     {NULL, 0, 0, 0, NULL},
 };
 
-static PySequenceMethods line_sequence = {.sq_length = (lenfunc)line_length};
+static PySequenceMethods queue_sequence = {.sq_length = (lenfunc)queue_length};
 
-static PyTypeObject LineType = {
+static PyTypeObject QueueType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "pilothouse.policies._line.Line",
-    .tp_basicsize = sizeof(Line),
+    .tp_name = "pilothouse.policies._backfill_queue.BackfillQueue",
+    .tp_basicsize = sizeof(Queue),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "The line of waiting jobs.",
+    .tp_doc = "Waiting jobs, and the passes of backfilling.",
     .tp_new = PyType_GenericNew,
-    .tp_init = (initproc)line_init,
-    .tp_dealloc = (destructor)line_dealloc,
-    .tp_traverse = (traverseproc)line_traverse,
-    .tp_clear = (inquiry)line_clear,
-    .tp_methods = line_methods,
-    .tp_members = line_members,
-    .tp_as_sequence = &line_sequence,
+    .tp_init = (initproc)queue_init,
+    .tp_dealloc = (destructor)queue_dealloc,
+    .tp_traverse = (traverseproc)queue_traverse,
+    .tp_clear = (inquiry)queue_clear,
+    .tp_methods = queue_methods,
+    .tp_members = queue_members,
+    .tp_as_sequence = &queue_sequence,
 };
 
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_line", "The line in C.", -1, NULL, NULL, NULL, NULL, NULL};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_backfill_queue", "The backfill queue in C.", -1, NULL, NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__line(void)
+PyMODINIT_FUNC PyInit__backfill_queue(void)
 {
     PyObject *self;
     text_id = PyUnicode_InternFromString("id");
     text_shape = PyUnicode_InternFromString("shape");
     text_nodes = PyUnicode_InternFromString("nodes");
     zero = PyLong_FromLong(0);
-    if (!text_id || !text_shape || !text_nodes || !zero || PyType_Ready(&LineType) < 0)
+    if (!text_id || !text_shape || !text_nodes || !zero || PyType_Ready(&QueueType) < 0)
         return NULL;
-    if ((self = PyModule_Create(&module)) != NULL && PyModule_AddObjectRef(self, "Line", (PyObject *)&LineType) < 0)
+    if ((self = PyModule_Create(&module)) != NULL && PyModule_AddObjectRef(self, "BackfillQueue", (PyObject *)&QueueType) < 0)
         Py_CLEAR(self);
     return self;
 }

@@ -21,7 +21,7 @@ _EACH = m.HomogeneousParallelTaskGenerationStrategy.DefinedAmountsUsedForEachVal
 _UNIFORM = m.HomogeneousParallelTaskGenerationStrategy.DefinedAmountsSpreadUniformly
 
 
-def job_out(job: Job) -> m.Job:
+def write_job(job: Job) -> m.Job:
     return m.Job(
         job.least_units,
         None if job.walltime == inf else job.walltime,
@@ -31,7 +31,7 @@ def job_out(job: Job) -> m.Job:
     )
 
 
-def job_in(job_id: str, job: m.Job, find: Callable[[str], p.Profile | None], submitted_at: float) -> Job:
+def read_job(job_id: str, job: m.Job, find: Callable[[str], p.Profile | None], submitted_at: float) -> Job:
     """A job of theirs. `find` looks a profile up by its full name; a name alone is one of the job's workload."""
     name = job.profile_id or ""
     if "!" not in name:
@@ -46,14 +46,14 @@ def job_in(job_id: str, job: m.Job, find: Callable[[str], p.Profile | None], sub
     )
 
 
-def profile_out(profile: p.Profile) -> m.ProfileAndId:
+def write_profile(profile: p.Profile) -> m.ProfileAndId:
     make = _OUT.get(type(profile.spec))
     if make is None:
         raise Malformed(f"profile {profile.name}: batprotocol has no word for {type(profile.spec).__name__}")
     return m.ProfileAndId(profile.name, make(profile.spec), profile.extra_data)
 
 
-def profile_in(profile: m.ProfileAndId) -> p.Profile:
+def read_profile(profile: m.ProfileAndId) -> p.Profile:
     """A profile of theirs. A part's name alone is one of the profile's workload."""
     spec = _IN[type(profile.profile)](profile.profile)
     workload, bang, _ = profile.id.partition("!")

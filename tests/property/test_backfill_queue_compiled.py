@@ -1,4 +1,4 @@
-"""The compiled line of waiting jobs gives what the one in Python gives, whatever happens to both."""
+"""The compiled backfill queue gives what the one in Python gives, whatever happens to both."""
 
 from math import inf, nan
 from typing import Any
@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilothouse.model.job import Job, Shape
-from pilothouse.policies.line import PlainLine
+from pilothouse.policies.backfill_queue import PlainBackfillQueue
 
-compiled = pytest.importorskip("pilothouse.policies._line", reason="not compiled here")
+compiled = pytest.importorskip("pilothouse.policies._backfill_queue", reason="not compiled here")
 
 UNITS = 12
 SHAPES = (None, None, None, Shape(nodes=1), Shape(nodes=3))
@@ -30,13 +30,13 @@ STORY = st.lists(st.one_of(ADD, ADD, PASS, PASS, END, GO, OTHER), max_size=60)
 
 
 class Stage:
-    """A cluster that only counts, and a line that is asked what to start on it."""
+    """A cluster that only counts, and a queue that is asked what to start on it."""
 
-    def __init__(self, line: type[PlainLine], backfill: str, shortest_first: bool) -> None:
+    def __init__(self, queue: type[PlainBackfillQueue], backfill: str, shortest_first: bool) -> None:
         self.reservations: dict[str, float] = {}
         self.reservation: tuple[float, int] = (inf, 0)
-        self.line = line(backfill, shortest_first, self.reservations, lambda head: self.reservation)
-        self.line.hold("before", 3.0, 2)
+        self.queue = queue(backfill, shortest_first, self.reservations, lambda head: self.reservation)
+        self.queue.hold("before", 3.0, 2)
         self.free, self.now, self.jobs = UNITS - 2, 0.0, 0
         self.waiting: list[Job] = []
         self.running = {"before": 2}
@@ -45,71 +45,71 @@ class Stage:
     def play(self, story: list[tuple[Any, ...]]) -> list[object]:
         for what, *how in story:
             getattr(self, what)(*how)
-            self.told.append((len(self.line), self.line.ends(), dict(self.reservations)))
+            self.told.append((len(self.queue), self.queue.ends(), dict(self.reservations)))
         return self.told
 
     def add(self, score: float, estimate: float, units: int, shape: Shape | None) -> None:
         self.jobs += 1
         job = Job(str(self.jobs), units, shape=shape, walltime=estimate)
         self.waiting.append(job)
-        self.line.add(job, score, estimate, units)
+        self.queue.add(job, score, estimate, units)
 
     def go(self, seconds: float) -> None:
         self.now += seconds
 
     def look(self, _: int) -> None:
-        self.line.look_again()
+        self.queue.look_again()
 
     def remove(self, index: int) -> None:
         if index < len(self.waiting):
             job = self.waiting.pop(index)
-            assert not self.line.ended(job.id)
-            self.line.remove(job)
+            assert not self.queue.ended(job.id)
+            self.queue.remove(job)
 
     def rescore(self, factor: float) -> None:
-        self.line.rescore(lambda job: factor * job.units)
+        self.queue.rescore(lambda job: factor * job.units)
 
     def end(self, index: int, announced: bool) -> None:
         if index < len(self.running):
             job_id = list(self.running)[index]
             self.free += self.running.pop(job_id)
             if announced:
-                self.line.coming(job_id, self.now)
+                self.queue.announce_end(job_id, self.now)
                 self.turn([], (inf, 0))
-            self.told.append(self.line.ended(job_id))
+            self.told.append(self.queue.ended(job_id))
 
     def turn(self, refused: list[bool], reservation: tuple[float, int]) -> None:
         """A pass; a job of a certain shape may turn out not to fit after all."""
         self.reservation = reservation
         refusals = iter(refused)
-        job = self.line.first(self.now, self.free)
+        job = self.queue.first(self.now, self.free)
         while job is not None:
-            self.told.append((job.id, self.line.aside, self.line.avoid if self.line.aside else None))
+            self.told.append((job.id, self.queue.aside, self.queue.avoid if self.queue.aside else None))
             assert job in self.waiting and job.units <= self.free
             if job.shape is None or not next(refusals, False):
                 self.waiting.remove(job)
                 self.running[job.id] = job.units
                 self.free -= job.units
-            job = self.line.next(self.free)
+            job = self.queue.next(self.free)
 
 
 @given(st.sampled_from(["none", "fill", "easy"]), st.booleans(), STORY)
-def test_the_line(backfill: str, shortest_first: bool, story: list[tuple[Any, ...]]) -> None:
-    told = Stage(compiled.Line, backfill, shortest_first).play(story)
-    assert told == Stage(PlainLine, backfill, shortest_first).play(story)
+def test_the_queue(backfill: str, shortest_first: bool, story: list[tuple[Any, ...]]) -> None:
+    told = Stage(compiled.BackfillQueue, backfill, shortest_first).play(story)
+    assert told == Stage(PlainBackfillQueue, backfill, shortest_first).play(story)
 
 
-def test_a_long_line_that_empties_and_fills() -> None:
-    def told(line: type[PlainLine]) -> list[object]:
-        stage = Stage(line, "none", False)
+def test_a_long_queue_that_empties_and_fills() -> None:
+    def told(queue: type[PlainBackfillQueue]) -> list[object]:
+        stage = Stage(queue, "none", False)
         for batch in range(3):
             stage.play([("add", 0.0, 1.0, 1, None)] * 7000)
             while stage.waiting:
                 stage.play([("turn", [], (inf, 0)), *[("end", 0, False)] * len(stage.running)])
-            assert len(stage.line) == 0, batch
+            assert len(stage.queue) == 0, batch
         return stage.told
 
-    assert told(compiled.Line) == told(PlainLine)
+    assert told(compiled.BackfillQueue) == told(PlainBackfillQueue)
 
 
 @pytest.mark.parametrize(
@@ -118,14 +118,14 @@ def test_a_long_line_that_empties_and_fills() -> None:
         ("add", (1, 2)),
         ("add", (None, "x", 1.0, 1)),
         ("hold", ("j", "x", 1)),
-        ("coming", ("j",)),
+        ("announce_end", ("j",)),
         ("first", (1.0,)),
         ("next", ("x",)),
     ],
 )
 def test_nonsense_is_refused(method: str, nonsense: tuple[object, ...]) -> None:
-    line = compiled.Line("easy", False, {}, lambda head: (inf, 0))
+    queue = compiled.BackfillQueue("easy", False, {}, lambda head: (inf, 0))
     with pytest.raises(TypeError):
-        getattr(line, method)(*nonsense)
+        getattr(queue, method)(*nonsense)
     with pytest.raises(TypeError):
-        compiled.Line("easy", False, None, None)
+        compiled.BackfillQueue("easy", False, None, None)

@@ -1,11 +1,12 @@
-"""The line of waiting jobs, the expected ends of running ones, and the passes of backfilling over both.
+"""The queue of waiting jobs, the expected ends of running ones, and the passes of backfilling over both.
 
-A pass is a conversation: `first(now, free)` answers the job to start first, `next(free)` is told how many units are free
-after that (as many as before: it could not be started) and answers the next, until there is None. What queueing.py says of
-EASY's rules is done here.
+In: jobs as they are submitted, started and ended. Out: the jobs to start, one at a time. A pass is a dialogue:
+`first(now, free)` returns the first job to start; `next(free)` takes the number of units that are free after that (the
+same number as before: the job could not be started) and returns the next job, until it returns None. queueing.py states
+EASY's rules.
 
-Written twice: here, and in `_line.c` where that could be compiled, which must give the same. Per job, 512 units and fifty
-waiting: two passes, one job added, started and ended in 5 µs here and 0.8 µs there; an entry looked at costs 60 and 2 ns.
+The same class is written in C (`_backfill_queue.c`), which is used where it could be compiled: with 512 units and fifty
+waiting jobs, a job costs 0.8 µs there and 5 µs here. Tests hold the two against each other.
 """
 
 from __future__ import annotations
@@ -19,135 +20,134 @@ from pilothouse.model.job import Job
 MOST_GONE = 4096
 
 Entry = tuple[float, int, Job, float, int]
-"""Of the line: score, number of arrival, job, estimate, units."""
+"""A waiting job: score, number of arrival, job, estimate, units."""
 End = tuple[float, int, int, str]
 """An expected end: date, number of the start, units, job."""
 Reserve = Callable[[Job], tuple[float, int]]
-"""For a request that counts alone do not decide: when it can start, and the mask of the units that it gets; (inf, 0): nobody
-can tell."""
+"""For a job with a shape: when it can start, and the mask of the units that it gets; (inf, 0) if that is not known."""
 
 
 def _score(value: float) -> float:
     return inf if isnan(value) else float(value)
 
 
-class PlainLine:
-    """`backfill`: "none" (nothing overtakes), "fill" (whatever fits), "easy". `reservations` takes the head's expected start."""
+class PlainBackfillQueue:
+    """`backfill`: "none" (no job overtakes), "fill" (any job that fits), "easy". `reservations` gets the expected start."""
 
     def __init__(
         self, backfill: str, shortest_first: bool, reservations: dict[str, float], reserve_shaped: Reserve
     ) -> None:
         self.aside = False
-        """The job to start must leave the reservation alone: it takes as few units as it can, and none of `avoid`."""
+        """The job to start must not delay the reservation: it takes as few units as it can, and none of `avoid`."""
         self.avoid = 0
         self._backfill = backfill
         self._reservations = reservations
         self._reserve_shaped = reserve_shaped
         self._numbers = 0
-        self._line: list[Entry] = []
+        self._queue: list[Entry] = []
         self._gone = 0
-        """So many entries at the front have started and are taken out together later: in a line of a million, taking out
-        each by itself would cost a millisecond. Only where nothing overtakes; else always 0."""
+        """Number of started entries at the front, which are removed together later: in a queue of a million, removing each
+        by itself would cost a millisecond. Always 0 if jobs may overtake."""
         self._by_estimate: list[tuple[float, int, Entry]] | None = [] if shortest_first else None
         self._ends: list[End] = []
-        """Sorted; for reservations, so for EASY alone: with ten thousand jobs they would cost the others dear."""
+        """Sorted. Kept for EASY only, which computes reservations from them; with ten thousand jobs that is costly."""
         self._end_of: dict[str, End] = {}
         self._shadow = -inf
         self._extra = 0
         self._reserved = 0
-        """The mask of the units that a head of a certain shape will get; 0 where counts are enough."""
+        """The mask of the units that a head with a shape will get; 0 where counts are enough."""
         self._unseen = 0
-        self._coming: set[str] = set()
-        """Units, and ids, of jobs that have ended at this date before their estimate, and whose event is still to come."""
+        self._announced: set[str] = set()
+        """Units and ids of jobs that ended at this date before their estimate, and whose own event is still to come."""
         self._fresh: list[Entry] = []
         self._whole_pass = True
         self._now = 0.0
         self._steps: Generator[Job, int, None]
 
     def __len__(self) -> int:
-        return len(self._line) - self._gone
+        return len(self._queue) - self._gone
 
     def add(self, job: Job, score: float, estimate: float, units: int) -> None:
-        """A job waits. The smaller the score, the sooner; among equals the first to come. What is no number comes last."""
+        """A job waits. Smaller scores come first, equal ones in order of arrival, NaN last."""
         self._numbers = number = self._numbers + 1
         entry = (_score(score), number, job, float(estimate), units)
-        if self._line and entry < self._line[-1]:
-            insort(self._line, entry, self._gone)
+        if self._queue and entry < self._queue[-1]:
+            insort(self._queue, entry, self._gone)
         else:
-            self._line.append(entry)
-        if self._line[self._gone] is entry:
+            self._queue.append(entry)
+        if self._queue[self._gone] is entry:
             self._whole_pass = True
         if self._by_estimate is not None:
             insort(self._by_estimate, (entry[3], number, entry))
         self._fresh.append(entry)
 
     def remove(self, job: Job) -> None:
-        """A waiting job has gone."""
+        """A waiting job was withdrawn."""
         self._whole_pass = True
         self._clear_gone()
-        for entry in [entry for entry in self._line if entry[2] is job]:
+        for entry in [entry for entry in self._queue if entry[2] is job]:
             self._forget(entry)
 
     def rescore(self, score: Callable[[Job], float]) -> None:
-        """All scores are new."""
+        """Computes all scores again."""
         self._whole_pass = True
         self._clear_gone()
-        self._line = sorted((_score(score(entry[2])), *entry[1:]) for entry in self._line)
+        self._queue = sorted((_score(score(entry[2])), *entry[1:]) for entry in self._queue)
         if self._by_estimate is not None:
-            self._by_estimate = sorted((entry[3], entry[1], entry) for entry in self._line)
+            self._by_estimate = sorted((entry[3], entry[1], entry) for entry in self._queue)
 
     def hold(self, job_id: str, date: float, units: int) -> None:
-        """A job holds units until that date, as far as anybody knows."""
+        """A job holds units, and is expected to end at that date."""
         self._numbers = number = self._numbers + 1
         end = self._end_of[job_id] = (float(date), number, units, job_id)
         if self._backfill == "easy":
             insort(self._ends, end)
 
-    def coming(self, job_id: str, now: float) -> None:
-        """A job has ended and its units are free, but its own event is still to come."""
+    def announce_end(self, job_id: str, now: float) -> None:
+        """A job has ended and its units are free; its own event is still to come (`ended`)."""
         end = self._end_of.get(job_id)
         if end is None:
             return
         if end[0] > now:
             self._unseen += end[2]
-            self._coming.add(job_id)
+            self._announced.add(job_id)
         else:
             self._whole_pass = True
             self._release(job_id)
 
     def ended(self, job_id: str) -> bool:
-        """A job is over; whether it held units, as far as is known here."""
+        """A job is over. Returns whether it was known to hold units."""
         self._whole_pass = True
         end = self._end_of.get(job_id)
         if end is None:
             return False
-        if job_id in self._coming:
-            self._coming.discard(job_id)
+        if job_id in self._announced:
+            self._announced.discard(job_id)
             self._unseen -= end[2]
         self._release(job_id)
         return True
 
     def look_again(self) -> None:
-        """Something happened after which any job might start."""
+        """Something happened after which any waiting job might start."""
         self._whole_pass = True
 
     def ends(self) -> list[tuple[float, str]]:
-        """The expected ends in order, and whose they are."""
+        """The expected ends in order: (date, job id)."""
         return [(date, job_id) for date, _, _, job_id in self._ends]
 
     # ---- a pass
 
     def first(self, now: float, free: int) -> Job | None:
         fresh, self._fresh = self._fresh, []
-        # Nothing waits, or nothing could start: whatever frees units asks for a whole pass.
-        if len(self._line) == self._gone or free <= self._unseen:
+        # No job waits, or none could start. An event that frees units asks for a whole pass.
+        if len(self._queue) == self._gone or free <= self._unseen:
             return None
         self._now = now
         if self._whole_pass or now > self._shadow:
             self._whole_pass = False
             self._steps = self._over_all(free)
         elif fresh and self._backfill != "none":
-            # Nothing was freed since the last pass: only what has just arrived can start.
+            # No unit was freed since the last pass: only jobs that have just arrived can start.
             self._steps = self._overtake(fresh, free)
         else:
             return None
@@ -161,7 +161,7 @@ class PlainLine:
 
     def _over_all(self, free: int) -> Generator[Job, int, None]:
         free = yield from self._start_heads(free)
-        if len(self._line) == self._gone:
+        if len(self._queue) == self._gone:
             return
         if self._backfill == "none":
             self._shadow = inf
@@ -169,16 +169,16 @@ class PlainLine:
         if self._backfill == "fill":
             self._shadow, self._extra, self._reserved = inf, free - self._unseen, 0
         else:
-            self._reserve(self._line[0][2], free)
+            self._reserve(self._queue[0][2], free)
         by_estimate = self._by_estimate
-        entries = self._line.copy() if by_estimate is None else [entry for _, _, entry in by_estimate]
+        entries = self._queue.copy() if by_estimate is None else [entry for _, _, entry in by_estimate]
         yield from self._overtake(entries, free)
 
     def _start_heads(self, free: int) -> Generator[Job, int, int]:
-        line, started = self._line, 0
+        queue, started = self._queue, 0
         self.aside = False
-        for index in range(self._gone, len(line)):
-            entry = line[index]
+        for index in range(self._gone, len(queue)):
+            entry = queue[index]
             if entry[4] > free - self._unseen:
                 break
             left = yield entry[2]
@@ -196,13 +196,13 @@ class PlainLine:
 
     def _overtake(self, entries: list[Entry], free: int) -> Generator[Job, int, None]:
         now, shadow, unseen = self._now, self._shadow, self._unseen
-        head = self._line[0][1]
+        head = self._queue[0][1]
         for entry in entries:
             if free <= unseen:
                 break
             estimate, units = entry[3], entry[4]
             in_time = now + estimate <= shadow and estimate < inf
-            # Where units themselves are reserved, whatever fits may find others.
+            # Where certain units are reserved, any job that fits may find others.
             most = free - unseen if in_time or self._reserved else min(self._extra, free - unseen)
             if units > most or entry[1] == head or not (in_time or self._may_try_aside(entry[2])):
                 continue
@@ -218,12 +218,12 @@ class PlainLine:
             free = left
 
     def _may_try_aside(self, job: Job) -> bool:
-        """Whether a job that will not be done by the shadow time might leave the reservation alone."""
+        """Whether a job that does not end by the shadow time might leave the reservation alone."""
         shape = job.shape
         return bool(self._reserved) or shape is None or job.units * max(1, shape.nodes) <= self._extra
 
     def _reserve(self, head: Job, free: int) -> None:
-        """When will enough units be free for the head, and how many more than it needs?"""
+        """Computes when enough units are free for the head (shadow), and how many more than it needs (extra)."""
         if head.shape is not None:
             self._shadow, self._reserved = self._reserve_shaped(head)
             self._extra = 0 if self._reserved else free - self._unseen
@@ -237,7 +237,7 @@ class PlainLine:
                 self._shadow = date
             self._extra = -missing
             if missing > 0:
-                # It waits for units that no running job holds: nobody can delay it.
+                # It waits for units that no running job holds: no start can delay it.
                 self._shadow, self._extra = inf, free - self._unseen
         self._reservations[head.id] = self._shadow
 
@@ -253,11 +253,11 @@ class PlainLine:
 
     def _clear_gone(self) -> None:
         if self._gone:
-            del self._line[: self._gone]
+            del self._queue[: self._gone]
             self._gone = 0
 
     def _forget(self, entry: Entry) -> None:
-        del self._line[bisect_left(self._line, entry)]
+        del self._queue[bisect_left(self._queue, entry)]
         if self._by_estimate is not None:
             self._drop_estimate(entry)
 
@@ -266,10 +266,10 @@ class PlainLine:
         del self._by_estimate[bisect_left(self._by_estimate, (entry[3], entry[1], entry))]
 
 
-Line: type[PlainLine]
+BackfillQueue: type[PlainBackfillQueue]
 try:
-    from pilothouse.policies import _line
+    from pilothouse.policies import _backfill_queue
 except ImportError:
-    Line = PlainLine
+    BackfillQueue = PlainBackfillQueue
 else:
-    Line = _line.Line
+    BackfillQueue = _backfill_queue.BackfillQueue

@@ -1,6 +1,6 @@
 """Orders, between our words and batprotocol's: what a decision component may say, and what we say to a real Batsim 5.
 
-`OrdersIn` reads a component's events (it knows the profiles that jobs may name); `order_out` writes ours.
+`DecisionReader` reads a component's events (it knows the profiles that jobs may name); `write_decision` writes ours.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pilothouse.model.errors import InputError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.profile import Profile
 from pilothouse.protocols.batprotocol import messages as m
+from pilothouse.protocols.batprotocol.jobs import read_job, read_profile, write_job, write_profile
 from pilothouse.protocols.batprotocol.wire import Malformed
-from pilothouse.protocols.batprotocol.work import job_in, job_out, profile_in, profile_out
 
 SPREAD = d.Placement(d.Strategy.SPREAD)
 FILL = d.Placement(d.Strategy.FILL)
@@ -43,7 +43,7 @@ _COMPARISON_IN = {
 _COMPARISON_OUT = {ours: theirs for theirs, ours in _COMPARISON_IN.items()}
 
 
-def units_in(text: str, field: str) -> IdSet:
+def read_units(text: str, field: str) -> IdSet:
     """A set of hosts. Plain numbers and ranges are read here, at half the cost; the rest, and errors, by IdSet."""
     mask = 0
     for part in text.split():
@@ -66,7 +66,7 @@ def seconds_of(amount: int, unit: m.TimeUnit) -> float:
     return amount / 1000 if unit == m.TimeUnit.Millisecond else float(amount)
 
 
-def placement_in(placement: m.ExecutorPlacement) -> d.Placement:
+def read_placement(placement: m.ExecutorPlacement) -> d.Placement:
     if type(placement) is m.PredefinedExecutorPlacementStrategyWrapper:
         spread = m.PredefinedExecutorPlacementStrategy.SpreadOverHostsFirst
         return SPREAD if placement.strategy == spread else FILL
@@ -74,7 +74,7 @@ def placement_in(placement: m.ExecutorPlacement) -> d.Placement:
     return d.Placement(mapping=tuple(placement.mapping or ()))
 
 
-class OrdersIn:
+class DecisionReader:
     """Reads the events of one component. `profiles` are those that it may name when it registers jobs."""
 
     def __init__(self, profiles: dict[str, Profile] | None = None) -> None:
@@ -109,13 +109,13 @@ class OrdersIn:
         order = d.StartJob(
             at,
             event.job_id,
-            units_in(allocation.host_allocation, "host_allocation"),
-            placement_in(allocation.executor_placement),
+            read_units(allocation.host_allocation, "host_allocation"),
+            read_placement(allocation.executor_placement),
         )
         if event.profile_allocation_override:
             order.overrides = {
                 part.profile_id: d.PartPlacement(
-                    units_in(part.host_allocation, "host_allocation"), placement_in(part.executor_placement)
+                    read_units(part.host_allocation, "host_allocation"), read_placement(part.executor_placement)
                 )
                 for part in event.profile_allocation_override
             }
@@ -126,12 +126,12 @@ class OrdersIn:
     def _register_profile(self, event: m.RegisterProfileEvent, at: float) -> d.RegisterProfile:
         if event.profile is None:
             raise Malformed("RegisterProfileEvent has no profile")
-        profile = profile_in(event.profile)
+        profile = read_profile(event.profile)
         self.profiles.setdefault(profile.name, profile)
         return d.RegisterProfile(at, profile)
 
     def _register_job(self, event: m.RegisterJobEvent, at: float) -> d.RegisterJob:
-        return d.RegisterJob(at, job_in(event.job_id, event.job, self.profiles.get, at))
+        return d.RegisterJob(at, read_job(event.job_id, event.job, self.profiles.get, at))
 
     def _call(self, event: m.CallMeLaterEvent, at: float) -> d.CallAt | d.CallEvery:
         when = event.when
@@ -159,7 +159,7 @@ class OrdersIn:
     def _create_probe(self, event: m.CreateProbeEvent, at: float) -> d.CreateProbe:
         order = d.CreateProbe(at, event.probe_id or "", _METRICS_IN[event.metrics])
         if type(event.resources) is m.HostResources:
-            order.units = units_in(event.resources.host_ids or "", "host_ids")
+            order.units = read_units(event.resources.host_ids or "", "host_ids")
         elif type(event.resources) is m.LinkResources:
             order.links = tuple(event.resources.link_ids or ())
         policy = event.measurement_triggering_policy
@@ -192,10 +192,10 @@ class OrdersIn:
         return order
 
     def _power_state(self, event: m.ChangeHostsPStateEvent, at: float) -> d.SetPowerState:
-        return d.SetPowerState(at, units_in(event.host_ids, "host_ids"), event.pstate)
+        return d.SetPowerState(at, read_units(event.host_ids, "host_ids"), event.pstate)
 
     def _switch(self, event: m.TurnOnOffHostsEvent, at: float) -> d.SwitchUnits:
-        return d.SwitchUnits(at, units_in(event.host_ids, "host_ids"), event.state)
+        return d.SwitchUnits(at, read_units(event.host_ids, "host_ids"), event.state)
 
 
 # Ours, as a component says them.
@@ -284,8 +284,8 @@ _OUT: dict[type, Callable[[Any], m.Event]] = {
     d.CallAt: _call_out,
     d.CallEvery: _call_out,
     d.StopCalls: lambda order: m.StopCallMeLaterEvent(order.call_id),
-    d.RegisterJob: lambda order: m.RegisterJobEvent(order.job.id, job_out(order.job)),
-    d.RegisterProfile: lambda order: m.RegisterProfileEvent(profile_out(order.profile)),
+    d.RegisterJob: lambda order: m.RegisterJobEvent(order.job.id, write_job(order.job)),
+    d.RegisterProfile: lambda order: m.RegisterProfileEvent(write_profile(order.profile)),
     d.FinishRegistration: lambda order: m.FinishRegistrationEvent(),
     d.SetPowerState: lambda order: m.ChangeHostsPStateEvent(str(order.units), order.power_state),
     d.SwitchUnits: lambda order: m.TurnOnOffHostsEvent(str(order.units), order.power_state),
@@ -302,7 +302,7 @@ UNSAID: frozenset[type] = frozenset(
 """Orders for which batprotocol has no word and that change nothing in the world: they are left out."""
 
 
-def order_out(order: d.Decision) -> m.Event | None:
+def write_decision(order: d.Decision) -> m.Event | None:
     """One order as an event; None if batprotocol has no word for it and nothing is lost."""
     write = _OUT.get(type(order))
     if write is not None:

@@ -1,6 +1,6 @@
 """Facts, between our words and batprotocol's: what a component hears of our worlds, and what we hear of a Batsim 5.
 
-`FactsOut` writes our facts for one component, with the features that it asked for; `FactsIn` reads those of a Batsim.
+`EventWriter` writes our facts for one component, with the features that it asked for; `EventReader` reads those of a Batsim.
 A fact that batprotocol has no word for becomes a generic external event if the component asked for unknown ones, and is
 left out otherwise.
 """
@@ -19,9 +19,9 @@ from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import BATPROTOCOL, FROM_BATSIM
 from pilothouse.model.profile import Profile, parts_of
 from pilothouse.protocols.batprotocol import messages as m
-from pilothouse.protocols.batprotocol.orders import METRICS_OUT, units_in
+from pilothouse.protocols.batprotocol.decisions import METRICS_OUT, read_units
+from pilothouse.protocols.batprotocol.jobs import read_job, read_profile, write_job, write_profile
 from pilothouse.protocols.batprotocol.wire import Malformed
-from pilothouse.protocols.batprotocol.work import job_in, job_out, profile_in, profile_out
 
 PROTOCOL_VERSION = "1.0.0"
 BATSIM_VERSION = "v5.0.0-rc2"
@@ -31,7 +31,7 @@ FINAL = {state: m.FinalJobState[name] for state, name in BATPROTOCOL.items()}
 _MASK = 0xFFFF_FFFF
 
 
-class FactsOut:
+class EventWriter:
     """Writes facts for one component. `wants` is what its hello asked for."""
 
     def __init__(self, wants: d.Wants) -> None:
@@ -42,7 +42,7 @@ class FactsOut:
         self._jobs: dict[str, Job] = {}
         self._keep_jobs = bool(wants.forward_profiles_on_kill)
         self.writers: dict[type, Callable[[Any], m.Event | None]] = {
-            e.Began: lambda fact: self.begins_out(fact.begins),
+            e.Began: lambda fact: self.write_begins(fact.begins),
             e.Ended: lambda fact: m.SimulationEndsEvent(),
             e.JobSubmitted: self._submitted,
             e.JobEnded: self._ended,
@@ -70,11 +70,11 @@ class FactsOut:
     def _called(self, fact: e.CallArrived) -> m.RequestedCallEvent:
         return m.RequestedCallEvent(fact.call_id, fact.last and fact.call_id in self._periodic)
 
-    def begins_out(self, begins: e.Begins) -> m.SimulationBeginsEvent:
+    def write_begins(self, begins: e.Begins) -> m.SimulationBeginsEvent:
         self.profiles.update(begins.profiles)
         forwarded = []
         if self.wants.forward_profiles_at_begin:
-            forwarded = [profile_out(profile) for profile in begins.profiles.values()]
+            forwarded = [write_profile(profile) for profile in begins.profiles.values()]
         compute = [_host(node, node.first + i) for node in begins.nodes for i in range(node.count)]
         storage = [_host(node, node.first) for node in begins.storage]
         context = begins.config.get("batsim_execution_context_json", "{}")
@@ -101,10 +101,10 @@ class FactsOut:
         if job.profile is not None:
             self.profiles[job.profile.name] = job.profile
             if self.wants.forward_profiles:
-                profile = profile_out(job.profile)
+                profile = write_profile(job.profile)
         if self._keep_jobs:
             self._jobs[job.id] = job
-        return m.JobSubmittedEvent(job.id, job_out(job), job.submitted_at, profile)
+        return m.JobSubmittedEvent(job.id, write_job(job), job.submitted_at, profile)
 
     def _ended(self, fact: e.JobEnded) -> m.JobCompletedEvent:
         return m.JobCompletedEvent(fact.job_id, FINAL[fact.state], fact.return_code & _MASK)
@@ -113,7 +113,7 @@ class FactsOut:
         progresses = [m.JobAndProgress(job_id, _progress_out(found)) for job_id, found in fact.progress.items()]
         profiles = None
         if self.wants.forward_profiles_on_kill:
-            profiles = [profile_out(profile) for profile in self._profiles_of(fact.job_ids)]
+            profiles = [write_profile(profile) for profile in self._profiles_of(fact.job_ids)]
         return m.JobsKilledEvent(list(fact.job_ids), progresses, profiles)
 
     def _profiles_of(self, job_ids: tuple[str, ...]) -> list[Profile]:
@@ -180,7 +180,7 @@ def _progress_out(progress: e.Progress) -> m.KillProgressWrapper:
     return m.KillProgressWrapper(m.KillProgressForkJoinProfile(progress.profile, parts))
 
 
-class FactsIn:
+class EventReader:
     """Reads the facts of a Batsim 5, and keeps what later facts only name."""
 
     def __init__(self) -> None:
@@ -199,10 +199,10 @@ class FactsIn:
             m.AllStaticExternalEventsHaveBeenInjectedEvent: lambda event, at: e.NoMoreExternalEvents(at),
             m.ExternalEventOccurredEvent: self._external,
             m.HostsPStateChangedEvent: lambda event, at: e.PowerStateChanged(
-                at, units_in(event.host_ids, "host_ids"), event.pstate
+                at, read_units(event.host_ids, "host_ids"), event.pstate
             ),
             m.HostsTurnedOnOffEvent: lambda event, at: e.UnitsSwitched(
-                at, units_in(event.host_ids, "host_ids"), event.state
+                at, read_units(event.host_ids, "host_ids"), event.state
             ),
             m.ProbeDataEmittedEvent: self._probe_data,
         }
@@ -226,7 +226,7 @@ class FactsIn:
 
     def _began(self, event: m.SimulationBeginsEvent, at: float) -> e.Began:
         for profile in event.profiles or ():
-            self.profiles[profile.id] = profile_in(profile)
+            self.profiles[profile.id] = read_profile(profile)
         self.begins = e.Begins(
             tuple(_node(host) for host in event.computation_hosts or ()),
             tuple(_node(host) for host in event.storage_hosts or ()),
@@ -244,8 +244,8 @@ class FactsIn:
 
     def _submitted(self, event: m.JobSubmittedEvent, at: float) -> e.JobSubmitted:
         if event.profile is not None and event.profile.id not in self.profiles:
-            self.profiles[event.profile.id] = profile_in(event.profile)
-        return e.JobSubmitted(at, job_in(event.job_id, event.job, self.profiles.get, event.submission_time))
+            self.profiles[event.profile.id] = read_profile(event.profile)
+        return e.JobSubmitted(at, read_job(event.job_id, event.job, self.profiles.get, event.submission_time))
 
     def _ended(self, event: m.JobCompletedEvent, at: float) -> e.JobEnded:
         state = FROM_BATSIM[event.state.name]

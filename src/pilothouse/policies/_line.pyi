@@ -1,3 +1,0 @@
-from pilothouse.policies.line import PlainLine
-
-class Line(PlainLine): ...
