@@ -68,6 +68,11 @@ SHELLS = {
 }
 GENERATED = {f"protocols/batprotocol/{name}.py" for name in ("binary", "messages", "text")}
 """Made from a schema when the package is built (setup.py); never committed."""
+# What the rest of the package may import from worlds/live.
+LIVE_FACE = (
+    *("world", "requests", "stream_lines", "contexts", "services", "engine.config", "wire.messages", "wire.sockets"),
+    *(f"driver.{name}" for name in ("feeder", "options", "records", "snapshots", "task_groups")),
+)
 FOREIGN_WORDS = {"alloc", "allocs", "res", "subtime", "nb_res", "msg_par", "msg_par_hg"}
 FOREIGN_FREE = ("model", "policies", "core", "worlds", "journal", "views")
 
@@ -137,6 +142,23 @@ def test_the_two_worlds_never_meet() -> None:
                     if name.startswith(f"pilothouse.worlds.{other}")
                 ]
     complain(found, "worlds/simulated and worlds/live never import each other")
+
+
+def test_the_live_world_is_used_by_its_face_alone() -> None:
+    found = []
+    for path, tree in modules().items():
+        if path.startswith("worlds/live/"):
+            continue
+        for line, name, _ in imports(path, tree):
+            inside = name.removeprefix("pilothouse.worlds.live.")
+            # `from worlds.live.driver import records` is listed twice: the package, then the module.
+            if inside not in (name, "driver", "engine", "wire") and not any(f"{inside}.".startswith(f"{part}.") for part in LIVE_FACE):
+                found.append(f"{path}:{line}: imports {name}")
+    for path, text in tracked_texts():
+        if path.endswith(".py") and not path.startswith(("src/pilothouse/worlds/live/world.py", "tests/test_tidy.py")):
+            lines = text.splitlines()
+            found += [f"{path}:{number}: ._driver" for number, line in enumerate(lines, 1) if "._driver" + "." in line]
+    complain(sorted(set(found)), "front ends use LiveWorld's methods and what LIVE_FACE lists; the driver is behind them")
 
 
 def test_deciding_parts_have_no_input_or_output() -> None:

@@ -25,13 +25,13 @@ from pilothouse.launch.running import calm_collector, is_alive, supervised
 from pilothouse.launch.signals import on_signals
 from pilothouse.model.errors import InputError, RunError, quoted
 from pilothouse.model.job import Shape
-from pilothouse.views.run_progress import Progress
-from pilothouse.worlds.live.contexts import Context
+from pilothouse.views.run_progress import RunProgress
 from pilothouse.worlds.live.contexts.allocator import AllocationPlan
 from pilothouse.worlds.live.contexts.programs import ProgramContext
 from pilothouse.worlds.live.driver.feeder import Feeder
 from pilothouse.worlds.live.driver.options import LiveOptions
 from pilothouse.worlds.live.driver.records import Note
+from pilothouse.worlds.live.driver.snapshots import EngineView
 from pilothouse.worlds.live.driver.task_groups import DoneIds
 from pilothouse.worlds.live.services.key_values import KeyValueService
 from pilothouse.worlds.live.wire.messages import Surroundings
@@ -216,12 +216,9 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, choices: Choices) -> int
     journal.write([Note("port", str(world.port).encode()), Note("session", str(session).encode())])
     if session > 1:
         world.restore(journal.replay())
-    contexts = _contexts(plan)
-    world.contexts.extend(contexts)
-    if session > 1:
-        _take_over(world, contexts)
+    world.adopt(_contexts(plan), _is_gone)
     world.feed(Feeder(_lines(plan, world, fresh=session == 1), known))
-    progress = Progress(world, plan.total, quiet=choices.quiet, folder=folder)
+    progress = RunProgress(world, plan.total, quiet=choices.quiet, folder=folder)
     world.on_tick.append(progress.show)
     world.on_task.append(service.task_ended)
     if plan.options.service:
@@ -271,17 +268,9 @@ def _auto(choices: Choices) -> AllocationPlan | None:
     )  # fmt: skip
 
 
-def _take_over(world: LiveWorld, contexts: list[Context]) -> None:
-    """Engines that may still be there are waited for; contexts start only what is missing."""
-    host = os.uname().nodename
-    for proxy in list(world.driver.roster.engines.values()):
-        if proxy.joined.node.partition("#")[0] == host and not is_alive(proxy.joined.pid):
-            world.driver.engine_vanished(proxy.id, "its process is gone", world.now())
-    world.driver.lost_engines.clear()
-    for context in contexts:
-        known = [proxy.joined for proxy in world.driver.roster.engines.values() if proxy.joined.context == context.name]
-        if isinstance(context, ProgramContext):
-            context.adopt({joined.key: joined.node.partition("#")[0] for joined in known})
+def _is_gone(engine: EngineView) -> bool:
+    """Whether an engine of an earlier driver is gone for sure: it was on this host, and its process has ended."""
+    return engine.host == os.uname().nodename and not is_alive(engine.pid)
 
 
 def _lines(plan: RunPlan, world: LiveWorld, *, fresh: bool) -> Iterator[TaskLine | None]:
@@ -341,7 +330,7 @@ def _options(choices: Choices) -> LiveOptions:
     )  # fmt: skip
 
 
-def _contexts(plan: RunPlan) -> list[Context]:
+def _contexts(plan: RunPlan) -> list[ProgramContext]:
     if plan.service or plan.auto is not None:
         return []
     if plan.hosts:

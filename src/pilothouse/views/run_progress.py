@@ -17,7 +17,7 @@ SHOWN_FAILURES = 10
 _BAD = (JobState.FAILED, JobState.TIMED_OUT, JobState.KILLED, JobState.LOST, JobState.REFUSED, JobState.OMITTED)
 
 
-class Progress:
+class RunProgress:
     """Counts come from the driver; this only remembers the first failures and the rate."""
 
     def __init__(self, world: LiveWorld, total: int | None, *, quiet: bool, folder: Path) -> None:
@@ -37,26 +37,26 @@ class Progress:
             self._failures.append(end)
 
     def _failed(self) -> int:
-        return sum(self._world.driver.counts[state] for state in _BAD)
+        return sum(self._world.counts[state] for state in _BAD)
 
     def _ended(self) -> int:
-        return sum(self._world.driver.counts.values())
+        return sum(self._world.counts.values())
 
     def show(self) -> None:
         """Rewrites the line."""
         if not self._line:
             return
-        driver = self._world.driver
+        world = self._world
         ended = self._ended()
         failed = self._failed()
         rate = (ended - self._already) / max(1e-6, time.monotonic() - self._began)
         text = f"{ended:,}"
         if self._total is not None:
             text += f" of {self._total:,}"
-        text += f" done, {driver.running_tasks:,} in hand, {failed:,} failed, {rate:,.1f}/s"
+        text += f" done, {world.running:,} in hand, {failed:,} failed, {rate:,.1f}/s"
         if self._total is not None and ended < self._total and rate > 0:
             text += f", {_duration((self._total - ended) / rate)} left"
-        slots = driver.roster.units
+        slots = world.slots
         text += f", {slots} slot{'s' if slots != 1 else ''}"
         click.echo(f"\r\x1b[K{text}"[:400], nl=False, err=True)
 
@@ -64,18 +64,18 @@ class Progress:
         """The summary; the exit code of the command."""
         if self._line:
             click.echo("\r\x1b[K", nl=False, err=True)
-        driver = self._world.driver
+        world = self._world
         failed = self._failed()
         not_run = 0 if self._total is None else max(0, self._total - self._ended())
-        good = not failed and not not_run and not driver.stopped_because and not outcome.deadlocked
+        good = not failed and not not_run and not world.stopped_because and not outcome.deadlocked
         if not self._quiet:
             self._summary(failed, not_run)
         return 0 if good else 1
 
     def _summary(self, failed: int, not_run: int) -> None:
-        driver = self._world.driver
-        parts = [f"{driver.counts[JobState.SUCCEEDED]:,} succeeded"]
-        parts += [f"{driver.counts[state]:,} {state.value}" for state in _BAD if driver.counts[state]]
+        world = self._world
+        parts = [f"{world.counts[JobState.SUCCEEDED]:,} succeeded"]
+        parts += [f"{world.counts[state]:,} {state.value}" for state in _BAD if world.counts[state]]
         if not_run:
             parts.append(f"{not_run:,} not run")
         took = _duration(time.monotonic() - self._began)
@@ -90,13 +90,13 @@ class Progress:
         if self._failed_before:
             what = f"{self._failed_before:,} did not succeed before and {'was' if self._failed_before == 1 else 'were'} left"
             click.echo(f"{what} alone: pilothouse run --resume {self._folder} --retry-failed", err=True)
-        never = self._world.never_started
+        never = world.never_started
         if never:
             shown = ", ".join(never[:SHOWN_FAILURES]) + (", ..." if len(never) > SHOWN_FAILURES else "")
             click.echo(f"never started: task{'s' if len(never) != 1 else ''} {shown}", err=True)
-        if driver.stopped_because:
+        if world.stopped_because:
             again = f"; go on with: pilothouse run --resume {self._folder}" if not_run else ""
-            click.echo(f"stopped: {driver.stopped_because}{again}", err=True)
+            click.echo(f"stopped: {world.stopped_because}{again}", err=True)
 
 
 def _duration(seconds: float) -> str:

@@ -247,8 +247,8 @@ class DisbatchRun:
             if self._task_program is not None and self._task_program.poll() is None:
                 self._task_program.terminate()
             status.write(self._take_skipped())
-        log.info("%d tasks are done, %d failed", world.driver.done.count, self.failed)
-        if world.driver.stopped_because == NO_ENGINE:
+        log.info("%d tasks are done, %d failed", world.done, self.failed)
+        if world.stopped_because == NO_ENGINE:
             print("all engines have gone before the work was done; see the logs", file=sys.stderr)
             return 1
         return self._exit_code()

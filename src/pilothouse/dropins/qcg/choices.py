@@ -12,7 +12,7 @@ from pilothouse.dropins.qcg.layout import expanded
 from pilothouse.dropins.qcg.nodes import VirtualNodes, parse_nodes
 from pilothouse.formats.hostlist import parse as parse_hostlist
 from pilothouse.model.errors import InputError
-from pilothouse.worlds.live.contexts import Context
+from pilothouse.worlds.live.contexts.programs import ProgramContext
 
 Nodes = list[tuple[str, int]]
 """(name, cores) each."""
@@ -69,7 +69,7 @@ class Choices(msgspec.Struct, kw_only=True):
 class Allocation(msgspec.Struct):
     """Where jobs run, and what is special about it."""
 
-    context: Context
+    context: ProgramContext
     nodes: Nodes
     slurm: bool = False
     reserved: int = 0

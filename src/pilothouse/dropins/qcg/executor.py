@@ -1,6 +1,6 @@
 """The executor: ready jobs go to the live world, and what became of them comes back. (The specification's Executor.)
 
-A job's command is made when its cores are known: until then the live world holds a stand-in for it. Tiny jobs are
+A job's command is made when its cores are known: it is bound to the job just before it starts. Tiny jobs are
 handed over in bundles (bundles.py), whose members are told of one by one all the same.
 """
 
@@ -12,8 +12,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 from pilothouse.dropins.qcg.bundles import Bundle, Bundles, Result, is_bundle, is_narrow
 from pilothouse.dropins.qcg.dependencies import Place
 from pilothouse.dropins.qcg.launch import Launch, Surroundings, prepare
@@ -23,32 +21,15 @@ from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.driver.records import JobKnown, Record, Recorder, TaskEnded
+from pilothouse.worlds.live.driver.records import TaskEnded
 from pilothouse.worlds.live.world import LiveWorld
 
 log = logging.getLogger("pilothouse.qcg")
 
-_STAND_IN = "pilothouse: this job has no cores yet"
-STAND_IN = Command(argv=(_STAND_IN,))
 SPARE_LOTS = 4
 """How many one-core jobs wait in the live world besides two for each core."""
 _BY_OTHERS = ("", "killed", "walltime", "dismissed")
 """Reasons of an end that are no complaint about the program."""
-
-
-class SparingRecorder:
-    """Leaves jobs out of the journal that have no command yet: a resumed manager hands them out again anyway."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-
-    def write(self, records: list[Record]) -> None:
-        kept = [record for record in records if type(record) is not JobKnown or _STAND_IN.encode() not in record.data]
-        if kept:
-            self._recorder.write(kept)
-
-    def close(self) -> None:
-        self._recorder.close()
 
 
 class Executor:
@@ -88,11 +69,10 @@ class Executor:
         size = bundles.size(cores, work.ready) if bundles is not None else 1
         # Bundles are long and take time to prepare: one for each core is ready while another runs there.
         lots = max(0, (cores if size > 1 else 2 * cores + SPARE_LOTS) - len(self._narrow))
-        jobs = work.feed(WINDOW - self.live.driver.waiting, now, lots * size)
+        jobs = work.feed(WINDOW - self.live.waiting, now, lots * size)
         if bundles is not None and size > 1:
             jobs = list(bundles.gather(jobs, size, cores, more=work.ready > 0))
         for job in jobs:
-            job.command = STAND_IN
             self.live.submit(job)
             if is_narrow(job):
                 self._narrow.add(job.id)
@@ -135,28 +115,8 @@ class Executor:
             return  # cancelled while it was decided about; the live world knows
         work.allocated(order.job_id, order.units, now)
         launch = self._prepared(place, order.job_id, order.units)
-        self._bind(order.job_id, launch.command)
+        self.live.bind(order.job_id, launch.command)
         work.launched(order.job_id, now, wd=launch.wd, program=launch.program)
-
-    def _bind(self, job_id: str, command: Command) -> None:
-        """Puts the real command in the place of the stand-in, also for a driver that is restarted meanwhile."""
-        driver = self.live.driver
-        lot = driver.lots.get(job_id)
-        if lot is None:
-            return
-        lot.job.command = command
-        ((task_id, order),) = lot.tasks.items()
-        argv = tuple(word.encode("utf-8", "surrogateescape") for word in command.argv)
-        lot.tasks[task_id] = msgspec.structs.replace(order, line=b"", argv=argv)
-        lot.surroundings = msgspec.structs.replace(
-            lot.surroundings,
-            cwd=command.cwd,
-            stdin=command.stdin,
-            stdout=command.stdout,
-            stderr=command.stderr,
-            env=command.env,
-        )
-        driver.records.append(JobKnown(job_id, task_id, msgspec.msgpack.encode(lot.job)))
 
     def _note_end(self, record: TaskEnded) -> None:
         if record.final and record.job_id:
@@ -235,7 +195,7 @@ class Executor:
             return  # all its members were cancelled meanwhile
         for member in bundle.left:
             work.allocated(member, order.units, now)
-        self._bind(order.job_id, bundle.command or self._bundle_command(bundle, order.units))
+        self.live.bind(order.job_id, bundle.command or self._bundle_command(bundle, order.units))
         bundle.running = True
         self._launch_next(bundle, now)
 
@@ -339,8 +299,7 @@ class Executor:
         for job_id in known:
             if is_bundle(job_id):
                 continue
-            lot = self.live.driver.lots.get(job_id)
-            units = lot.units if lot is not None and lot.units else None
+            units = self.live.units_of(job_id) or None
             place = self.work.adopt(job_id, now, units)
             if place is None:
                 self.live.cancel(job_id)
@@ -354,16 +313,16 @@ class Executor:
         """A bundle that an engine may still have in hand."""
         assert self.bundles is not None
         work, now = self.work, self._clock()
-        lot = self.live.driver.lots.get(bundle.id)
-        if lot is None or not lot.units:
+        units = self.live.units_of(bundle.id)
+        if not units:
             self.bundles.close(bundle)
             return
         for member in list(bundle.left):
-            place = work.adopt(member, now, lot.units)
+            place = work.adopt(member, now, units)
             if place is None:
                 self.bundles.drop(bundle, member)
                 continue
-            launch = self._prepared(place, member, lot.units)
+            launch = self._prepared(place, member, units)
             self._launches[member] = (launch.wd, launch.program)
         self._launch_next(bundle, now)
 

@@ -21,6 +21,10 @@ class VirtualNodes(ProgramContext):
         self.nodes = dict(nodes)
         self.gpus = gpus
 
+    def adopt(self, engines: dict[str, str]) -> None:
+        # An engine takes the place of a node of its own name only.
+        super().adopt({key: node for key, node in engines.items() if node in self.nodes})
+
     def command(self, part: str, launch: Launch) -> list[str]:
         return engine_command(launch.python)
 

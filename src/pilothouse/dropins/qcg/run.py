@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import gc
 import getpass
 import logging
@@ -17,7 +18,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -29,7 +30,6 @@ from pilothouse.dropins.qcg.answers import System
 from pilothouse.dropins.qcg.bundles import Bundle, Bundles, is_bundle
 from pilothouse.dropins.qcg.choices import Allocation, Choices, allocation
 from pilothouse.dropins.qcg.client import read_key
-from pilothouse.dropins.qcg.executor import SparingRecorder
 from pilothouse.dropins.qcg.folder import PREFIX, Folder, find_folder
 from pilothouse.dropins.qcg.launch import Surroundings
 from pilothouse.dropins.qcg.layout import Layout
@@ -48,9 +48,9 @@ from pilothouse.model.errors import InputError, PilothouseError, RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.contexts import Context
 from pilothouse.worlds.live.driver.options import LiveOptions
 from pilothouse.worlds.live.driver.records import JobKnown, Note, TaskEnded
+from pilothouse.worlds.live.driver.snapshots import EngineView
 from pilothouse.worlds.live.wire.messages import Surroundings as Bound
 from pilothouse.worlds.live.world import LiveWorld
 
@@ -125,7 +125,7 @@ def _manage(
             window=WINDOW, grace_s=KILL_GRACE_S, bundle=1, task_env="", surroundings=Bound(bind=allocation.slurm),
             engines_within_s=choices.nl_init_timeout, enough_engines=choices.nl_ready_threshold,
         ),
-        folder=path, recorder=SparingRecorder(journal), session=session, port=int(journal.note("port") or b"0"),
+        folder=path, recorder=journal, session=session, port=int(journal.note("port") or b"0"),
         remote=allocation.context.remote, warn=log.warning,
     )  # fmt: skip
     journal.write([Note("port", str(live.port).encode()), Note("session", str(session).encode())])
@@ -133,8 +133,7 @@ def _manage(
     if session > 1:
         known = _known_jobs(journal)
         live.restore(journal.replay())
-        _give_up_dead_engines(live, allocation.context.name)
-    live.contexts.extend(_missing(live, allocation.context))
+    live.adopt([allocation.context], _gone_engines(allocation.context.name))
     specified = requests is not None and preferred_dialect(requests) is Dialect.SPECIFICATION
     folder = Folder(path, choices.report_file, choices.report_format or _report_format(path, choices, specified))
     folder.write_environment(os.environ)
@@ -288,18 +287,17 @@ def _known_jobs(journal: Journal) -> list[str]:
     return list(known)
 
 
-def _give_up_dead_engines(live: LiveWorld, here: str) -> None:
+def _gone_engines(here: str) -> Callable[[EngineView], bool]:
     """Engines that are gone for sure need not be waited for: on this host those without a process, in Slurm those of an
     allocation that is over. Others may yet be heard of."""
-    over: dict[str, bool] = {here: False}
-    for proxy in list(live.driver.roster.engines.values()):
-        context = proxy.joined.context
-        if context == VirtualNodes.NAME:
-            gone = not is_alive(proxy.joined.pid)
-        else:
-            gone = over.setdefault(context, _is_over(context))
-        if gone:
-            live.driver.engine_vanished(proxy.id, "it is gone", live.now())
+    is_over = functools.cache(_is_over)
+
+    def is_gone(engine: EngineView) -> bool:
+        if engine.context == VirtualNodes.NAME:
+            return not is_alive(engine.pid)
+        return engine.context != here and is_over(engine.context)
+
+    return is_gone
 
 
 def _is_over(context: str) -> bool:
@@ -310,16 +308,6 @@ def _is_over(context: str) -> bool:
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     # A job that is long over is not known any more.
     return not told.stdout.strip() and (told.returncode == 0 or "Invalid job id" in told.stderr)
-
-
-def _missing(live: LiveWorld, context: Context) -> list[Context]:
-    """What must be started: all of it, or what is left of an earlier life leaves out."""
-    present = {proxy.joined.node.partition("#")[0] for proxy in live.driver.roster.engines.values()}
-    if isinstance(context, VirtualNodes):
-        lacking = [(name, cores) for name, cores in context.nodes.items() if name not in present]
-        return [VirtualNodes(lacking, gpus=context.gpus)] if lacking else []
-    known = {proxy.joined.context for proxy in live.driver.roster.engines.values()}
-    return [] if context.name in known else [context]
 
 
 def _restore(service: Service, path: Path, known: list[str]) -> None:

@@ -126,11 +126,8 @@ class Service:
         self._serve()
         self._settle()
         # What an end has set free is decided about together with the end.
-        driver = self.live.driver
-        driver.settle(self.live.now())
-        if driver.events and not isinstance(batch.events[-1] if batch.events else None, e.Ended):
-            batch.events.extend(driver.events)
-            driver.events = []
+        if not (batch.events and isinstance(batch.events[-1], e.Ended)) and (more := self.live.more_events()):
+            batch.events.extend(more)
             batch.now = self.live.now()
         return batch
 

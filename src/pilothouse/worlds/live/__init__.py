@@ -18,6 +18,7 @@ Work comes from a Feeder (the lines of a task file), or is submitted while the r
 
     world.submit(Job("mine", units=2, walltime=60, after=("other",),
                      command=Command(argv=("prog", "arg"), cwd=..., env=..., stdin=..., stdout="out-{task}.txt")))
+    world.bind("mine", Command(...))        # for a job that was submitted without one, before it starts
     world.cancel("mine")
     world.no_more()                         # a world without a feeder (or with options.service) ends only after this
     world.call(lambda: world.submit(...))   # the only method that other threads may use
@@ -31,8 +32,8 @@ Tasks of a file with nothing special about them may reach the decider in bundles
 another on its units (work.py). LiveOptions(bundle=1) switches that off.
 
 Placeholders in file names and in LiveOptions.task_env: {task} {line} {repeat} {attempt}, also formatted ({task:06d}).
-Engines: world.driver.roster.engines (id -> Proxy: joined.rank, joined.node, joined.context, state, given, done,
-failed); world.stop_engine(id), world.stop_context(name), world.add_context(context).
+Engines: world.engines() (EngineView: id, rank, node, context, state, slots, tasks given, done and failed);
+world.stop_engine(id), world.stop_context(name), world.add_context(context).
 Every result is in the journal before anybody hears of it. After a restart: world.restore(journal.replay()), then
 world.feed(feeder) (see launch/live_run.py).
 """

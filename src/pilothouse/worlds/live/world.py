@@ -13,12 +13,12 @@ import contextlib
 import gc
 import os
 import select
-import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import zmq
@@ -26,16 +26,22 @@ import zmq
 from pilothouse.model import events as e
 from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import RunError
-from pilothouse.model.job import Job
+from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Command, Job
+from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live.contexts import Context, Departure, Launch
 from pilothouse.worlds.live.driver import records as r
 from pilothouse.worlds.live.driver.driver import PARTING_S, Driver
 from pilothouse.worlds.live.driver.feeder import Feeder
 from pilothouse.worlds.live.driver.options import LiveOptions
+from pilothouse.worlds.live.driver.snapshots import Demand, EngineView, demand, engine_views
 from pilothouse.worlds.live.driver.task_groups import DoneIds
 from pilothouse.worlds.live.requests import take_requests
 from pilothouse.worlds.live.wire.messages import MOST_FRAME_BYTES, VERSION, decode_from_engine, encode
-from pilothouse.worlds.live.wire.sockets import DriverSocket, Keys
+from pilothouse.worlds.live.wire.sockets import DriverSocket, Keys, own_addresses
+
+if TYPE_CHECKING:
+    from pilothouse.worlds.live.contexts.programs import ProgramContext
 
 TICK_S = 0.5
 FIRST_ENGINE_S = 120.0
@@ -78,16 +84,16 @@ class LiveWorld:
         self.on_departure: list[Callable[[Departure], None]] = []
         """Told of programs of contexts that ended."""
         self._start = time.monotonic()
-        self.driver = Driver(options, session, time.time(), done)
-        self.driver.backlog.total = total
+        self._driver = Driver(options, session, time.time(), done)
+        self._driver.backlog.total = total
         if feeder is not None:
-            self.driver.feed(feeder)
+            self._driver.feed(feeder)
         self._recorder = recorder
         self._warn = warn or (lambda _text: None)
         self._keys = Keys.load_or_make(folder)
         remote = remote or any(context.remote for context in self.contexts)
         self._wire = DriverSocket(self._keys, "0.0.0.0" if remote else "127.0.0.1", port)
-        self.addresses = _addresses(self._wire.port, remote=remote)
+        self.addresses = own_addresses(self._wire.port, remote=remote)
         self._peers: dict[str, bytes] = {}
         self._poller = zmq.Poller()
         self._poller.register(self._wire.socket, zmq.POLLIN)
@@ -115,9 +121,9 @@ class LiveWorld:
     def begin(self, wants: Wants) -> e.Begins:
         """Starts the contexts' engines, waits for the first one (and a little for the others)."""
         gc.freeze()  # what was imported need not be looked at again and again
-        feeder = self.driver.backlog.feeder
-        if self.driver.nothing_to_do and not (feeder is not None and (feeder.engine_start or feeder.engine_stop)):
-            return self.driver.begins(self.now())
+        feeder = self._driver.backlog.feeder
+        if self._driver.nothing_to_do and not (feeder is not None and (feeder.engine_start or feeder.engine_stop)):
+            return self._driver.begins(self.now())
         for context in self.contexts:
             context.start(self.launch())
         expected = sum(context.engines for context in self.contexts)
@@ -125,8 +131,8 @@ class LiveWorld:
         enough, patience_s = expected * self.options.enough_engines, self.options.engines_within_s
         first_within_s = max(FIRST_ENGINE_S, patience_s)
         until = self.now() + first_within_s
-        while not self.driver.over:
-            present = sum(1 for proxy in self.driver.roster.engines.values() if proxy.welcomed)
+        while not self._driver.over:
+            present = sum(1 for proxy in self._driver.roster.engines.values() if proxy.welcomed)
             if present and first_at is None:
                 first_at = self.now()
             if present >= enough or (present and present + self._gone_for_good >= expected):
@@ -135,20 +141,20 @@ class LiveWorld:
                 break
             if self.options.service and not expected:
                 break
-            if why := self.driver.stopped_because:
+            if why := self._driver.stopped_because:
                 hint = f"see {self._logs}" if why == NO_ENGINE else "no task had begun"
                 raise RunError(f"{why}; {hint}")
-            if not self.driver.start_commands_known():
+            if not self._driver.start_commands_known():
                 until = self.now() + first_within_s  # nobody is welcome yet
             if not present and self.now() > until:
                 raise RunError(f"no engine joined within {first_within_s:g} s; see {self._logs}")
             self._turn()
-        return self.driver.begins(self.now())
+        return self._driver.begins(self.now())
 
     def advance(self) -> e.Batch | None:
         if self._ended:
             return None
-        driver = self.driver
+        driver = self._driver
         while True:
             driver.settle(self.now())
             self._flush()
@@ -164,7 +170,7 @@ class LiveWorld:
     def apply(self, reply: Reply) -> None:
         now = self.now()
         for decision in reply.decisions:
-            self.driver.apply(decision, now)
+            self._driver.apply(decision, now)
         self._flush()
 
     def watch(self, fd: int) -> None:
@@ -185,7 +191,7 @@ class LiveWorld:
         self._closed = True
         self._part()
         for context in self.contexts:
-            context.close(self.driver.roster.keys_seen)
+            context.close(self._driver.roster.keys_seen)
         self._wire.close()
         os.close(self._bell_read)
         os.close(self._bell_write)
@@ -194,7 +200,7 @@ class LiveWorld:
     def _part(self) -> None:
         """Where the run ends before its work (its decider failed), engines end their tasks and leave: nobody will come
         for them, unless somebody resumes the run, and then new ones are started."""
-        driver = self.driver
+        driver = self._driver
         if driver.over or not driver.roster.engines:
             return
         for fd in list(self._watched):
@@ -228,11 +234,23 @@ class LiveWorld:
 
     def restore(self, journal: Iterable[r.Record]) -> None:
         """Before begin: takes up the run that the journal describes."""
-        self.driver.restore(journal, self.now())
+        self._driver.restore(journal, self.now())
 
     def feed(self, feeder: Feeder) -> None:
         """The tasks of a file, where they could not be given at once because `restore` comes first."""
-        self.driver.feed(feeder)
+        self._driver.feed(feeder)
+
+    def adopt(self, contexts: Iterable[ProgramContext], is_gone: Callable[[EngineView], bool]) -> None:
+        """Before begin: the contexts of the run. After `restore` they start only the engines that are missing: those for
+        which `is_gone` is true are given up, the others are waited for.
+        """
+        for engine in self.engines():
+            if is_gone(engine):
+                self._driver.engine_vanished(engine.id, "its process is gone", self.now())
+        self._driver.lost_engines.clear()
+        for context in contexts:
+            self.contexts.append(context)
+            context.adopt({engine.key: engine.host for engine in self.engines() if engine.context == context.name})
 
     def add_context(self, context: Context) -> None:
         """More engines for a run that goes on."""
@@ -240,25 +258,85 @@ class LiveWorld:
         context.start(self.launch())
 
     def submit(self, job: Job) -> int:
-        """A job with a command, decided about with the next batch. Its task id."""
-        return self.driver.submit(job, self.now())
+        """Queues a job; the decider hears of it with the next batch. Returns its task id.
+
+        A job without a command needs one (`bind`) before it is started. The journal does not have it until then.
+        """
+        return self._driver.submit(job, self.now())
+
+    def bind(self, job_id: str, command: Command) -> None:
+        """Sets the command of a job that waits, before the reply that starts it is applied. Ignores unknown jobs."""
+        self._driver.bind(job_id, command, self.now())
 
     def cancel(self, job_id: str) -> bool:
-        return self.driver.cancel(job_id, self.now())
+        """Withdraws a job that waits, or ends one that runs. False if it is unknown or over."""
+        return self._driver.cancel(job_id, self.now())
+
+    def more_events(self) -> list[e.Event]:
+        """Events that follow from calls made since advance() returned: a front end adds them to the same batch."""
+        self._driver.settle(self.now())
+        return self._take_events()
 
     def no_more(self) -> None:
         """No further submit(): the run ends when all has ended."""
-        self.driver.no_more()
+        self._driver.no_more()
 
     def stop(self, reason: str) -> None:
-        self.driver.stop(reason, self.now())
+        self._driver.stop(reason, self.now())
 
     def stop_engine(self, engine: str) -> bool:
         """Soft shutdown."""
-        return self.driver.ask_to_leave(engine, "asked to leave", self.now())
+        return self._driver.ask_to_leave(engine, "asked to leave", self.now())
 
     def stop_context(self, context: str) -> int:
-        return self.driver.stop_context(context, "asked to leave", self.now())
+        return self._driver.stop_context(context, "asked to leave", self.now())
+
+    def engines(self) -> list[EngineView]:
+        """The engines that are present, or expected back after a restart."""
+        return engine_views(self._driver)
+
+    def units_of(self, job_id: str) -> IdSet:
+        """The units that a job has; none if it waits or is unknown."""
+        lot = self._driver.lots.get(job_id)
+        return lot.units if lot is not None else IdSet()
+
+    @property
+    def counts(self) -> Mapping[JobState, int]:
+        """Tasks by final state."""
+        return self._driver.counts
+
+    @property
+    def done(self) -> int:
+        """Tasks and barriers that have their final result."""
+        return self._driver.done.count
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that the decider knows and has not started."""
+        return self._driver.waiting
+
+    @property
+    def running(self) -> int:
+        """Tasks that engines have in hand."""
+        return self._driver.running_tasks
+
+    @property
+    def slots(self) -> int:
+        """Slots of all engines."""
+        return self._driver.roster.units
+
+    @property
+    def over(self) -> bool:
+        return self._driver.over
+
+    @property
+    def stopped_because(self) -> str:
+        """Why the run was stopped before its end; "" if it was not."""
+        return self._driver.stopped_because
+
+    def demand(self) -> Demand:
+        """What automatic allocation decides on."""
+        return demand(self._driver)
 
     def call(self, action: Callable[[], None]) -> None:
         """Has the world's own thread do something soon. The only method that other threads may use."""
@@ -275,7 +353,7 @@ class LiveWorld:
 
     def _turn(self) -> bool:
         """Waits for something to happen, or for the next tick. Whether a watched descriptor is readable."""
-        driver = self.driver
+        driver = self._driver
         now = self.now()
         wait_s = max(0.0, min(self._ticked_at + TICK_S, driver.calls.next_at) - now)
         ready = {source for source, _ in self._poller.poll(int(wait_s * 1000) + 1)}
@@ -312,7 +390,7 @@ class LiveWorld:
                 self._warn(f"an engine speaks version {frame.version}, this driver {VERSION}: it cannot join")
                 continue
             self._peers[frame.engine] = peer
-            self.driver.hear(frame, now)
+            self._driver.hear(frame, now)
 
     def _answer_bell(self) -> None:
         os.read(self._bell_read, 4096)
@@ -330,7 +408,7 @@ class LiveWorld:
                 self.stop_context(request.name)
 
     def _look_at_contexts(self, now: float) -> None:
-        driver = self.driver
+        driver = self._driver
         for context in self.contexts:
             for departure in context.ended():
                 for tell in self.on_departure:
@@ -361,7 +439,7 @@ class LiveWorld:
 
     def _look_whether_stuck(self, now: float) -> None:
         """Engines idle while jobs wait: the decider may have its reasons, but the user should know."""
-        driver = self.driver
+        driver = self._driver
         if driver.running_tasks or not driver.waiting or driver.stopped_because:
             self._stuck_since = now
             return
@@ -377,14 +455,14 @@ class LiveWorld:
     def _engines_to_come(self) -> bool:
         """Whether some that were started have neither joined nor gone."""
         expected = sum(context.engines for context in self.contexts)
-        return self.options.service or len(self.driver.roster.engines) + self._gone_for_good < expected
+        return self.options.service or len(self._driver.roster.engines) + self._gone_for_good < expected
 
     def _may_come(self) -> bool:
         return self.options.service or self._given_up < sum(context.engines for context in self.contexts)
 
     def _flush(self) -> None:
         """Writes down, then sends. While the disk is full nothing is sent, and nothing is lost."""
-        driver = self.driver
+        driver = self._driver
         if driver.records:
             records, driver.records = driver.records, []
             while True:
@@ -405,28 +483,5 @@ class LiveWorld:
                 self._wire.send(peer, encode(frame))
 
     def _take_events(self) -> list[e.Event]:
-        events, self.driver.events = self.driver.events, []
+        events, self._driver.events = self._driver.events, []
         return events
-
-
-def _addresses(port: int, *, remote: bool) -> tuple[str, ...]:
-    """Where engines may reach the driver: loopback, or every name and address that this host seems to have."""
-    if not remote:
-        return (f"tcp://127.0.0.1:{port}",)
-    found: list[str] = []
-    name = socket.gethostname()
-    for host in (name, socket.getfqdn()):
-        try:
-            infos = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)
-        except OSError:
-            continue
-        found.extend(str(info[4][0]) for info in infos)
-    # No packet is sent: this asks the kernel which address it would use towards the outside.
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-            found.append(str(probe.getsockname()[0]))
-        except OSError:
-            pass
-    found.append("127.0.0.1")
-    return tuple(f"tcp://{host}:{port}" for host in dict.fromkeys(found))

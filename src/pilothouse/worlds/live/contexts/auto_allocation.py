@@ -9,42 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-import msgspec
-
 from pilothouse.model.errors import PeerError
-from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live.contexts.allocator import Allocator, Cancel, LetGo, Order, Submit
 from pilothouse.worlds.live.contexts.slurm_queue import SlurmQueue
-from pilothouse.worlds.live.driver.feeder import Feeding
 from pilothouse.worlds.live.world import LiveWorld
 
 ASK_EVERY_S = 5.0
 """The batch system is asked no more often than this."""
-_UNKNOWN_REST = 10**9
-
-
-class Demand(msgspec.Struct, frozen=True):
-    """What waits and what is there, in slots."""
-
-    waiting: int
-    free: int
-    busy: frozenset[str]
-    """Contexts whose engines have work."""
-
-
-def demand_of(world: LiveWorld) -> Demand:
-    driver = world.driver
-    running = [lot for lot in driver.lots.values() if lot.state is not JobState.WAITING]
-    per_task = max(1, world.options.units)
-    waiting = driver.waiting + driver.backlog.waiting_here
-    feeder = driver.backlog.feeder
-    if feeder is not None and feeder.state is Feeding.FEEDING:
-        total = driver.backlog.total
-        waiting += _UNKNOWN_REST if total is None else max(0, total - feeder.given_out)
-    open_slots = sum(proxy.joined.slots for proxy in driver.roster.engines.values() if not proxy.closed_for)
-    free = open_slots - sum(len(lot.units) for lot in running)
-    busy = frozenset(proxy.joined.context for proxy in driver.roster.engines.values() if proxy.assignments)
-    return Demand(waiting * per_task, max(0, free), busy)
 
 
 class AutoAllocation:
@@ -78,14 +49,14 @@ class AutoAllocation:
             return
         now = world.now()
         self._take_answers(now)
-        for proxy in world.driver.roster.engines.values():
-            allocator.engine_joined(proxy.joined.context.removeprefix("J"))
-        if now - self._asked_at < self._every_s or world.driver.over:
+        for engine in world.engines():
+            allocator.engine_joined(engine.context.removeprefix("J"))
+        if now - self._asked_at < self._every_s or world.over:
             return
         self._asked_at = now
         orders: list[Order] = []
         if self._known is not None:
-            wanted = demand_of(world)
+            wanted = world.demand()
             busy = [name.removeprefix("J") for name in wanted.busy]
             orders = allocator.decide(now, waiting=wanted.waiting, free=wanted.free, known=self._known, busy=busy)
         for order in orders:
@@ -94,7 +65,7 @@ class AutoAllocation:
         if allocator.stopped_because and allocator.stopped_because != self._told:
             self._told = allocator.stopped_because
             self._warn(self._told)
-        if allocator.hopeless and not world.driver.roster.engines:
+        if allocator.hopeless and not world.slots:
             world.stop("no allocation could be had")
             return
         self._worker = threading.Thread(target=self._ask, args=(orders,), name="batch system", daemon=True)

@@ -20,13 +20,13 @@ from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import DecisionError
 from pilothouse.model.idset import IdSet
-from pilothouse.model.job import Job
+from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState, Stimulus
 from pilothouse.worlds.live.driver import records as r
 from pilothouse.worlds.live.driver.engine_lifecycle import Engagement
 from pilothouse.worlds.live.driver.engines import PRESENT, ProxyState, ProxyStimulus
 from pilothouse.worlds.live.driver.feeder import Feeder, Feeding
-from pilothouse.worlds.live.driver.ledger import job_from, plain_job
+from pilothouse.worlds.live.driver.ledger import job_from, order_for, plain_job
 from pilothouse.worlds.live.driver.outcomes import barrier_record
 from pilothouse.worlds.live.driver.task_groups import order_of
 from pilothouse.worlds.live.wire.messages import (
@@ -113,14 +113,27 @@ class Driver(Engagement):
             self.ask_to_leave(engine, reason, now, at_once=True)
 
     def submit(self, job: Job, now: float) -> int:
-        """A job with a command; the task id that it got. It waits for `job.after` here."""
-        assert job.command is not None, "a live world runs commands"
+        """Takes a job in; its task id. It waits for `job.after` here. One without a command is recorded by `bind`."""
         task_id = self._next_task
         if self.backlog.feeder is not None:
             task_id = max(task_id, FIRST_SUBMITTED)  # the lower ones belong to the lines of the file
-        self._record(r.JobKnown(job.id, task_id, msgspec.msgpack.encode(plain_job(job))), now)
+        if job.command is not None:
+            self._record(r.JobKnown(job.id, task_id, msgspec.msgpack.encode(plain_job(job))), now)
+        else:
+            self.update(r.JobKnown(job.id, task_id, b""), now)
         self._admit(job, task_id, now)
         return task_id
+
+    def bind(self, job_id: str, command: Command, now: float) -> None:
+        """Sets the command of a submitted job that waits for its start; from now on a restarted driver knows it."""
+        lot = self.lots.get(job_id)
+        if lot is None:
+            return
+        lot.job.command = command
+        ((task_id, order),) = lot.tasks.items()
+        lot.tasks[task_id] = order_for(command, task_id, order.attempt)
+        lot.surroundings = self._surroundings_of(lot.job, command)
+        self._record(r.JobKnown(job_id, task_id, msgspec.msgpack.encode(plain_job(lot.job))), now)
 
     def _admit(self, job: Job, task_id: int, now: float) -> None:
         lot = self._lot_of(job, task_id, self.backlog.attempts.get(task_id, 1))
@@ -179,6 +192,7 @@ class Driver(Engagement):
             # Taken back in the very batch that let the decider start it: its units are free again.
             self.events.append(e.JobEnded(now, order.job_id, JobState.KILLED, -15, order.units))
             return
+        assert lot.from_file or lot.job.command is not None, f"job {order.job_id} is started before it has a command"
         proxy, has_all = self.roster.holder(order.units)
         lot.units = order.units
         lot.step(Stimulus.ALLOCATED)

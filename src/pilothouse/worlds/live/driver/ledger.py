@@ -204,17 +204,16 @@ class Ledger:
         self.running_tasks += len(tasks)
 
     def _lot_of(self, job: Job, task_id: int, attempt: int = 1) -> Lot:
-        command = job.command
-        assert command is not None
-        order = TaskOrder(
-            task_id, attempt=attempt, line=command.line.encode("utf-8", "surrogateescape"),
-            argv=tuple(word.encode("utf-8", "surrogateescape") for word in command.argv),
-        )  # fmt: skip
-        surroundings = Surroundings(
+        if job.command is None:
+            return Lot(job, {task_id: TaskOrder(task_id, attempt=attempt)}, Surroundings(), from_file=False)
+        order = order_for(job.command, task_id, attempt)
+        return Lot(job, {task_id: order}, self._surroundings_of(job, job.command), from_file=False)
+
+    def _surroundings_of(self, job: Job, command: Command) -> Surroundings:
+        return Surroundings(
             job.walltime, command.cwd, command.stdin, command.stdout, command.stderr, command.env,
             self.options.surroundings.bind,
         )  # fmt: skip
-        return Lot(job, {task_id: order}, surroundings, from_file=False)
 
     def _kill_lot(self, lot: Lot, reason: str) -> None:
         lot.kill_reason = lot.kill_reason or reason
@@ -224,8 +223,18 @@ class Ledger:
             self._dirty[proxy.id] = None
 
 
+def order_for(command: Command, task_id: int, attempt: int) -> TaskOrder:
+    """The one task of a submitted job."""
+    return TaskOrder(
+        task_id, attempt=attempt, line=command.line.encode("utf-8", "surrogateescape"),
+        argv=tuple(word.encode("utf-8", "surrogateescape") for word in command.argv),
+    )  # fmt: skip
+
+
 def plain_job(job: Job) -> Job:
     """The job without what only simulations and forwarding protocols need."""
+    if job.profile is None and job.source is None and (job.shape is None or job.shape.constraint is None):
+        return job
     shape = None if job.shape is None else msgspec.structs.replace(job.shape, constraint=None)
     return msgspec.structs.replace(job, profile=None, source=None, shape=shape)
 

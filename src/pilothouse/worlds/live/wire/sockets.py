@@ -8,6 +8,7 @@ file, never by a command line.
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import msgspec
@@ -66,6 +67,29 @@ def write_secret(path: Path, data: bytes) -> None:
     with os.fdopen(fd, "wb") as stream:
         stream.write(data)
     draft.rename(path)
+
+
+def own_addresses(port: int, *, remote: bool) -> tuple[str, ...]:
+    """Where engines may reach the driver: loopback, or every name and address that this host seems to have."""
+    if not remote:
+        return (f"tcp://127.0.0.1:{port}",)
+    found: list[str] = []
+    name = socket.gethostname()
+    for host in (name, socket.getfqdn()):
+        try:
+            infos = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)
+        except OSError:
+            continue
+        found.extend(str(info[4][0]) for info in infos)
+    # No packet is sent: this asks the kernel which address it would use towards the outside.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            found.append(str(probe.getsockname()[0]))
+        except OSError:
+            pass
+    found.append("127.0.0.1")
+    return tuple(f"tcp://{host}:{port}" for host in dict.fromkeys(found))
 
 
 class DriverSocket:
