@@ -137,8 +137,17 @@ def vocabulary(kind: str) -> str:
     union = get_args(module.Event if kind == "events" else module.Decision)
     words = [word for word in words if getattr(module, word) in union]
     known = {room: _names_used(PACKAGE / room, f"pilothouse.model.{kind}") for room in ADAPTERS}
-    rows = [(code(word), *("yes" if word in known[room] else "" for room in ADAPTERS)) for word in words]
+    rows = [(code(word), *(_cell(word, room, known[room]) for room in ADAPTERS)) for word in words]
     return table((kind[:-1], *ADAPTERS.values()), rows)
+
+
+def _cell(word: str, room: str, known: set[str]) -> str:
+    """`yes`; `translated` where core/translate.py speaks for a decider of that protocol."""
+    if room in DECIDERS and word in TRANSLATED:
+        module, _, name = DECIDERS[room].rpartition(".")
+        if not getattr(getattr(importlib.import_module(module), name).traits, TRANSLATED[word]):
+            return "translated"
+    return "yes" if word in known else ""
 
 
 def _names_used(folder: Path, module: str) -> set[str]:
@@ -167,6 +176,20 @@ ADAPTERS = {
     "protocols/batprotocol": "Batsim 5",
     "protocols/rfc27": "Flux",
 }
+DECIDERS = {
+    "protocols/batsim": "pilothouse.protocols.batsim.decider.BatsimDecider",
+    "protocols/batprotocol": "pilothouse.protocols.batprotocol.decider.EdcDecider",
+    "protocols/rfc27": "pilothouse.protocols.rfc27.decider.Rfc27Decider",
+}
+TRANSLATED = {
+    "JobWithdrawn": "withdrawals",
+    "JobRequeued": "requeues",
+    "UnitsUnavailable": "absent_units",
+    "UnitsAvailable": "absent_units",
+    "FeasibilityAsked": "feasibility",
+    "EstimateAsked": "estimates",
+}
+"""Event -> the trait of deciders that understand it (core/contract.py)."""
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "pilothouse"
 
 TABLES: dict[str, Callable[..., str]] = {

@@ -1,8 +1,11 @@
-"""Conservative backfilling: every waiting job has a reservation, and nobody may delay anybody's.
+"""Conservative backfilling: every waiting job has a reservation, and no job may delay that of another.
 
 A new job gets the earliest gap that holds it for its whole estimate. When a job ends before its estimate, all
 reservations are made again in order of arrival, so none moves later. Cost of a job: one search over the profile of free
 units (its steps are the estimated ends).
+
+A reservation counts units. A job with a shape (nodes, GPUs, memory) may find its date come and its units free on the wrong
+nodes; then it is tried again whenever something happens.
 """
 
 from __future__ import annotations
@@ -72,7 +75,7 @@ class Timetable:
 
 
 class Conservative(Policy):
-    """Nobody is ever delayed by a job that came later."""
+    """No job is ever delayed by a job that came later."""
 
     def __init__(self, *, estimate: Estimate = requested) -> None:
         self._estimate = estimate
@@ -100,7 +103,8 @@ class Conservative(Policy):
         for job in self._queue:
             if job.id not in cluster.waiting:
                 continue
-            if self._start_of[job.id] > cluster.now or not cluster.start(job, cluster.free_units.lowest(job.units)):
+            units = cluster.free_units.lowest(job.units) if job.shape is None else None
+            if self._start_of[job.id] > cluster.now or not cluster.start(job, units):
                 waiting.append(job)
         self._queue = waiting
 
@@ -122,8 +126,18 @@ class Conservative(Policy):
 
     def _reserve(self, job: Job, cluster: Cluster) -> None:
         duration = self._estimate(job)
-        start = self._timetable.earliest(job.units, duration)
+        units = job.units if job.shape is None else _units_of_shape(job, cluster)
+        start = self._timetable.earliest(units, duration)
         self._start_of[job.id] = start
         if start < inf:
-            self._timetable.take(start, start + duration, job.units)
+            self._timetable.take(start, start + duration, units)
             cluster.expect(job, start)
+
+
+def _units_of_shape(job: Job, cluster: Cluster) -> int:
+    """How many units a job with a shape takes at least."""
+    assert job.shape is not None
+    if not job.shape.nodes:
+        return job.units
+    whole_node = min((node.count for node in cluster.nodes.values()), default=0)
+    return job.shape.nodes * (whole_node if job.shape.exclusive or not job.units else job.units)
