@@ -103,10 +103,16 @@ class Conservative(Policy):
         for job in self._queue:
             if job.id not in cluster.waiting:
                 continue
-            units = cluster.free_units.lowest(job.units) if job.shape is None else None
-            if self._start_of[job.id] > cluster.now or not cluster.start(job, units):
+            if self._start_of[job.id] > cluster.now or not self._start(job, cluster):
                 waiting.append(job)
         self._queue = waiting
+
+    @staticmethod
+    def _start(job: Job, cluster: Cluster) -> bool:
+        if job.shape is not None:
+            return bool(cluster.start(job, least=True))
+        # Whole nodes may have more units than were counted for them.
+        return job.units <= cluster.free and bool(cluster.start(job, cluster.free_units.lowest(job.units)))
 
     def _reserve_all(self, cluster: Cluster) -> None:
         self._stale = False
