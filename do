@@ -156,12 +156,6 @@ run_tests() {
     say "pytest"
     "$PY" -m pytest -n 2 --dist loadgroup "$@"
     local result=$?
-    if [ $result = 1 ]; then
-        # Real daemons on a busy machine: what fails again, alone, is broken; what passes is unsteady, and was named above.
-        say "once more, what failed"
-        "$PY" -m pytest --last-failed --last-failed-no-failures none --maxfail 5
-        result=$?
-    fi
     [ $lint = 0 ] || { warn "ruff or mypy found something to mend (above)"; [ $result != 0 ] || result=1; }
     return $result
 }

@@ -10,6 +10,7 @@ import importlib
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import get_args
@@ -129,6 +130,72 @@ def _result_of(reader: Callable[..., object]) -> str:
     return next((_result_of(function) for function in called if callable(function)), "")
 
 
+def api() -> str:
+    """The public Python names: each class with its signature, its fields and its methods, from the docstrings."""
+    import pilothouse
+
+    parts = []
+    for name in pilothouse.__all__:
+        if name.startswith("__"):
+            continue
+        thing = getattr(pilothouse, name)
+        parts.append(f"### {name}\n\n`from pilothouse import {name}`\n\n{inspect.cleandoc(thing.__doc__ or '')}\n")
+        rows = [*_fields(thing), *_methods(thing)]
+        parts.append(table(("name", "what it is"), rows) + "\n")
+    return "\n".join(parts).rstrip()
+
+
+def _fields(thing: type) -> list[tuple[str, str]]:
+    """Class-level annotations, with the string that follows each."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(thing))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    rows = []
+    for node, after in zip(body.body, [*body.body[1:], ast.Pass()], strict=True):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and not node.target.id.startswith("_"):
+            said = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
+            default = f" = {ast.unparse(node.value)}" if node.value is not None else ""
+            signature = f"{node.target.id}: {ast.unparse(node.annotation)}{default}"
+            rows.append((code(signature), inspect.cleandoc(str(said)).partition("\n\n")[0]))
+    return rows
+
+
+def _methods(thing: type) -> list[tuple[str, str]]:
+    rows = []
+    for name, member in vars(thing).items():
+        if name.startswith("_"):
+            continue
+        function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+        if isinstance(function, property):
+            rows.append((code(name), inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]))
+        elif inspect.isfunction(function):
+            signature = re.sub(r"^\((self|cls)(, )?", "(", str(inspect.signature(function)))
+            signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)
+            rows.append((code(f"{name}{signature}"), inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]))
+    return rows
+
+
+def rooms() -> str:
+    """Lines of *.py and *.c of each room, beside the number before the rooms were put in order."""
+    rows, total = [], 0
+    for room, about in ROOMS.items():
+        lines = sum(_lines(path) for path in sorted((PACKAGE / room).rglob("*")) if _counts(path))
+        total += lines
+        rows.append((code(room + "/"), about, f"{LINES_BEFORE.get(room, 0):,}", f"{lines:,}"))
+    others = sum(_lines(path) for path in PACKAGE.iterdir() if _counts(path))
+    rows.append(("files beside them", "the public names, `Pool`, `python -m pilothouse`", "299", f"{others:,}"))
+    rows.append(("all", "", f"{sum(LINES_BEFORE.values()) + 299:,}", f"{total + others:,}"))
+    return table(("room", "what is in it", "lines before", "lines now"), rows)
+
+
+def _counts(path: Path) -> bool:
+    """Source that is written by hand: generated modules are made when the package is built."""
+    return path.suffix in (".py", ".c") and str(path.relative_to(PACKAGE)) not in GENERATED
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
 def vocabulary(kind: str) -> str:
     """Which events or decisions each adapter and world deals with: those that its code names."""
     source = PACKAGE / "model" / f"{kind}.py"
@@ -190,6 +257,27 @@ TRANSLATED = {
     "EstimateAsked": "estimates",
 }
 """Event -> the trait of deciders that understand it (core/contract.py)."""
+GENERATED = {f"protocols/batprotocol/{name}.py" for name in ("binary", "messages", "text")}
+ROOMS = {
+    "model": "words: jobs, profiles, IdSet, events, decisions, states, errors. Nothing that waits",
+    "policies": "the policies and the toolkit that they share",
+    "core": "the contract, the loop, the Cluster, checks, placement, translation, tables and helpers for worlds",
+    "formats": "files in and out: platforms, workloads, task files, requests, jobspecs, jobs.csv",
+    "worlds/simulated": "physics/, message_server/ (Batsim's server) and the world without messages",
+    "worlds/live": "driver/, engine/, wire/, contexts/, services/ and the face in world.py",
+    "protocols": "wires and adapters: batsim, batprotocol, rfc27, qcg",
+    "journal": "the record of a live run: write, read, resume",
+    "views": "metrics, tables, plots, explanations, progress, the terminal monitor",
+    "campaign": "many simulations: forecasts",
+    "launch": "from names and options to a run: deciders by name, run folders, signals, output files",
+    "dropins": "programs that replace another program: its options, files and habits",
+    "cli": "one thin file per command",
+}
+LINES_BEFORE = {
+    "model": 1571, "policies": 1630, "core": 1448, "formats": 4443, "worlds/simulated": 9434, "worlds/live": 6134,
+    "protocols": 15803, "journal": 281, "views": 1103, "campaign": 136, "launch": 1070, "dropins": 8744, "cli": 1455,
+}  # fmt: skip
+"""Lines of what is in each room now as it was before the rooms were put in order; 5,428 generated lines included."""
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "pilothouse"
 
 TABLES: dict[str, Callable[..., str]] = {
@@ -200,4 +288,6 @@ TABLES: dict[str, Callable[..., str]] = {
     "profiles": profiles,
     "states": states,
     "vocabulary": vocabulary,
+    "api": api,
+    "rooms": rooms,
 }

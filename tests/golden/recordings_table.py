@@ -16,7 +16,7 @@ from golden.recorded import Difference, Replay, load
 PAGE = Path(__file__).parents[2] / "docs/reference/recordings.md"
 
 WITHOUT_RUNS = {
-    "err-": "the peer refuses an order; no job ends",
+    "err-": "the peer refuses a decision; no job ends",
     "errwl-": "the peer refuses the workload; nothing runs",
     "bs-rejecter": "every job is rejected",
     "rejecter": "every job is rejected",

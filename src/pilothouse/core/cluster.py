@@ -45,7 +45,11 @@ class Queue:
 
 
 class Cluster:
-    """What is known of one world, and the decisions of this turn."""
+    """What is known of one world, and the decisions of this turn.
+
+    A policy looks at `now`, `queue` (the waiting jobs, in order of arrival), `running` (job id -> job, units, start), `free`
+    and `total` (numbers of units), `free_units`, `nodes` and `reservations`; and decides with the verbs below.
+    """
 
     def __init__(self, begins: e.Begins, decider: str, wants: d.Wants | None = None) -> None:
         wants = wants or d.Wants()
@@ -86,17 +90,21 @@ class Cluster:
 
     @property
     def units(self) -> IdSet:
+        """All units, free or not."""
         return IdSet(self.all_mask)
 
     @property
     def free_units(self) -> IdSet:
+        """The units that a job may be started on now."""
         return IdSet(self.free_mask)
 
     @property
     def job_ids(self) -> KeysView[str]:
+        """The ids of the waiting jobs."""
         return self.waiting.keys()
 
     def state_of(self, job_id: str) -> JobState | None:
+        """The state of a job; None: there is no such job."""
         if job_id in self.waiting:
             return JobState.WAITING
         if job_id in self.running:
@@ -183,9 +191,11 @@ class Cluster:
         return found if type(found) is int else None
 
     def reject(self, job: Job, reason: str = "") -> None:
+        """Refuses a waiting job for good."""
         self.book(d.RejectJob(self.now, job.id, reason))
 
     def kill(self, *jobs: Job) -> None:
+        """Ends running jobs."""
         self.book(d.KillJobs(self.now, tuple(job.id for job in jobs)))
 
     def call_at(self, when: float, call_id: str = "") -> None:
@@ -210,6 +220,7 @@ class Cluster:
         self.decisions.append(decision)
 
     def take_decisions(self) -> list[d.Decision]:
+        """Ends the turn: the decisions that were booked in it."""
         decisions, self.decisions = self.decisions, []
         return decisions
 

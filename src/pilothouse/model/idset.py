@@ -29,6 +29,7 @@ class IdSet(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @classmethod
     def of(cls, ids: Iterable[int]) -> IdSet:
+        """The set of these ids."""
         mask = 0
         for i in ids:
             mask |= 1 << i

@@ -48,26 +48,37 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, eq=False, gc=False):
-    """One job. `units` is the least number of units (hosts, cores) it needs; rigid if `most_units` is 0."""
+    """One job: what it asks for, and what it does."""
 
     id: str
+    """Unique in a run; `workload!name` in simulations."""
     units: int
+    """The least number of units (hosts, cores) that it needs; with `shape.nodes`, on each node."""
     walltime: float = inf
+    """The longest time that it may run, in seconds."""
     submitted_at: float = 0.0
+    """When it was submitted, in seconds of the world's clock."""
     profile: Profile | None = None
+    """What it does in a simulated world."""
     most_units: int = 0
+    """The most units that it can use; 0: just `units`."""
     priority: float = 0.0
+    """Larger is more urgent. Only some policies look at it."""
     user: str = ""
     after: tuple[str, ...] = ()
+    """Ids of jobs that must succeed first. Worlds hold the job until then."""
     shape: Shape | None = None
+    """What it asks for beyond a number of units: nodes, GPUs, memory, constraints."""
     command: Command | None = None
+    """What it does in a live world."""
     runtime: float | None = None
-    """How long it will really run, where that is known beforehand: for clairvoyant estimates only."""
+    """How long it will really run, if that is known beforehand. For clairvoyant estimates only."""
     elastic: bool = False
-    """Its work spreads over however many units it is given: any count is legal."""
+    """Its work spreads over any number of units, so any count is legal."""
     extra_data: str | None = None
+    """Text of the workload that is passed on to deciders."""
     source: msgspec.Raw | None = None
-    """The description as it was written, for those who forward it."""
+    """The description as it was written, for protocols that pass it on."""
 
     @property
     def least_units(self) -> int:
@@ -78,10 +89,12 @@ class Job(msgspec.Struct, eq=False, gc=False):
 
     @property
     def workload(self) -> str:
+        """The part of the id before `!`; "" if it has none."""
         return self.id.partition("!")[0] if "!" in self.id else ""
 
     @property
     def local_id(self) -> str:
+        """The part of the id after `!`."""
         return self.id.partition("!")[2] or self.id
 
 

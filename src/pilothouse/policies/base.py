@@ -27,6 +27,7 @@ class Policy:
     each_event: ClassVar[bool] = False
     """True: one pass of `schedule` for every event; False: one for each batch of simultaneous events."""
     wants: Wants = Wants()
+    """What it asks of the world before it begins, such as dynamic registration."""
 
     def schedule(self, cluster: Cluster) -> None:
         """Called whenever something happened. Looks at `cluster.queue`, calls `cluster.start(job)`."""
@@ -49,8 +50,9 @@ class Policy:
         return False
 
     def on_batch(self, ended: list[Job], cluster: Cluster) -> None:
-        """Called before the events of a batch of several are gone through, with the jobs that end in it: their units are free
-        already. Only for policies that make one pass per event."""
+        """Called before the events of a batch with several, with the jobs that end in it: their units are free already.
+
+        Only for policies that make one pass per event."""
 
     def on_submitted(self, job: Job, cluster: Cluster) -> None:
         """Called when an admitted job waits (again); must be cheap."""
@@ -62,7 +64,7 @@ class Policy:
         """Called for every other event (calls, availability, probes, ...)."""
 
     def decide(self, batch: Batch, cluster: Cluster) -> float | None:
-        """For those who want the whole turn: overridden, it is called instead of all the hooks above.
+        """The whole turn: if you override it, it is called instead of all the hooks above.
 
         The cluster has seen the events already; decisions go through it. Returns the date at which the policy is done thinking
         (it hears nothing before), or None: at once.
