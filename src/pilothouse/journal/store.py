@@ -16,7 +16,7 @@ import msgspec
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live.driver import records as r
-from pilothouse.worlds.live.wire.messages import TaskOrder
+from pilothouse.worlds.live.wire.messages import Task
 
 FILE_NAME = "journal.sqlite"
 VERSION = 1
@@ -41,7 +41,7 @@ _INSERT_END = f"INSERT INTO ends VALUES ({','.join('?' * 20)})"
 _STATES = {state.value: state for state in JobState}
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_tasks = msgspec.msgpack.Decoder(list[TaskOrder]).decode
+_decode_tasks = msgspec.msgpack.Decoder(list[Task]).decode
 
 
 class Journal:

@@ -32,9 +32,8 @@ from pilothouse.worlds.live.driver.feeder import Feeder
 from pilothouse.worlds.live.driver.options import LiveOptions
 from pilothouse.worlds.live.driver.records import Note
 from pilothouse.worlds.live.driver.snapshots import EngineView
-from pilothouse.worlds.live.driver.task_groups import DoneIds
 from pilothouse.worlds.live.services.key_values import KeyValueService
-from pilothouse.worlds.live.wire.messages import Surroundings
+from pilothouse.worlds.live.wire.messages import TaskEnvironment
 from pilothouse.worlds.live.world import LiveWorld
 
 TASKS_FILE = "tasks.txt"
@@ -201,23 +200,18 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, choices: Choices) -> int
 
     calm_collector()
     session = int(journal.note("session") or b"0") + 1
-    done = DoneIds()
-
-    def known(line: TaskLine) -> bool | None:
-        return line.task_id in done.failed if line.task_id in done else None
-
     remote = bool(plan.hosts) or plan.slurm or plan.service or plan.auto is not None
     service = KeyValueService(folder, remote=remote, redis=plan.redis)
     options = msgspec.structs.replace(plan.options, env={**plan.options.env, **service.env})
     world = LiveWorld(
-        options, folder=folder, recorder=journal, done=done, total=plan.total, session=session,
+        options, folder=folder, recorder=journal, total=plan.total, session=session,
         port=int(journal.note("port") or b"0"), remote=remote, warn=_warn,
     )  # fmt: skip
     journal.write([Note("port", str(world.port).encode()), Note("session", str(session).encode())])
     if session > 1:
         world.restore(journal.replay())
     world.adopt(_contexts(plan), _is_gone)
-    world.feed(Feeder(_lines(plan, world, fresh=session == 1), known))
+    world.feed(Feeder(_lines(plan, world, fresh=session == 1), world.known))
     progress = RunProgress(world, plan.total, quiet=choices.quiet, folder=folder)
     world.on_tick.append(progress.show)
     world.on_task.append(service.task_ended)
@@ -317,13 +311,13 @@ def _options(choices: Choices) -> LiveOptions:
                 option, "not a file name with placeholders", expected="{task}, {line}, {repeat} or {attempt}",
                 found=quoted(template),
             ) from None  # fmt: skip
-    surroundings = Surroundings(stdout=choices.out, stderr=choices.err, bind=choices.bind)
+    environment = TaskEnvironment(stdout=choices.out, stderr=choices.err, bind=choices.bind)
     shape = None
     if choices.gpus_per_task:
         shape = Shape(nodes=1, most_nodes=1, gpus_per_node=choices.gpus_per_task)
     return LiveOptions(
         units=choices.units, shape=shape, walltime=inf if choices.walltime is None else choices.walltime,
-        surroundings=surroundings, retries=choices.retries, reissue=choices.reissue,
+        environment=environment, retries=choices.retries, reissue=choices.reissue,
         at_most_once=choices.once == "at-most", fail_fast=choices.fail_fast, bundle=choices.bundle,
         window=choices.window or 0, lost_after_s=choices.lost_after, wait_for_driver_s=choices.wait_for_driver,
         grace_s=choices.grace, service=choices.service or bool(choices.auto_slurm),

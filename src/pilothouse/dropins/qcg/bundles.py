@@ -16,7 +16,7 @@ import msgspec
 
 from pilothouse.dropins.qcg import bundle_runner
 from pilothouse.model.job import Command, Job
-from pilothouse.worlds.live.driver.task_groups import Pace
+from pilothouse.worlds.live.driver.pace import Pace
 
 PREFIX = "::"
 """No job's name begins with this: a colon is refused there."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import Stimulus
-from pilothouse.worlds.live.driver.task_groups import Lot
+from pilothouse.worlds.live.driver.task_groups import TaskGroup
 
 
 class Dependencies:
@@ -17,14 +17,14 @@ class Dependencies:
     def __init__(self) -> None:
         self._succeeded: dict[str, bool] = {}
         self._missing: dict[str, set[str]] = {}
-        self._lots: dict[str, Lot] = {}
+        self._groups: dict[str, TaskGroup] = {}
         self._waiting_for: dict[str, list[str]] = {}
 
     @property
     def waiting(self) -> int:
-        return len(self._lots)
+        return len(self._groups)
 
-    def add(self, job: Job, lot: Lot) -> Stimulus:
+    def add(self, job: Job, group: TaskGroup) -> Stimulus:
         """What becomes of a new job: QUEUED, HELD or OMITTED."""
         if any(self._succeeded.get(other) is False for other in job.after):
             return Stimulus.OMITTED
@@ -32,21 +32,21 @@ class Dependencies:
         if not missing:
             return Stimulus.QUEUED
         self._missing[job.id] = missing
-        self._lots[job.id] = lot
+        self._groups[job.id] = group
         for other in missing:
             self._waiting_for.setdefault(other, []).append(job.id)
         return Stimulus.HELD
 
-    def remove(self, job_id: str) -> Lot | None:
+    def remove(self, job_id: str) -> TaskGroup | None:
         """Takes back a job that is held."""
         self._missing.pop(job_id, None)
-        return self._lots.pop(job_id, None)
+        return self._groups.pop(job_id, None)
 
-    def ended(self, job_id: str, *, succeeded: bool) -> tuple[list[Lot], list[Lot]]:
-        """Lots that may be queued now, and lots that never will be."""
+    def ended(self, job_id: str, *, succeeded: bool) -> tuple[list[TaskGroup], list[TaskGroup]]:
+        """TaskGroups that may be queued now, and groups that never will be."""
         self._succeeded[job_id] = succeeded
-        free: list[Lot] = []
-        omitted: list[Lot] = []
+        free: list[TaskGroup] = []
+        omitted: list[TaskGroup] = []
         for waiting in self._waiting_for.pop(job_id, ()):
             missing = self._missing.get(waiting)
             if missing is None:
@@ -54,5 +54,5 @@ class Dependencies:
             missing.discard(job_id)
             if not succeeded or not missing:
                 del self._missing[waiting]
-                (omitted if not succeeded else free).append(self._lots.pop(waiting))
+                (omitted if not succeeded else free).append(self._groups.pop(waiting))
         return free, omitted

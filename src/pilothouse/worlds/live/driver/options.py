@@ -7,7 +7,7 @@ from math import inf
 import msgspec
 
 from pilothouse.model.job import Shape
-from pilothouse.worlds.live.wire.messages import Surroundings
+from pilothouse.worlds.live.wire.messages import TaskEnvironment
 
 TASK_ENV = "\0".join(
     (
@@ -33,7 +33,8 @@ class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Units (slots, cores) of each line of the task file."""
     shape: Shape | None = None
     walltime: float = inf
-    surroundings: Surroundings = Surroundings()
+    environment: TaskEnvironment = msgspec.field(default=TaskEnvironment(), name="surroundings")
+    """Named as in journals of earlier versions."""
     retries: int = 0
     """How often a task that failed is tried again."""
     reissue: bool = True

@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.wire.messages import TaskOrder
+from pilothouse.worlds.live.wire.messages import Task
 
 
 class EngineJoined(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class Assigned(msgspec.Struct, frozen=True, gc=False):
     engine: str
     units: str
     at: float
-    tasks: list[TaskOrder]
+    tasks: list[Task]
     reason: str = ""
 
 

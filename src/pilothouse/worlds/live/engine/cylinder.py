@@ -32,7 +32,7 @@ from pilothouse.worlds.live.wire.messages import (
     Prepare,
     Result,
     Stop,
-    TaskOrder,
+    Task,
     ToCylinder,
     Work,
 )
@@ -109,7 +109,7 @@ class Cylinder:
         self._stop: Stop | None = None
         self._early_stops: dict[int, Stop] = {}
         self._assignment = 0
-        self._tasks: list[TaskOrder] = []
+        self._tasks: list[Task] = []
         self._next = self._behind = 0
         """Index of the next task of the assignment, and how many wait behind the running one."""
         self._cut_at = inf
@@ -195,19 +195,19 @@ class Cylinder:
 
     def _surround(self, work: Work) -> None:
         """Environment, folder and cores of an assignment; the environment is kept while nothing in it changes."""
-        surroundings = work.assignment.surroundings
+        environment = work.assignment.environment
         if work.cores:
             os.sched_setaffinity(0, work.cores)
             self._bound = True
         elif self._bound:
             os.sched_setaffinity(0, self._all_cores)
             self._bound = False
-        key = (work.env, surroundings.env)
+        key = (work.env, environment.env)
         if key != self._env_key:
-            merged = {**os.environ, **self._prepare.env, **work.env, **surroundings.env}
+            merged = {**os.environ, **self._prepare.env, **work.env, **environment.env}
             self._env = [os.fsencode(f"{name}={value}") for name, value in merged.items()]
             self._env_key = key
-        cwd = surroundings.cwd or self._home
+        cwd = environment.cwd or self._home
         if cwd != self._cwd:
             try:
                 os.chdir(cwd)
@@ -215,23 +215,23 @@ class Cylinder:
             except OSError:
                 self._cwd = ""  # every task of the assignment says so
 
-    def _run_task(self, task: TaskOrder, assignment: Assignment) -> Result:
-        surroundings = assignment.surroundings
+    def _run_task(self, task: Task, assignment: Assignment) -> Result:
+        environment = assignment.environment
         started_at, started = time.time(), time.monotonic()
         opened: list[int] = []
         self._region.running(task.task_id, 0)
         try:
             if not self._cwd:
-                raise SpawnError(f"cannot enter {surroundings.cwd}")
+                raise SpawnError(f"cannot enter {environment.cwd}")
             fds = (self._null, self._out.write_fd, self._err.write_fd)
-            if surroundings.stdin or surroundings.stdout or surroundings.stderr:
+            if environment.stdin or environment.stdout or environment.stderr:
                 fds = self._open(task, assignment, opened)
             argv = self._argv(task.argv) if task.argv else self._launcher.argv(os.fsdecode(task.line))
             text = self._prepare.task_env.format(
                 task=task.task_id, line=task.line_number, repeat=task.repeat_index, attempt=task.attempt
             )
             env = self._env + os.fsencode(text).split(b"\0") if text else self._env
-            pid, status, survivors, reason = self._run(argv, env, fds, started + surroundings.walltime)
+            pid, status, survivors, reason = self._run(argv, env, fds, started + environment.walltime)
         except (SpawnError, OSError) as problem:
             reason = str(problem) if isinstance(problem, SpawnError) else f"{problem.filename}: {problem.strerror}"
             return Result(task.task_id, task.attempt, _NOT_STARTED, 0, started_at, started_at, reason=reason)
@@ -285,9 +285,9 @@ class Cylinder:
             raise SpawnError(f"{os.fsdecode(argv[0])}: no such program")
         return [program, *argv[1:]]
 
-    def _open(self, task: TaskOrder, assignment: Assignment, opened: list[int]) -> tuple[int, int, int]:
+    def _open(self, task: Task, assignment: Assignment, opened: list[int]) -> tuple[int, int, int]:
         """The three descriptors of a task that asked for files."""
-        surroundings = assignment.surroundings
+        environment = assignment.environment
         stdin, out, err = self._null, self._out.write_fd, self._err.write_fd
 
         def name_of(template: str) -> Path:
@@ -305,13 +305,13 @@ class Cylinder:
             opened.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666))
             return opened[-1]
 
-        if surroundings.stdin:
-            stdin = os.open(name_of(surroundings.stdin), os.O_RDONLY)
+        if environment.stdin:
+            stdin = os.open(name_of(environment.stdin), os.O_RDONLY)
             opened.append(stdin)
-        if surroundings.stdout:
-            out = writable(surroundings.stdout)
-        if surroundings.stderr:
-            err = out if surroundings.stderr == surroundings.stdout else writable(surroundings.stderr)
+        if environment.stdout:
+            out = writable(environment.stdout)
+        if environment.stderr:
+            err = out if environment.stderr == environment.stdout else writable(environment.stderr)
         return stdin, out, err
 
     @contextlib.contextmanager

@@ -43,7 +43,7 @@ from pilothouse.worlds.live.wire.messages import (
     Result,
     Start,
     Stop,
-    TaskOrder,
+    Task,
     ToCylinder,
     Welcome,
     Work,
@@ -299,7 +299,7 @@ class Engine:
 
     def _cores_of(self, assignment: Assignment) -> tuple[int, ...]:
         """The cores of its slots: the node's cores dealt out evenly; none if it did not ask to be bound."""
-        if not assignment.surroundings.bind or not self._cores:
+        if not assignment.environment.bind or not self._cores:
             return ()
         per_slot = len(self._cores) / self._hello.slots
         cores: set[int] = set()
@@ -373,7 +373,7 @@ class Engine:
         self._parting_until = now + PARTING_S
         self._step(EngineStimulus.EMPTY)
 
-    def _extra(self, number: int, tasks: list[TaskOrder]) -> Assignment:
+    def _extra(self, number: int, tasks: list[Task]) -> Assignment:
         return Assignment(number, (self._hello.slots,), tasks)
 
     def _say_hello(self, now: float) -> None:

@@ -27,7 +27,7 @@ LOST_CODE = -100
 """The return code of a task whose engine was lost with it (as in disBatch)."""
 
 
-class TaskOrder(msgspec.Struct, array_like=True, gc=False):
+class Task(msgspec.Struct, array_like=True, gc=False):
     """One task to run. Exactly one of `line` (shell only if it needs one) and `argv`; bytes, as files may hold any."""
 
     task_id: int
@@ -38,7 +38,7 @@ class TaskOrder(msgspec.Struct, array_like=True, gc=False):
     argv: tuple[bytes, ...] = ()
 
 
-class Surroundings(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class TaskEnvironment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """How the tasks of an assignment are run; file names may hold the placeholders of `Placeholders`."""
 
     walltime: float = inf
@@ -58,8 +58,8 @@ class Assignment(msgspec.Struct, array_like=True, gc=False):
     id: int
     slots: tuple[int, ...]
     """Indices of the engine's slots; the first one's cylinder runs it."""
-    tasks: list[TaskOrder]
-    surroundings: Surroundings = Surroundings()
+    tasks: list[Task]
+    environment: TaskEnvironment = TaskEnvironment()
     gpus: tuple[str, ...] = ()
     nodes: str = ""
     """All nodes and slot counts of a job that spans several: `a:4,b:2`."""
@@ -142,9 +142,9 @@ class Welcome(msgspec.Struct, tag="welcome"):
     wait_for_driver_s: float
     grace_s: float
     first_unit: int
-    on_join: list[TaskOrder] = []
+    on_join: list[Task] = []
     """Per-engine START commands: done in order before any assignment is begun."""
-    on_leave: list[TaskOrder] = []
+    on_leave: list[Task] = []
     """Per-engine STOP commands: done in order after the last assignment."""
 
 
@@ -178,7 +178,7 @@ FromDriver: TypeAlias = Welcome | Start | Kill | Leave | Dismiss
 
 
 class Prepare(msgspec.Struct, tag="prepare"):
-    """The surroundings of all tasks from now on."""
+    """The environment of all tasks from now on."""
 
     env: dict[str, str]
     task_env: str

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from pilothouse.model.decisions import CallAt, CallEvery, StopCalls
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import Stimulus
+from pilothouse.worlds.live.driver.backlog import DoneIds
 from pilothouse.worlds.live.driver.calls import Calls
 from pilothouse.worlds.live.driver.dependencies import Dependencies
-from pilothouse.worlds.live.driver.task_groups import BUNDLE_BYTES, BUNDLE_S, DoneIds, Lot, Pace
-from pilothouse.worlds.live.wire.messages import Surroundings, TaskOrder
+from pilothouse.worlds.live.driver.pace import BUNDLE_BYTES, BUNDLE_S, Pace
+from pilothouse.worlds.live.driver.task_groups import TaskGroup, group_of_job
 
 
 @given(st.permutations(range(40)), st.sets(st.integers(0, 39)))
@@ -47,8 +48,8 @@ def test_short_tasks_are_bundled_and_bundles_shrink_towards_the_end() -> None:
     assert pace.bundle(None, 2) == 3
 
 
-def lot(job: Job) -> Lot:
-    return Lot(job, {0: TaskOrder(0)}, Surroundings(), from_file=False)
+def group(job: Job) -> TaskGroup:
+    return group_of_job(job, 0, 1, bind=False)
 
 
 def job(job_id: str, *after: str) -> Job:
@@ -58,15 +59,15 @@ def job(job_id: str, *after: str) -> Job:
 def test_dependencies_release_and_omit() -> None:
     known = Dependencies()
     first, second, third = job("a"), job("b", "a"), job("c", "a", "b")
-    assert known.add(first, lot(first)) is Stimulus.QUEUED
-    held, also_held = lot(second), lot(third)
+    assert known.add(first, group(first)) is Stimulus.QUEUED
+    held, also_held = group(second), group(third)
     assert known.add(second, held) is Stimulus.HELD
     assert known.add(third, also_held) is Stimulus.HELD
     assert known.ended("a", succeeded=True) == ([held], [])
     assert known.waiting == 1
     assert known.ended("b", succeeded=False) == ([], [also_held])
     late = job("d", "b")
-    assert known.add(late, lot(late)) is Stimulus.OMITTED
+    assert known.add(late, group(late)) is Stimulus.OMITTED
 
 
 def test_calls() -> None:
