@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pilothouse.core.decision_table import table
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
-from pilothouse.model.errors import DecisionError
 from pilothouse.model.lifecycle import JobState, Stimulus
 from pilothouse.worlds.live.driver import records as r
 from pilothouse.worlds.live.driver.assignments import kill_for_good, send_assignment
@@ -22,11 +22,7 @@ from pilothouse.worlds.live.driver.update import LIMIT_NOTE, record
 
 def apply(driver: DriverState, decision: d.Decision, now: float) -> None:
     """Raises DecisionError for what a live world cannot do."""
-    carry_out = _HANDLERS.get(type(decision))
-    if carry_out is None:
-        name = type(decision).__name__
-        raise DecisionError("decider", 0, "not in a live world", f"{name} has no meaning where real tasks run")
-    carry_out(driver, decision, now)
+    _TABLE[type(decision)](driver, decision, now)
 
 
 def _start(driver: DriverState, decision: d.StartJob, now: float) -> None:
@@ -97,7 +93,7 @@ def _kill(driver: DriverState, decision: d.KillJobs, now: float) -> None:
 
 
 def _call(driver: DriverState, decision: d.CallAt | d.CallEvery | d.StopCalls, now: float) -> None:
-    driver.calls.order(decision)
+    driver.calls.ask(decision, now)
 
 
 def _stop(driver: DriverState, decision: d.StopWorld, now: float) -> None:
@@ -105,9 +101,13 @@ def _stop(driver: DriverState, decision: d.StopWorld, now: float) -> None:
 
 
 def _ignore(driver: DriverState, decision: d.Decision, now: float) -> None:
-    """Concerns deciders and views, or worlds whose work is registered."""
+    """Changes nothing in a live run."""
 
 
+_IGNORED = (
+    d.ConfirmWithdrawal, d.Annotate, d.SetMetadata, d.AnswerEstimate, d.AnswerFeasibility, d.FinishRegistration,
+    d.ResumeRegistration,
+)  # fmt: skip
 _HANDLERS: dict[type, Callable[[DriverState, Any, float], None]] = {
     d.StartJob: _start,
     d.RejectJob: _reject,
@@ -116,11 +116,6 @@ _HANDLERS: dict[type, Callable[[DriverState, Any, float], None]] = {
     d.CallEvery: _call,
     d.StopCalls: _call,
     d.StopWorld: _stop,
-    d.ConfirmWithdrawal: _ignore,
-    d.Annotate: _ignore,
-    d.SetMetadata: _ignore,
-    d.AnswerEstimate: _ignore,
-    d.AnswerFeasibility: _ignore,
-    d.FinishRegistration: _ignore,
-    d.ResumeRegistration: _ignore,
+    **dict.fromkeys(_IGNORED, _ignore),
 }
+_TABLE = table(_HANDLERS, "live")

@@ -19,13 +19,13 @@ from math import inf
 
 import msgspec
 
+from pilothouse.core.calls import Calls
+from pilothouse.core.dependencies import Dependencies
 from pilothouse.model import events as e
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import FINAL, JobState
 from pilothouse.worlds.live.driver import records as r
 from pilothouse.worlds.live.driver.backlog import Backlog, DoneIds
-from pilothouse.worlds.live.driver.calls import Calls
-from pilothouse.worlds.live.driver.dependencies import Dependencies
 from pilothouse.worlds.live.driver.engines import Engines
 from pilothouse.worlds.live.driver.feeder import Feeder, Feeding
 from pilothouse.worlds.live.driver.options import LiveOptions
@@ -61,9 +61,12 @@ class DriverState(msgspec.Struct, eq=False, kw_only=True):
     """Running jobs that have units of several engines."""
     known_jobs: dict[str, tuple[int, bytes]] = {}
     """Submitted jobs that have not ended: task id, and the job itself while restoring."""
-    dependencies: Dependencies = msgspec.field(default_factory=Dependencies)
-    ended_jobs: list[tuple[str, bool]] = []
-    """Submitted jobs that ended since dependent ones were last released, and whether they succeeded."""
+    dependencies: Dependencies[TaskGroup] = msgspec.field(default_factory=Dependencies)
+    """Submitted jobs that wait for others."""
+    outcomes: dict[str, bool] = {}
+    """Submitted jobs that ended, and whether they succeeded."""
+    just_ended: list[str] = []
+    """Those of them that ended since dependent jobs were last released."""
     pending_kills: list[tuple[set[str], tuple[str, ...]]] = []
     """For each KillJobs: its jobs that have not ended, and all of its jobs."""
     calls: Calls = msgspec.field(default_factory=Calls)
@@ -116,7 +119,7 @@ class DriverState(msgspec.Struct, eq=False, kw_only=True):
         """All known work has ended, and no more will come."""
         if self.stopped_because:
             return not self.groups
-        return self.no_more and not self.groups and self.backlog.empty and not self.dependencies.waiting
+        return self.no_more and not self.groups and self.backlog.empty and not self.dependencies.held
 
     @property
     def has_engine_commands(self) -> bool:

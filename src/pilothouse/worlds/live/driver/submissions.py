@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from pilothouse.core.dependencies import Verdict
 from pilothouse.model import events as e
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState, Stimulus
@@ -56,10 +57,10 @@ def admit(driver: DriverState, job: Job, task_id: int, now: float) -> None:
     """Queues a job, holds it, or ends it at once if a job that it waits for did not succeed."""
     attempt = driver.backlog.attempts.get(task_id, 1)
     group = group_of_job(job, task_id, attempt, bind=driver.options.environment.bind)
-    state = driver.dependencies.add(job, group)
-    if state is Stimulus.OMITTED:
+    verdict = driver.dependencies.enter(job.id, group, job.after, driver.outcomes.get)
+    if verdict is Verdict.NEVER:
         end_unstarted(driver, group, JobState.OMITTED, "a job that it waits for did not succeed", now)
-    elif state is Stimulus.HELD:
+    elif verdict is Verdict.WAITS:
         group.step(Stimulus.HELD)
     else:
         driver.backlog.add(group)
@@ -67,9 +68,9 @@ def admit(driver: DriverState, job: Job, task_id: int, now: float) -> None:
 
 def release_dependents(driver: DriverState, now: float) -> None:
     """What the ends of submitted jobs mean for those that wait for them."""
-    while driver.ended_jobs:
-        job_id, succeeded = driver.ended_jobs.pop()
-        free, omitted = driver.dependencies.ended(job_id, succeeded=succeeded)
+    while driver.just_ended:
+        job_id = driver.just_ended.pop()
+        free, omitted = driver.dependencies.ended(job_id, succeeded=driver.outcomes[job_id])
         for group in free:
             driver.backlog.add(group)
         for group in omitted:

@@ -98,6 +98,7 @@ def _task_ended(driver: DriverState, ended: r.TaskEnded, *, restoring: bool) -> 
     if group is not None and group.tasks.pop(ended.task_id, None) is not None and group.assignment:
         driver.running_tasks -= 1
     if driver.known_jobs.pop(ended.job_id, None) is not None:
-        driver.ended_jobs.append((ended.job_id, succeeded))
+        driver.outcomes[ended.job_id] = succeeded
+        driver.just_ended.append(ended.job_id)
     elif not restoring:
         driver.backlog.ended(ended.task_id, failed=not succeeded)
