@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from pilothouse.worlds.live.engine.capture import Capture
-from pilothouse.worlds.live.engine.spawn import Launcher, Spawner, SpawnError, find_native
+from pilothouse.worlds.live.engine.spawn import Launcher, SpawnError, find_native, spawn
 from pilothouse.worlds.live.engine.spool import Region
 from pilothouse.worlds.live.wire.messages import (
     Assignment,
@@ -41,7 +41,6 @@ FLUSH_S = 0.2
 LINGER_S = 0.05
 """How long the last words of a task's background commands are waited for."""
 _LENGTH = struct.Struct("<I")
-_CANNOT_EXECUTE = 255
 _MOST_POLL_MS = 3_600_000
 _NOT_STARTED = 127
 
@@ -93,7 +92,6 @@ class Cylinder:
         self._link = link
         self._inbox = Inbox(link)
         self._region = region
-        self._spawner = Spawner()
         self._launcher = Launcher(os.environ.get("PATH", os.defpath))
         self._null = os.open(os.devnull, os.O_RDWR)
         self._out = Capture()
@@ -219,7 +217,7 @@ class Cylinder:
         environment = assignment.environment
         started_at, started = time.time(), time.monotonic()
         opened: list[int] = []
-        self._region.running(task.task_id, 0)
+        self._region.running(task.task_id)
         try:
             if not self._cwd:
                 raise SpawnError(f"cannot enter {environment.cwd}")
@@ -259,7 +257,7 @@ class Cylinder:
     ) -> tuple[int, int, bool, str]:
         """Starts a program and waits for its end: pid, wait status, whether its group lives on, and who ended it."""
         if self._native is None:
-            pid = self._spawner.spawn(argv, env, fds)
+            pid = spawn(argv, env, fds)
         else:
             until = min(deadline, self._cut_at) if self._behind else deadline
             timeout = -1 if until == inf else _milliseconds(until)
@@ -275,8 +273,6 @@ class Cylinder:
                 return pid, status, bool(survivors), ""
         with self._watch(pid) as watched:
             status, reason = self._wait(pid, deadline, watched)
-        if self._native is None and status == _CANNOT_EXECUTE << 8 and (why := self._spawner.failure()):
-            raise SpawnError(f"{os.fsdecode(argv[0])}: {why}")
         return pid, status, _group_alive(pid), reason
 
     def _argv(self, argv: tuple[bytes, ...]) -> list[bytes]:

@@ -189,14 +189,13 @@ def _children() -> list[int]:
 
 
 def _send_will(config: EngineConfig, identity: str, spool: Spool, status: int) -> None:
-    from pilothouse.worlds.live.wire.sockets import Credentials, EngineSocket
+    from pilothouse.worlds.live.wire.sockets import EngineSocket
 
     finished, begun = spool.testament()
     code = os.waitstatus_to_exitcode(status)
     reason = f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
     bodies: list[FromEngine] = [Report(finished), Bye(f"engine {reason}", True, tuple(sorted(begun)))]
-    credentials = Credentials(config.addresses, config.server_public, config.client_public, config.client_secret)
-    wire = EngineSocket(credentials, f"{identity}/warden")
+    wire = EngineSocket(config, f"{identity}/warden")
     until = time.monotonic() + WILL_S
     message = encode(EngineFrame(VERSION, identity, 0, 0, 0, bodies))
     while time.monotonic() < until:
@@ -241,14 +240,13 @@ class EngineShell:
     def __init__(self, config: EngineConfig, identity: str, spool: Spool, links: list[socket.socket]) -> None:
         import zmq
 
-        from pilothouse.worlds.live.wire.sockets import Credentials, EngineSocket
+        from pilothouse.worlds.live.wire.sockets import EngineSocket
 
         self._links = links
         self._inboxes = [Inbox(link) for link in links]
         self._spool = spool
         self._spool.set_name(identity)
-        credentials = Credentials(config.addresses, config.server_public, config.client_public, config.client_secret)
-        self._wire = EngineSocket(credentials, identity)
+        self._wire = EngineSocket(config, identity)
         self._poller = zmq.Poller()
         self._poller.register(self._wire.socket, zmq.POLLIN)
         self._by_fd = {link.fileno(): index for index, link in enumerate(links)}

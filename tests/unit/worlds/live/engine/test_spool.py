@@ -19,7 +19,7 @@ def test_a_killed_writer_is_read_by_its_parent() -> None:
         region = spool.cylinders[0]
         region.begin(5)
         region.ended(result(1))
-        region.running(2, 4242)
+        region.running(2)
         spool.cylinders[1].begin(6)
         spool.engine.write([Finished(4, [result(0)], True)])
         os._exit(0)
@@ -46,7 +46,7 @@ def test_a_full_region_keeps_what_fitted_and_forgets_no_running_task() -> None:
     region = spool.cylinders[0]
     region.begin(5)
     for task_id in range(2000):
-        region.running(task_id, 1)
+        region.running(task_id)
         region.ended(result(task_id, 60))
     assignment, running, results = region.read()
     assert assignment == 5
