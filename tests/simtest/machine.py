@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go, ToCylinderOrder
+from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go, TellCylinder
 from pilothouse.worlds.live.wire.messages import (
     VERSION,
     Bye,
@@ -170,7 +170,7 @@ class Machine:
         for instruction in self.engine.take(self.storm.clock.now):
             if type(instruction) is EngineFrame:
                 self.storm.to_driver(self, instruction)
-            elif type(instruction) is ToCylinderOrder:
+            elif type(instruction) is TellCylinder:
                 self._check_slots(instruction.message)
                 self._cylinders[instruction.cylinder].tell(instruction.message)
             elif type(instruction) is Go:

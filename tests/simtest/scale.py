@@ -22,10 +22,9 @@ from pilothouse.model import events as e
 from pilothouse.model.decisions import Reply, Wants
 from pilothouse.policies.catalog import make
 from pilothouse.worlds.live.driver.decisions import apply
-from pilothouse.worlds.live.driver.engine_frames import hear
+from pilothouse.worlds.live.driver.engine_frames import frames, hear
 from pilothouse.worlds.live.driver.feeder import Feeder
 from pilothouse.worlds.live.driver.options import LiveOptions
-from pilothouse.worlds.live.driver.outgoing import frames
 from pilothouse.worlds.live.driver.settle import begins, settle
 from pilothouse.worlds.live.driver.state import new_state
 from pilothouse.worlds.live.wire.messages import (

@@ -1,6 +1,6 @@
-"""Task lines of a pipe: a thread reads it, so that a source that pauses holds nothing up.
+"""Task lines of a pipe: a thread reads it, so that a source that pauses blocks nothing.
 
-In: a binary stream, a TaskReader, and how to wake whoever waits. Out: an iterator for a Feeder, which yields None while
+In: a binary stream, a TaskReader, and a function that wakes the driver. Out: an iterator for a Feeder, which yields None while
 the source has nothing to give.
 """
 

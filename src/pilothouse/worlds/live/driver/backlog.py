@@ -43,7 +43,7 @@ class DoneIds:
 
 
 class Backlog:
-    """Where the next group comes from: tasks that came back, submitted jobs, then the file."""
+    """Groups come from submitted jobs, then from tasks that came back, then from the file."""
 
     def __init__(self, template: Job, environment: TaskEnvironment, most_bundled: int, done: DoneIds) -> None:
         self.feeder: Feeder | None = None
@@ -65,15 +65,15 @@ class Backlog:
         """Tasks of the file that engines had in hand when the driver was restarted."""
 
     def give_back(self, task: Task) -> None:
-        """A task of the file that must be decided about again."""
+        """A task of the file that needs another decision."""
         self._returned.append(task)
 
     def add(self, group: TaskGroup) -> None:
-        """A submitted job that may be told to the decider."""
+        """A submitted job that waits for nothing."""
         self._jobs.append(group)
 
     def withdraw(self, job_id: str) -> TaskGroup | None:
-        """Takes back a submitted job that nobody has been told of."""
+        """Takes back a submitted job that the decider does not know yet."""
         for group in self._jobs:
             if group.job.id == job_id:
                 self._jobs.remove(group)

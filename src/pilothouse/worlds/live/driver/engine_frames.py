@@ -1,7 +1,7 @@
-"""Frames that engines send: they join, report and say goodbye. Sans-IO.
+"""Frames from engines and to them. Sans-IO.
 
-An engine says Hello and is welcomed with all it must know. If it dies, its warden reports for it. An engine that was
-given up and is heard after all is dismissed.
+An engine says Hello and gets a Welcome with all it must know; later it sends Reports, and at last Bye. If it dies, its
+warden reports for it. An engine that was given up and sends again is dismissed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,18 @@ from pilothouse.worlds.live.driver.results import take_report
 from pilothouse.worlds.live.driver.state import DriverState
 from pilothouse.worlds.live.driver.task_groups import task_of_line
 from pilothouse.worlds.live.driver.update import NOT_HEARD, record
-from pilothouse.worlds.live.wire.messages import Bye, EngineFrame, FromEngine, Hello, Kill, Report, Welcome
+from pilothouse.worlds.live.wire.messages import (
+    VERSION,
+    Bye,
+    Dismiss,
+    DriverFrame,
+    EngineFrame,
+    FromEngine,
+    Hello,
+    Kill,
+    Report,
+    Welcome,
+)
 
 ACK_WITHIN_S = 0.5
 
@@ -28,7 +39,7 @@ def hear(driver: DriverState, frame: EngineFrame, now: float) -> None:
     proxy.heard_at = now
     driver.speak_to[proxy.id] = None
     if frame.session == 0:
-        # It has not heard our welcome, or we were restarted, or its warden reports for it.
+        # It has not got our welcome, or we were restarted, or its warden reports for it.
         for body in frame.bodies:
             if type(body) is not Hello:
                 _take(driver, proxy, body, now)
@@ -55,7 +66,7 @@ def _hear_stranger(driver: DriverState, frame: EngineFrame, now: float) -> None:
     hello = next((body for body in frame.bodies if type(body) is Hello), None)
     departed = driver.engines.departed.get(frame.engine)
     if departed is not None and departed.state is ProxyState.GONE and frame.session == driver.session:
-        departed.speaks_at = now  # it has not heard that we know
+        departed.speaks_at = now  # it has not got our acknowledgement
         driver.speak_to[frame.engine] = None
     elif hello is None or departed is not None or driver.too_late:
         driver.dismissals.append(frame.engine)
@@ -84,7 +95,7 @@ def _join(driver: DriverState, engine: str, hello: Hello, now: float) -> None:
 
 
 def _welcome_back(driver: DriverState, proxy: EngineProxy, hello: Hello, now: float) -> None:
-    """It hears what an earlier driver, or this one before it was heard, wanted of it; assignments come first."""
+    """Sends what an earlier driver, or this one before the engine was there, wanted of it; assignments come first."""
     proxy.step(ProxyStimulus.HEARD)
     proxy.ends_at = hello.ends_at - driver.unix_offset
     _welcome(driver, proxy)
@@ -113,7 +124,7 @@ def _welcome(driver: DriverState, proxy: EngineProxy) -> None:
             rank=joined.rank,
             env={**options.env, **own},
             task_env=options.task_env,
-            # Many engines speak less often each, but always often enough not to be given up.
+            # Many engines send less often each, but always often enough not to be given up.
             heartbeat_s=min(max(options.heartbeat_s, len(driver.engines.present) / 500), options.lost_after_s / 4),
             wait_for_driver_s=options.wait_for_driver_s,
             grace_s=options.grace_s,
@@ -123,3 +134,28 @@ def _welcome(driver: DriverState, proxy: EngineProxy) -> None:
         )
     )
     driver.speak_to[proxy.id] = None
+
+
+def frames(driver: DriverState, now: float) -> list[DriverFrame]:
+    """The frames to send once the records are written: what is new, what must be repeated, and signs of life."""
+    out: list[DriverFrame] = []
+    session = driver.session
+    for engine in driver.speak_to:
+        proxy = driver.engines.present.get(engine) or driver.engines.departed.get(engine)
+        if proxy is None:
+            continue
+        received = proxy.channel.received
+        news = proxy.channel.outgoing(now) if proxy.welcomed else []
+        out.extend(DriverFrame(VERSION, engine, session, seq, received, bodies) for seq, bodies in news)
+        if not news and proxy.speaks_at <= now:
+            out.append(DriverFrame(VERSION, engine, session, 0, received, []))
+        if news or proxy.speaks_at <= now:
+            proxy.speaks_at = now + driver.options.heartbeat_s
+    for engine in driver.dismissals:
+        dismissal = Dismiss("not of this run any more", driver.too_late)
+        out.append(DriverFrame(VERSION, engine, session, 0, 0, [dismissal]))
+    out.extend(DriverFrame(VERSION, engine, session, 0, 0, []) for engine in driver.not_ready_for)
+    driver.dismissals.clear()
+    driver.not_ready_for.clear()
+    driver.speak_to.clear()
+    return out

@@ -2,7 +2,7 @@
 
 Theory. An engine that says Hello is JOINED and owns a range of units. One that is asked to leave is LEAVING: it gets no
 new work. GONE: it said goodbye (or its warden did). LOST: it was not heard for too long, and if it is ever heard again
-it is dismissed. After a restart, the engines of the journal are EXPECTED until they speak.
+it is dismissed. After a restart, the engines of the journal are EXPECTED until they are heard.
 
     EXPECTED ──heard──► JOINED ──asked to leave──► LEAVING ──said goodbye──► GONE
         └───────────────silent──┴──────────────────────┴──► LOST
@@ -69,7 +69,7 @@ class EngineProxy(msgspec.Struct, eq=False):
     free_gpus: list[str]
     channel: Channel[FromDriver]
     speaks_at: float = 0.0
-    """When the driver must say something again, if only that it lives."""
+    """When the driver must send something again, if only a sign of life."""
     welcomed: bool = False
     closed_for: str = ""
     """Why it gets no new work; "": it does."""

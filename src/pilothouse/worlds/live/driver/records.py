@@ -1,7 +1,7 @@
-"""What a live run writes down: one struct for each fact that a restarted driver, a view or a user may ask for.
+"""What a live run writes down: one struct for each event that a restarted driver, a view or a user may need.
 
 The driver makes them; the journal keeps them (`Recorder`), before anything that depends on them is sent. A restarted
-driver is shown the same records again, in the same order, and comes to the same state.
+driver reads the same records in the same order, and comes to the same state.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _NOTHING_MORE = (Feeding.EXHAUSTED, Feeding.STOPPED)
 
 
 def begins(driver: DriverState, now: float) -> e.Begins:
-    """What the decider is told first; from now on changes are events."""
+    """The decider's first picture; from now on changes are events."""
     driver.begun = True
     driver.events.clear()
     engines = driver.engines.present.values()

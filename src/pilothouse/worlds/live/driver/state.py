@@ -3,14 +3,14 @@
 The other files of this package are free functions that take this state, one file per stimulus:
 
     submissions, decisions      jobs come in or are cancelled; the decider starts, refuses or kills them
-    engine_frames, results      engines join and report; what the ends of tasks mean
+    engine_frames, results      engines join and report, and what they are sent; what the ends of tasks mean
     engine_leaves               engines are asked to leave, say goodbye, or are lost
     tick, settle, stop          time passes; new work reaches the decider; the run ends
     update, restore             what a record changes, now or when a journal is read
 
-Output is collected in `records` (to be written first), then `frames` (outgoing.py: to be sent once the records are
-written) and `events` (for the decider). world.py keeps that order, so nothing is sent or acknowledged that a restarted
-driver would not know of.
+Output is collected in `records` (to be written first), then `frames` (engine_frames.py: to be sent once the records are
+written) and `events` (for the decider). world.py keeps that sequence, so nothing is sent or acknowledged that a
+restarted driver would not know of.
 """
 
 from __future__ import annotations

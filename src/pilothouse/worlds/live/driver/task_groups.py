@@ -40,7 +40,7 @@ class TaskGroup(msgspec.Struct, eq=False, gc=False):
 
     @property
     def killed(self) -> bool:
-        """Somebody wants it ended for good."""
+        """A user or the decider wants it ended."""
         return self.kill_reason not in ("", NODE_LOST)
 
     def step(self, stimulus: Stimulus) -> None:

@@ -1,10 +1,10 @@
 """A cylinder: a process that runs one task at a time, and all tasks of an assignment one after another.
 
 In (from its engine, over a stream socket): Prepare, Work, Stop. Out: Finished, at the end of an assignment and at least
-every FLUSH_S while results come in. One process per slot: the end of a task wakes nobody but the one who starts the
-next, and a task costs about 30 µs more than in a C loop that does nothing else (bench/tasks.py).
+every FLUSH_S while results come in. There is one process per slot: the end of a task wakes only the process that starts
+the next, and a task costs about 30 µs more than in a C loop that does nothing else (bench/tasks.py).
 
-An engine that dies closes the socket: the cylinder then kills its task and goes, and the warden tells the driver.
+If the engine dies, its socket closes: the cylinder kills its task and ends, and the warden reports to the driver.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NOT_STARTED = 127
 
 encode = msgspec.msgpack.Encoder().encode
 decode_finished = msgspec.msgpack.Decoder(Finished).decode
-_decode_order = msgspec.msgpack.Decoder(ToCylinder).decode
+_decode_message = msgspec.msgpack.Decoder(ToCylinder).decode
 
 
 def send(link: socket.socket, message: ToCylinder | Finished) -> None:
@@ -131,7 +131,7 @@ class Cylinder:
 
     def run(self) -> None:
         """Works until the engine goes."""
-        gc.freeze()  # what came with the fork stays shared, and is not looked at again
+        gc.freeze()  # memory that came with the fork stays shared
         try:
             while True:
                 while not self._todo:
@@ -141,26 +141,26 @@ class Cylinder:
             return
 
     def _hear(self) -> None:
-        """Takes in what the engine says; blocks until there is something."""
+        """Takes in messages of the engine; blocks until there is one."""
         messages = self._inbox.receive()
         if messages is None:
             raise EngineGone
         for data in messages:
-            order = _decode_order(data)
-            if type(order) is Work:
-                self._todo.append(order)
-            elif type(order) is Prepare:
-                self._prepare = order
+            message = _decode_message(data)
+            if type(message) is Work:
+                self._todo.append(message)
+            elif type(message) is Prepare:
+                self._prepare = message
                 self._launcher = Launcher(
-                    order.env.get("PATH", os.environ.get("PATH", os.defpath)),
-                    always_shell=order.always_shell or "BASH_ENV" in os.environ,
+                    message.env.get("PATH", os.environ.get("PATH", os.defpath)),
+                    always_shell=message.always_shell or "BASH_ENV" in os.environ,
                 )
                 self._env_key = ()
-            elif type(order) is Stop and order.assignment == self._assignment:
-                self._stop = order
-            elif type(order) is Stop and any(work.assignment.id == order.assignment for work in self._todo):
+            elif type(message) is Stop and message.assignment == self._assignment:
+                self._stop = message
+            elif type(message) is Stop and any(work.assignment.id == message.assignment for work in self._todo):
                 # It came together with the work itself: a kill right after a start must not get lost.
-                self._early_stops[order.assignment] = order
+                self._early_stops[message.assignment] = message
 
     def _work(self, work: Work) -> None:
         assignment = work.assignment
@@ -168,7 +168,7 @@ class Cylinder:
         self._stop = self._early_stops.pop(assignment.id, None)
         self._cut = False
         self._region.begin(assignment.id)
-        self._surround(work)
+        self._set_environment(work)
         results: list[Result] = []
         tasks = assignment.tasks
         began = sent = time.monotonic()
@@ -191,7 +191,7 @@ class Cylinder:
         self._assignment = 0
         send(self._link, Finished(assignment.id, results, True, returned))
 
-    def _surround(self, work: Work) -> None:
+    def _set_environment(self, work: Work) -> None:
         """Environment, folder and cores of an assignment; the environment is kept while nothing in it changes."""
         environment = work.assignment.environment
         if work.cores:
@@ -255,7 +255,7 @@ class Cylinder:
     def _run(
         self, argv: list[bytes], env: list[bytes], fds: tuple[int, int, int], deadline: float
     ) -> tuple[int, int, bool, str]:
-        """Starts a program and waits for its end: pid, wait status, whether its group lives on, and who ended it."""
+        """Starts a program and waits for its end: pid, wait status, whether its group lives on, and why it was ended."""
         if self._native is None:
             pid = spawn(argv, env, fds)
         else:
@@ -325,7 +325,7 @@ class Cylinder:
             os.close(watched)
 
     def _wait(self, pid: int, deadline: float, watched: int) -> tuple[int, str]:
-        """Waits for the task; ends it at its deadline, or when told to. Wait status, and who ended it."""
+        """Waits for the task; ends it at its deadline, or on a Stop. Returns the wait status and why it was ended."""
         reason = ""
         terminated = False
         while True:
@@ -372,8 +372,8 @@ class Cylinder:
                 capture.drain()
 
     def _linger(self, pid: int) -> None:
-        """What commands in the background write right after the end of their shell is the task's as well; disBatch, which looks
-        for ends once a second, has always counted it.
+        """What background commands write right after the end of their shell belongs to the task as well: disBatch, which looks
+        for ends once a second, counts it.
         """
         streams = select.poll()
         streams.register(self._out.read_fd, select.POLLIN)

@@ -1,4 +1,4 @@
-"""What must outlive an engine that is killed: shared memory between the engine, its cylinders and their warden.
+"""Results that outlive an engine that is killed: shared memory between the engine, its cylinders and their warden.
 
 Each cylinder has a region with the assignment that it works on, the task it has begun, and the results of those that
 ended; the engine has one with the results that the driver has not acknowledged. When the engine dies, the warden reads
@@ -120,16 +120,16 @@ class Spool:
     def name(self) -> str:
         return self._memory[:NAME_BYTES].rstrip(b"\0").decode()
 
-    def testament(self) -> tuple[list[Finished], set[int]]:
+    def unreported(self) -> tuple[list[Finished], set[int]]:
         """Results that may not have reached the driver, and the tasks that were running."""
         finished = self.engine.read()
-        told = {(result.task_id, result.attempt) for entry in finished for result in entry.results}
+        known = {(result.task_id, result.attempt) for entry in finished for result in entry.results}
         begun: set[int] = set()
         for region in self.cylinders:
             assignment, running, results = region.read()
             if assignment == _IDLE:
                 continue
-            fresh = [result for result in results if (result.task_id, result.attempt) not in told]
+            fresh = [result for result in results if (result.task_id, result.attempt) not in known]
             if fresh:
                 finished.append(Finished(assignment, fresh))
             if running != _IDLE:

@@ -1,4 +1,4 @@
-"""What driver and engines say to each other: typed, versioned, batched (MessagePack on the wire).
+"""The messages between driver, engines and cylinders: typed, versioned, batched (MessagePack on the wire).
 
 A frame goes one way and carries any number of bodies. `session` is the driver's incarnation that the engine has joined
 (0: none yet), `seq` numbers the frames that must not get lost (0: a mere sign of life), `ack` is the last one of the
@@ -19,7 +19,7 @@ from typing import TypeAlias
 import msgspec
 
 VERSION = 1
-"""Raised with every change that an older peer would misread; a frame of another version is refused aloud."""
+"""Raised with every change that an older peer would misread; a frame of another version is refused with a warning."""
 
 MOST_FRAME_BYTES = 64 * 2**20
 
@@ -103,7 +103,7 @@ class Hello(msgspec.Struct, tag="hello"):
     joined: bool = False
     """Its START commands are done: an engine runs them once, whatever becomes of the driver."""
     leaving: bool = False
-    """It was told to leave by a former incarnation."""
+    """A former incarnation of the driver had asked it to leave."""
 
 
 class Finished(msgspec.Struct, array_like=True, gc=False):
@@ -122,9 +122,7 @@ class Report(msgspec.Struct, tag="report", gc=False):
 
 
 class Bye(msgspec.Struct, tag="bye"):
-    """The engine has left. `died`: its warden speaks for it; what it held and is not reported was ended by the
-    warden.
-    """
+    """The engine has left. `died`: its warden reports; it has ended what the engine held and is not reported."""
 
     reason: str = ""
     died: bool = False
@@ -166,11 +164,11 @@ class Leave(msgspec.Struct, tag="leave"):
 
 
 class Dismiss(msgspec.Struct, tag="dismiss"):
-    """You were given up; whatever you hold is no longer yours. End it, and join again as somebody new if you like."""
+    """The engine was given up: it must end all tasks that it holds, and may join again under a new id."""
 
     reason: str = ""
     over: bool = False
-    """The run has come to its end: nobody will be welcome any more."""
+    """The run is over: no engine can join any more."""
 
 
 FromEngine: TypeAlias = Hello | Report | Bye
@@ -178,7 +176,7 @@ FromDriver: TypeAlias = Welcome | Start | Kill | Leave | Dismiss
 
 
 class Prepare(msgspec.Struct, tag="prepare"):
-    """The environment of all tasks from now on."""
+    """What holds for all tasks from now on."""
 
     env: dict[str, str]
     task_env: str

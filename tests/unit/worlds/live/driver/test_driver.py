@@ -9,12 +9,11 @@ from pilothouse.model.decisions import KillJobs, StartJob
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job
 from pilothouse.worlds.live.driver.decisions import apply
-from pilothouse.worlds.live.driver.engine_frames import hear
+from pilothouse.worlds.live.driver.engine_frames import frames, hear
 from pilothouse.worlds.live.driver.engine_leaves import ask_to_leave, engine_vanished
 from pilothouse.worlds.live.driver.engines import SPARE_UNITS, ProxyState
 from pilothouse.worlds.live.driver.feeder import Feeder, Feeding
 from pilothouse.worlds.live.driver.options import LiveOptions
-from pilothouse.worlds.live.driver.outgoing import frames
 from pilothouse.worlds.live.driver.records import EngineJoined, EngineLeft, JobKnown, TaskEnded
 from pilothouse.worlds.live.driver.restore import restore
 from pilothouse.worlds.live.driver.settle import begins, settle
