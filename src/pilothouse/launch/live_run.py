@@ -33,6 +33,7 @@ from pilothouse.worlds.live.driver.options import LiveOptions
 from pilothouse.worlds.live.driver.records import Note
 from pilothouse.worlds.live.driver.snapshots import EngineView
 from pilothouse.worlds.live.services.key_values import KeyValueService
+from pilothouse.worlds.live.stream_lines import StreamLines
 from pilothouse.worlds.live.wire.messages import TaskEnvironment
 from pilothouse.worlds.live.world import LiveWorld
 
@@ -269,7 +270,8 @@ def _is_gone(engine: EngineView) -> bool:
 
 def _lines(plan: RunPlan, world: LiveWorld, *, fresh: bool) -> Iterator[TaskLine | None]:
     if plan.from_stdin and fresh:
-        return _stdin_lines(plan, world)
+        reader = TaskReader("standard input", lenient=plan.lenient, on_problem=_on_problem)
+        return iter(StreamLines(_kept_input(plan.source), reader, world.ring))
     try:
         stream = open(plan.source, "rb")  # noqa: SIM115 - read until the end of the run
     except OSError as error:
@@ -277,25 +279,12 @@ def _lines(plan: RunPlan, world: LiveWorld, *, fresh: bool) -> Iterator[TaskLine
     return read_file(stream, plan.source, lenient=plan.lenient, on_problem=_on_problem)
 
 
-def _stdin_lines(plan: RunPlan, world: LiveWorld) -> Iterator[TaskLine | None]:
-    """Lines as they come, each kept in the run's folder so that the run can be resumed; None: nothing yet."""
-    reader = TaskReader("standard input", lenient=plan.lenient, on_problem=_on_problem)
-    world.watch(0)
-    rest = b""
-    with open(plan.source, "ab") as copy:
-        while not reader.over:
-            if not world.readable(0):
-                yield None
-                continue
-            chunk = os.read(0, 1 << 16)
-            copy.write(chunk)
-            copy.flush()
-            *lines, rest = (rest + chunk).split(b"\n") if chunk else [*([rest] if rest else []), b""]
-            for line in lines:
-                yield from reader.feed(line)
-            if not chunk:
-                break
-    world.unwatch(0)
+def _kept_input(source: str) -> Iterator[bytes]:
+    """The lines of standard input, each kept in the run's folder first, so that the run can be resumed."""
+    with open(0, "rb", closefd=False) as stream, open(source, "ab", buffering=0) as copy:
+        for line in stream:
+            copy.write(line)
+            yield line
 
 
 def _on_problem(number: int, problem: str) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import select
 import sys
 import threading
 import time
@@ -178,14 +177,6 @@ class LiveWorld:
         self._watched.append(fd)
         self._poller.register(fd, zmq.POLLIN)
 
-    def unwatch(self, fd: int) -> None:
-        self._watched.remove(fd)
-        self._poller.unregister(fd)
-
-    def readable(self, fd: int) -> bool:
-        """Whether a read would not wait."""
-        return bool(select.select([fd], [], [], 0)[0])
-
     def close(self) -> None:
         if self._closed:
             return
@@ -205,8 +196,8 @@ class LiveWorld:
         driver = self._driver
         if driver.over or not driver.engines.present:
             return
-        for fd in list(self._watched):
-            self.unwatch(fd)
+        while self._watched:
+            self._poller.unregister(self._watched.pop())
         stop(driver, "the run ended early", self.now())
         for engine in list(driver.engines.present):
             engine_leaves.ask_to_leave(driver, engine, "the run ended early", self.now(), at_once=True)
