@@ -153,7 +153,7 @@ class Cylinder:
                 self._prepare = message
                 self._launcher = Launcher(
                     message.env.get("PATH", os.environ.get("PATH", os.defpath)),
-                    always_shell=message.always_shell or "BASH_ENV" in os.environ,
+                    always_shell="BASH_ENV" in os.environ,
                 )
                 self._env_key = ()
             elif type(message) is Stop and message.assignment == self._assignment:

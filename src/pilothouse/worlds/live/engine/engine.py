@@ -378,7 +378,7 @@ class Engine:
         self._hello_at = now + HELLO_EVERY_S
         held = {*self._held, *(finished.assignment for _, finished in self.unacked)}
         leaving = self.state in (EngineState.LEAVING, EngineState.PARTING)
-        hello = msgspec.structs.replace(self._hello, held=tuple(sorted(held)), joined=self._prepared, leaving=leaving)
+        hello = msgspec.structs.replace(self._hello, held=tuple(sorted(held)), leaving=leaving)
         self._out.append(EngineFrame(VERSION, self.id, 0, 0, 0, [hello]))
 
     def _forget_acknowledged(self, ack: int) -> None:

@@ -100,8 +100,6 @@ class Hello(msgspec.Struct, tag="hello"):
     """When its allocation ends (seconds since 1970)."""
     held: tuple[int, ...] = ()
     """Assignments that it has and has not finished."""
-    joined: bool = False
-    """Its START commands are done: an engine runs them once, whatever becomes of the driver."""
     leaving: bool = False
     """A former incarnation of the driver had asked it to leave."""
 
@@ -181,7 +179,6 @@ class Prepare(msgspec.Struct, tag="prepare"):
     env: dict[str, str]
     task_env: str
     grace_s: float
-    always_shell: bool = False
 
 
 class Work(msgspec.Struct, tag="work"):
