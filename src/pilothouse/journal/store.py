@@ -1,6 +1,6 @@
 """The journal: one SQLite file in the run's folder, written in batches, read by everybody.
 
-In: the records of a live run (worlds/live/driver/records.py); `write` keeps a whole batch or nothing. Out: the same records,
+In: the records of a live run (worlds/live/records.py); `write` keeps a whole batch or nothing. Out: the same records,
 for a restarted driver (`replay`), and rows for views (journal/read.py). WAL mode: readers never disturb the writer; a
 killed process loses nothing that was committed.
 """
@@ -15,7 +15,7 @@ import msgspec
 
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.driver import records as r
+from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.wire.messages import Task
 
 FILE_NAME = "journal.sqlite"

@@ -28,11 +28,11 @@ from pilothouse.model.job import Shape
 from pilothouse.views.run_progress import RunProgress
 from pilothouse.worlds.live.contexts.allocator import AllocationPlan
 from pilothouse.worlds.live.contexts.programs import ProgramContext
-from pilothouse.worlds.live.driver.feeder import Feeder
-from pilothouse.worlds.live.driver.options import LiveOptions
-from pilothouse.worlds.live.driver.records import Note
-from pilothouse.worlds.live.driver.snapshots import EngineView
+from pilothouse.worlds.live.feeder import Feeder
+from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.records import Note
 from pilothouse.worlds.live.services.key_values import KeyValueService
+from pilothouse.worlds.live.snapshots import EngineView
 from pilothouse.worlds.live.stream_lines import StreamLines
 from pilothouse.worlds.live.wire.messages import TaskEnvironment
 from pilothouse.worlds.live.world import LiveWorld

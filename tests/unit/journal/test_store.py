@@ -10,7 +10,7 @@ from pilothouse.journal.read import never_begun, read_tasks
 from pilothouse.journal.store import Journal
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.driver import records as r
+from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.wire.messages import Task
 
 

@@ -48,9 +48,9 @@ from pilothouse.model.errors import InputError, PilothouseError, RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.driver.options import LiveOptions
-from pilothouse.worlds.live.driver.records import JobKnown, Note, TaskEnded
-from pilothouse.worlds.live.driver.snapshots import EngineView
+from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.records import JobKnown, Note, TaskEnded
+from pilothouse.worlds.live.snapshots import EngineView
 from pilothouse.worlds.live.wire.messages import TaskEnvironment
 from pilothouse.worlds.live.world import LiveWorld
 

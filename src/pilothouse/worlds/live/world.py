@@ -29,18 +29,18 @@ from pilothouse.model.errors import RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState
+from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.contexts import Context, Launch
 from pilothouse.worlds.live.driver import decisions, engine_frames, engine_leaves, submissions
-from pilothouse.worlds.live.driver import records as r
-from pilothouse.worlds.live.driver.feeder import Feeder
-from pilothouse.worlds.live.driver.options import LiveOptions
 from pilothouse.worlds.live.driver.restore import restore
 from pilothouse.worlds.live.driver.settle import PARTING_S, begins, settle
-from pilothouse.worlds.live.driver.snapshots import Demand, EngineView, demand, engine_views
 from pilothouse.worlds.live.driver.state import new_state
 from pilothouse.worlds.live.driver.stop import stop
 from pilothouse.worlds.live.driver.tick import tick
+from pilothouse.worlds.live.feeder import Feeder
+from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.requests import take_requests
+from pilothouse.worlds.live.snapshots import Demand, EngineView, demand, engine_views
 from pilothouse.worlds.live.wire.messages import MOST_FRAME_BYTES, VERSION, decode_from_engine, encode
 from pilothouse.worlds.live.wire.sockets import DriverSocket, Keys, own_addresses
 

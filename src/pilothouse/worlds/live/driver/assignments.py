@@ -7,7 +7,7 @@ from math import inf
 import msgspec
 
 from pilothouse.model.idset import IdSet
-from pilothouse.worlds.live.driver import records as r
+from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.engines import EngineProxy
 from pilothouse.worlds.live.driver.state import DriverState
 from pilothouse.worlds.live.driver.task_groups import CUT_S, TaskGroup

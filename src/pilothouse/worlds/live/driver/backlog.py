@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from pilothouse.formats.task_file import TaskLine
 from pilothouse.model.job import Job
-from pilothouse.worlds.live.driver.feeder import Feeder
-from pilothouse.worlds.live.driver.pace import Pace
 from pilothouse.worlds.live.driver.task_groups import TaskGroup, task_of_line
+from pilothouse.worlds.live.feeder import Feeder
+from pilothouse.worlds.live.pace import Pace
 from pilothouse.worlds.live.wire.messages import Task, TaskEnvironment
 
 

@@ -9,7 +9,7 @@ from pilothouse.core.decision_table import table
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.lifecycle import JobState, Stimulus
-from pilothouse.worlds.live.driver import records as r
+from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.assignments import kill_for_good, send_assignment
 from pilothouse.worlds.live.driver.engine_leaves import stop_context
 from pilothouse.worlds.live.driver.engines import PRESENT, EngineProxy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from pilothouse.model import events as e
-from pilothouse.worlds.live.driver import records as r
+from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.assignments import kill_group
 from pilothouse.worlds.live.driver.engines import EngineProxy, ProxyState, ProxyStimulus
 from pilothouse.worlds.live.driver.results import close_assignment, lose_task

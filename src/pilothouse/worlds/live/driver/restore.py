@@ -9,7 +9,7 @@ import msgspec
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job, Shape
 from pilothouse.model.lifecycle import Stimulus
-from pilothouse.worlds.live.driver import records as r
+from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.assignments import kill_group
 from pilothouse.worlds.live.driver.engines import PRESENT
 from pilothouse.worlds.live.driver.state import DriverState

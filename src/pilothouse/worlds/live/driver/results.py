@@ -11,7 +11,7 @@ import msgspec
 from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import ENDS, FINAL, JobState, Stimulus
-from pilothouse.worlds.live.driver import records as r
+from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.engines import EngineProxy
 from pilothouse.worlds.live.driver.state import DriverState
 from pilothouse.worlds.live.driver.task_groups import NODE_LOST, TaskGroup, task_of_line

@@ -11,14 +11,14 @@ from math import inf
 from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import JobState, Stimulus
-from pilothouse.worlds.live.driver import records as r
+from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.engine_leaves import ask_to_leave, send_delayed_leaves
-from pilothouse.worlds.live.driver.feeder import Feeding
 from pilothouse.worlds.live.driver.state import DriverState
 from pilothouse.worlds.live.driver.stop import stop
 from pilothouse.worlds.live.driver.submissions import release_dependents
 from pilothouse.worlds.live.driver.task_groups import task_of_line
 from pilothouse.worlds.live.driver.update import record
+from pilothouse.worlds.live.feeder import Feeding
 
 PARTING_S = 15.0
 """How long the driver waits for engines to say goodbye when all work is done. Those with commands of their own to run are

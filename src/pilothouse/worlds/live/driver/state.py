@@ -24,12 +24,12 @@ from pilothouse.core.dependencies import Dependencies
 from pilothouse.model import events as e
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import FINAL, JobState
-from pilothouse.worlds.live.driver import records as r
+from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.backlog import Backlog, DoneIds
 from pilothouse.worlds.live.driver.engines import Engines
-from pilothouse.worlds.live.driver.feeder import Feeder, Feeding
-from pilothouse.worlds.live.driver.options import LiveOptions
 from pilothouse.worlds.live.driver.task_groups import TaskGroup
+from pilothouse.worlds.live.feeder import Feeder, Feeding
+from pilothouse.worlds.live.options import LiveOptions
 
 
 class DriverState(msgspec.Struct, eq=False, kw_only=True):

@@ -8,7 +8,7 @@ from pilothouse.core.dependencies import Verdict
 from pilothouse.model import events as e
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState, Stimulus
-from pilothouse.worlds.live.driver import records as r
+from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.assignments import kill_for_good
 from pilothouse.worlds.live.driver.results import end_unstarted
 from pilothouse.worlds.live.driver.state import DriverState

@@ -11,7 +11,7 @@ from math import inf
 import msgspec
 
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.driver import records as r
+from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.engines import ProxyState, ProxyStimulus
 from pilothouse.worlds.live.driver.state import DriverState
 

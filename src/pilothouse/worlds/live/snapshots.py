@@ -6,8 +6,8 @@ import msgspec
 
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live.driver.engines import ProxyState
-from pilothouse.worlds.live.driver.feeder import Feeding
 from pilothouse.worlds.live.driver.state import DriverState
+from pilothouse.worlds.live.feeder import Feeding
 
 _UNKNOWN_REST = 10**9
 """Tasks assumed to be left in a source of unknown length."""
