@@ -10,12 +10,12 @@ import msgspec
 
 from pilothouse.journal.store import FILE_NAME
 from pilothouse.model.errors import InputError
-from pilothouse.worlds.live.wire.messages import TaskOrder
+from pilothouse.worlds.live.wire.messages import Task
 
 UNFINISHED = "unfinished"
 """The state of a task that was cut off, or failed and will be tried again."""
 
-_decode_tasks = msgspec.msgpack.Decoder(list[TaskOrder]).decode
+_decode_tasks = msgspec.msgpack.Decoder(list[Task]).decode
 
 
 class TaskRow(msgspec.Struct, frozen=True):

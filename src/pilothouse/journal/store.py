@@ -1,6 +1,6 @@
 """The journal: one SQLite file in the run's folder, written in batches, read by everybody.
 
-In: the records of a live run (worlds/live/driver/records.py); `write` keeps a whole batch or nothing. Out: the same records,
+In: the records of a live run (worlds/live/records.py); `write` keeps a whole batch or nothing. Out: the same records,
 for a restarted driver (`replay`), and rows for views (journal/read.py). WAL mode: readers never disturb the writer; a
 killed process loses nothing that was committed.
 """
@@ -15,8 +15,8 @@ import msgspec
 
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.driver import records as r
-from pilothouse.worlds.live.wire.messages import TaskOrder
+from pilothouse.worlds.live import records as r
+from pilothouse.worlds.live.wire.messages import Task
 
 FILE_NAME = "journal.sqlite"
 VERSION = 1
@@ -41,7 +41,7 @@ _INSERT_END = f"INSERT INTO ends VALUES ({','.join('?' * 20)})"
 _STATES = {state.value: state for state in JobState}
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_tasks = msgspec.msgpack.Decoder(list[TaskOrder]).decode
+_decode_tasks = msgspec.msgpack.Decoder(list[Task]).decode
 
 
 class Journal:

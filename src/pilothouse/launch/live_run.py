@@ -28,13 +28,13 @@ from pilothouse.model.job import Shape
 from pilothouse.views.run_progress import RunProgress
 from pilothouse.worlds.live.contexts.allocator import AllocationPlan
 from pilothouse.worlds.live.contexts.programs import ProgramContext
-from pilothouse.worlds.live.driver.feeder import Feeder
-from pilothouse.worlds.live.driver.options import LiveOptions
-from pilothouse.worlds.live.driver.records import Note
-from pilothouse.worlds.live.driver.snapshots import EngineView
-from pilothouse.worlds.live.driver.task_groups import DoneIds
+from pilothouse.worlds.live.feeder import Feeder
+from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.records import Note
 from pilothouse.worlds.live.services.key_values import KeyValueService
-from pilothouse.worlds.live.wire.messages import Surroundings
+from pilothouse.worlds.live.snapshots import EngineView
+from pilothouse.worlds.live.stream_lines import StreamLines
+from pilothouse.worlds.live.wire.messages import TaskEnvironment
 from pilothouse.worlds.live.world import LiveWorld
 
 TASKS_FILE = "tasks.txt"
@@ -201,23 +201,18 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, choices: Choices) -> int
 
     calm_collector()
     session = int(journal.note("session") or b"0") + 1
-    done = DoneIds()
-
-    def known(line: TaskLine) -> bool | None:
-        return line.task_id in done.failed if line.task_id in done else None
-
     remote = bool(plan.hosts) or plan.slurm or plan.service or plan.auto is not None
     service = KeyValueService(folder, remote=remote, redis=plan.redis)
     options = msgspec.structs.replace(plan.options, env={**plan.options.env, **service.env})
     world = LiveWorld(
-        options, folder=folder, recorder=journal, done=done, total=plan.total, session=session,
+        options, folder=folder, recorder=journal, total=plan.total, session=session,
         port=int(journal.note("port") or b"0"), remote=remote, warn=_warn,
     )  # fmt: skip
     journal.write([Note("port", str(world.port).encode()), Note("session", str(session).encode())])
     if session > 1:
         world.restore(journal.replay())
     world.adopt(_contexts(plan), _is_gone)
-    world.feed(Feeder(_lines(plan, world, fresh=session == 1), known))
+    world.feed(Feeder(_lines(plan, world, fresh=session == 1), world.known))
     progress = RunProgress(world, plan.total, quiet=choices.quiet, folder=folder)
     world.on_tick.append(progress.show)
     world.on_task.append(service.task_ended)
@@ -275,7 +270,8 @@ def _is_gone(engine: EngineView) -> bool:
 
 def _lines(plan: RunPlan, world: LiveWorld, *, fresh: bool) -> Iterator[TaskLine | None]:
     if plan.from_stdin and fresh:
-        return _stdin_lines(plan, world)
+        reader = TaskReader("standard input", lenient=plan.lenient, on_problem=_on_problem)
+        return iter(StreamLines(_kept_input(plan.source), reader, world.ring))
     try:
         stream = open(plan.source, "rb")  # noqa: SIM115 - read until the end of the run
     except OSError as error:
@@ -283,25 +279,12 @@ def _lines(plan: RunPlan, world: LiveWorld, *, fresh: bool) -> Iterator[TaskLine
     return read_file(stream, plan.source, lenient=plan.lenient, on_problem=_on_problem)
 
 
-def _stdin_lines(plan: RunPlan, world: LiveWorld) -> Iterator[TaskLine | None]:
-    """Lines as they come, each kept in the run's folder so that the run can be resumed; None: nothing yet."""
-    reader = TaskReader("standard input", lenient=plan.lenient, on_problem=_on_problem)
-    world.watch(0)
-    rest = b""
-    with open(plan.source, "ab") as copy:
-        while not reader.over:
-            if not world.readable(0):
-                yield None
-                continue
-            chunk = os.read(0, 1 << 16)
-            copy.write(chunk)
-            copy.flush()
-            *lines, rest = (rest + chunk).split(b"\n") if chunk else [*([rest] if rest else []), b""]
-            for line in lines:
-                yield from reader.feed(line)
-            if not chunk:
-                break
-    world.unwatch(0)
+def _kept_input(source: str) -> Iterator[bytes]:
+    """The lines of standard input, each kept in the run's folder first, so that the run can be resumed."""
+    with open(0, "rb", closefd=False) as stream, open(source, "ab", buffering=0) as copy:
+        for line in stream:
+            copy.write(line)
+            yield line
 
 
 def _on_problem(number: int, problem: str) -> None:
@@ -317,13 +300,13 @@ def _options(choices: Choices) -> LiveOptions:
                 option, "not a file name with placeholders", expected="{task}, {line}, {repeat} or {attempt}",
                 found=quoted(template),
             ) from None  # fmt: skip
-    surroundings = Surroundings(stdout=choices.out, stderr=choices.err, bind=choices.bind)
+    environment = TaskEnvironment(stdout=choices.out, stderr=choices.err, bind=choices.bind)
     shape = None
     if choices.gpus_per_task:
         shape = Shape(nodes=1, most_nodes=1, gpus_per_node=choices.gpus_per_task)
     return LiveOptions(
         units=choices.units, shape=shape, walltime=inf if choices.walltime is None else choices.walltime,
-        surroundings=surroundings, retries=choices.retries, reissue=choices.reissue,
+        environment=environment, retries=choices.retries, reissue=choices.reissue,
         at_most_once=choices.once == "at-most", fail_fast=choices.fail_fast, bundle=choices.bundle,
         window=choices.window or 0, lost_after_s=choices.lost_after, wait_for_driver_s=choices.wait_for_driver,
         grace_s=choices.grace, service=choices.service or bool(choices.auto_slurm),

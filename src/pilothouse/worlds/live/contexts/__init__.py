@@ -13,16 +13,12 @@ from typing import Protocol
 
 import msgspec
 
-from pilothouse.worlds.live.engine.config import EngineConfig
+from pilothouse.worlds.live.engine.config import Credentials, EngineConfig
 
 
-class Launch(msgspec.Struct, frozen=True):
+class Launch(Credentials, frozen=True):
     """What every engine of this run must be told, but for what its context knows."""
 
-    addresses: tuple[str, ...]
-    server_public: str
-    client_public: str
-    client_secret: str
     cwd: str
     folder: str
     """The run's folder: logs, and key files where no other way leads to an engine."""

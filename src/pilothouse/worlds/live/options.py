@@ -1,4 +1,4 @@
-"""What a live run can be told: one struct, kept in the journal so that a resumed run goes on in the same way."""
+"""The options of a live run: one struct, kept in the journal so that a resumed run goes on in the same way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import inf
 import msgspec
 
 from pilothouse.model.job import Shape
-from pilothouse.worlds.live.wire.messages import Surroundings
+from pilothouse.worlds.live.wire.messages import TaskEnvironment
 
 TASK_ENV = "\0".join(
     (
@@ -33,7 +33,8 @@ class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Units (slots, cores) of each line of the task file."""
     shape: Shape | None = None
     walltime: float = inf
-    surroundings: Surroundings = Surroundings()
+    environment: TaskEnvironment = msgspec.field(default=TaskEnvironment(), name="surroundings")
+    """Named as in journals of earlier versions."""
     retries: int = 0
     """How often a task that failed is tried again."""
     reissue: bool = True
@@ -61,6 +62,6 @@ class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     task_env: str = TASK_ENV
     service: bool = False
-    """Goes on without engines and without work until it is told that no more will come."""
+    """The run goes on without engines and without work until `no_more` is called."""
     context_limits: dict[str, int] = {}
     """Context -> the most tasks that it may be given."""

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pilothouse.formats.task_file import LineKind, TaskLine, read_file
-from pilothouse.worlds.live.driver.feeder import Feeder, Feeding
+from pilothouse.worlds.live.feeder import Feeder, Feeding
 
 
 def lines(text: str) -> Iterator[TaskLine]:

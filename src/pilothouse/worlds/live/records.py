@@ -1,7 +1,7 @@
-"""What a live run writes down: one struct for each fact that a restarted driver, a view or a user may ask for.
+"""What a live run writes down: one struct for each event that a restarted driver, a view or a user may need.
 
 The driver makes them; the journal keeps them (`Recorder`), before anything that depends on them is sent. A restarted
-driver is shown the same records again, in the same order, and comes to the same state.
+driver reads the same records in the same order, and comes to the same state.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.wire.messages import TaskOrder
+from pilothouse.worlds.live.wire.messages import Task
 
 
 class EngineJoined(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class Assigned(msgspec.Struct, frozen=True, gc=False):
     engine: str
     units: str
     at: float
-    tasks: list[TaskOrder]
+    tasks: list[Task]
     reason: str = ""
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.driver.driver import Driver
 from pilothouse.worlds.live.driver.engines import ProxyState
-from pilothouse.worlds.live.driver.feeder import Feeding
+from pilothouse.worlds.live.driver.state import DriverState
+from pilothouse.worlds.live.feeder import Feeding
 
 _UNKNOWN_REST = 10**9
 """Tasks assumed to be left in a source of unknown length."""
@@ -45,25 +45,25 @@ class Demand(msgspec.Struct, frozen=True):
     """Contexts whose engines have work."""
 
 
-def engine_views(driver: Driver) -> list[EngineView]:
+def engine_views(driver: DriverState) -> list[EngineView]:
     return [
         EngineView(
             joined.engine, joined.rank, joined.node, joined.context, joined.key, joined.pid, joined.slots, proxy.state,
             proxy.given, proxy.done, proxy.failed,
         )
-        for proxy in driver.roster.engines.values()
+        for proxy in driver.engines.present.values()
         for joined in (proxy.joined,)
     ]  # fmt: skip
 
 
-def demand(driver: Driver) -> Demand:
+def demand(driver: DriverState) -> Demand:
     waiting = driver.waiting + driver.backlog.waiting_here
     feeder = driver.backlog.feeder
     if feeder is not None and feeder.state is Feeding.FEEDING:
         total = driver.backlog.total
         waiting += _UNKNOWN_REST if total is None else max(0, total - feeder.given_out)
-    engines = driver.roster.engines.values()
+    engines = driver.engines.present.values()
     free = sum(proxy.joined.slots for proxy in engines if not proxy.closed_for)
-    free -= sum(len(lot.units) for lot in driver.lots.values() if lot.state is not JobState.WAITING)
+    free -= sum(len(group.units) for group in driver.groups.values() if group.state is not JobState.WAITING)
     busy = frozenset(proxy.joined.context for proxy in engines if proxy.assignments)
     return Demand(waiting * max(1, driver.options.units), max(0, free), busy)
