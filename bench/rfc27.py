@@ -27,7 +27,7 @@ from pilothouse.formats.resource_set import RankResources, ResourceSet
 from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27.broker import Broker
 from pilothouse.protocols.rfc27.manager import Manager
-from pilothouse.protocols.rfc27.manager_facts import Allocated, Quiet
+from pilothouse.protocols.rfc27.manager_events import Allocated, Quiet
 from pilothouse.protocols.rfc27.server import BrokerServer
 
 ASKED_JOBS_PER_S = 2000

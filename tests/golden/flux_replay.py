@@ -22,8 +22,8 @@ from pilothouse.policies.catalog import make
 from pilothouse.protocols.rfc27 import frames, payloads, rpc
 from pilothouse.protocols.rfc27.frames import Message
 from pilothouse.protocols.rfc27.handshake import Phase
-from pilothouse.protocols.rfc27.instance import Instance
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
+from pilothouse.protocols.rfc27.scheduler_adapter import SchedulerAdapter
 
 FOLDER = Path(__file__).parent / "flux"
 
@@ -147,7 +147,7 @@ class SchedulerReplay:
 
     def _start(self) -> None:
         self.engine = SchedulerEngine(strict=self._strict)
-        self.instance = Instance()
+        self.instance = SchedulerAdapter()
         self.instance.engine = self.engine
         self.decider: PolicyDecider | None = None
         self.acquire_tag = 0

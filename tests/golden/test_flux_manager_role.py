@@ -18,7 +18,7 @@ from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27.broker import Broker
 from pilothouse.protocols.rfc27.frames import Message
-from pilothouse.protocols.rfc27.joblife import State, read_log, replay
+from pilothouse.protocols.rfc27.job_states import State, read_log, replay
 from pilothouse.protocols.rfc27.manager import Manager
 
 STREAMING = {"job-manager.sched-hello"}

@@ -17,9 +17,9 @@ import pytest
 
 from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27.broker import Broker
-from pilothouse.protocols.rfc27.joblife import read_log
+from pilothouse.protocols.rfc27.job_states import read_log
 from pilothouse.protocols.rfc27.manager import Manager
-from pilothouse.protocols.rfc27.manager_facts import Allocated
+from pilothouse.protocols.rfc27.manager_events import Allocated
 from pilothouse.protocols.rfc27.server import BrokerServer
 from unit.protocols.rfc27.pair import inventory, spec
 

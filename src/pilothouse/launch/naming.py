@@ -87,9 +87,9 @@ def observer(world_name: str, session: Session) -> Callable[[Batch], None] | Non
     """What watches the turns of a session in that world: Flux's users are told why their jobs wait."""
     if world_name.partition(":")[0] != "flux":
         return None
-    from pilothouse.protocols.rfc27.notes import Notes
+    from pilothouse.protocols.rfc27.pending_reasons import PendingReasons
 
-    return Notes(session, session.world)
+    return PendingReasons(session, session.world)
 
 
 def _query(text: str) -> tuple[str, dict[str, str]]:

@@ -15,10 +15,10 @@ from pilothouse.model.job import Node
 from pilothouse.model.profile import Profile
 from pilothouse.protocols.batsim import codec
 from pilothouse.protocols.batsim.channel import SchedulerChannel
-from pilothouse.protocols.batsim.facts import FactWriter
-from pilothouse.protocols.batsim.orders import OrderReader
+from pilothouse.protocols.batsim.decision_reader import DecisionReader
+from pilothouse.protocols.batsim.event_writer import EventWriter
+from pilothouse.protocols.batsim.redis_store import RedisStore
 from pilothouse.protocols.batsim.settings import Dialect, Settings
-from pilothouse.protocols.batsim.store import RedisStore
 from pilothouse.protocols.process import PeerProcess
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ class BatsimDecider:
         self._channel: SchedulerChannel | None = None
         self._process: PeerProcess | None = None
         self._store: RedisStore | None = None
-        self._facts: FactWriter
-        self._orders: OrderReader
+        self._facts: EventWriter
+        self._orders: DecisionReader
         self._over = False
         self.parting = ""
         """How the process that we started ended, if not well."""
@@ -73,8 +73,8 @@ class BatsimDecider:
         """Connects (the protocol has no greeting), and starts the scheduler if that is our task."""
         if self._settings.redis.enabled:
             self._store = RedisStore(self._settings.redis, self.name)
-        self._facts = FactWriter(self._settings, self._dialect, self._store, self._profiles)
-        self._orders = OrderReader(
+        self._facts = EventWriter(self._settings, self._dialect, self._store, self._profiles)
+        self._orders = DecisionReader(
             self.name, self._facts.profiles, self._store, self._dialect, keeps_profiles=self._profiles is None
         )
         if self._command:

@@ -15,13 +15,13 @@ from zmq.utils.monitor import recv_monitor_message
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import InputError, PeerError
-from pilothouse.protocols.batsim import begins as begins_of
 from pilothouse.protocols.batsim import codec
 from pilothouse.protocols.batsim import messages as wire
-from pilothouse.protocols.batsim.heard import Calls, FactReader
+from pilothouse.protocols.batsim import simulation_begins as begins_of
+from pilothouse.protocols.batsim.decision_writer import DecisionWriter, registration_finished
+from pilothouse.protocols.batsim.event_reader import Calls, EventReader
+from pilothouse.protocols.batsim.redis_store import RedisStore
 from pilothouse.protocols.batsim.settings import Dialect
-from pilothouse.protocols.batsim.spoken import OrderWriter, registration_finished
-from pilothouse.protocols.batsim.store import RedisStore
 from pilothouse.protocols.waiting import Waiting
 
 DEFAULT_ENDPOINT = "tcp://*:28000"
@@ -53,8 +53,8 @@ class BatsimWorld:
             raise InputError("socket endpoint", f"{endpoint!r}: {problem}", hint="e.g. tcp://*:28000") from None
         self._calls = Calls()
         self._dialect = Dialect.FOUR
-        self._facts: FactReader
-        self._orders: OrderWriter
+        self._facts: EventReader
+        self._orders: DecisionWriter
         self._store: RedisStore | None = None
         self._first: e.Batch | None = None
         self._waiting: Waiting | None = None
@@ -71,8 +71,8 @@ class BatsimWorld:
         begins, redis, self._dialect = begins_of.read(opening.data, self.name)
         if redis.enabled:
             self._store = RedisStore(redis, self.name)
-        self._facts = FactReader(self.name, begins, self._store, self._calls)
-        self._orders = OrderWriter(self._decider, self._dialect, self._calls)
+        self._facts = EventReader(self.name, begins, self._store, self._calls)
+        self._orders = DecisionWriter(self._decider, self._dialect, self._calls)
         rest = self._facts.batch(wire.Message(message.now, message.events[1:]))
         self._first = e.Batch(message.now, [e.Began(opening.timestamp, begins), *rest.events])
         # A Batsim that waits for registrations never ends unless it is told that none will come.

@@ -16,7 +16,7 @@ from pilothouse.formats import duration
 from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import InputError, PeerError
 from pilothouse.model.events import Batch, Begins
-from pilothouse.protocols.rfc27.seat import ManagerSeat
+from pilothouse.protocols.rfc27.manager_adapter import ManagerAdapter
 from pilothouse.protocols.rfc27.server import Server, open_server
 from pilothouse.protocols.waiting import Waiting
 
@@ -45,7 +45,7 @@ class Rfc27Decider:
         if options:
             raise InputError(self.name, f"unknown option {min(options)!r}", expected="rfc27, pace or key")
         self._limit_s = DEFAULT_TIMEOUT_S if timeout is None else timeout
-        self._seat: ManagerSeat | None = None
+        self._seat: ManagerAdapter | None = None
         self._server: Server | None = None
         self._waits = True
         self._question = 0
@@ -56,7 +56,7 @@ class Rfc27Decider:
     def begin(self, begins: Begins, cluster: Cluster) -> None:
         """Opens the socket, and waits for a scheduler that says that it is ready."""
         self._waits = begins.time_waits
-        self._seat = seat = ManagerSeat(begins, cluster, strict=self._strict, userid=os.geteuid())
+        self._seat = seat = ManagerAdapter(begins, cluster, strict=self._strict, userid=os.geteuid())
         self._server = open_server(seat.broker, self._address, self._key, clock=lambda: seat.now)
         self._await_scheduler()
 

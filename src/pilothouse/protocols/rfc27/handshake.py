@@ -16,7 +16,7 @@ from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27 import payloads as p
 from pilothouse.protocols.rfc27 import rpc
 from pilothouse.protocols.rfc27.frames import Message
-from pilothouse.protocols.rfc27.scheduler_facts import (
+from pilothouse.protocols.rfc27.scheduler_events import (
     Fact,
     Failed,
     InstanceExpires,

@@ -14,8 +14,8 @@ import msgspec
 
 from pilothouse.formats import resource_set
 from pilothouse.formats.resource_set import ResourceSet
-from pilothouse.protocols.rfc27 import joblife, payloads
-from pilothouse.protocols.rfc27.joblife import JobEvent, State
+from pilothouse.protocols.rfc27 import job_states, payloads
+from pilothouse.protocols.rfc27.job_states import JobEvent, State
 
 
 class Alloc(enum.IntEnum):
@@ -56,12 +56,12 @@ class ManagedJob(msgspec.Struct, eq=False, gc=False):
 
     def post(self, at: float, event: JobEvent, context: dict[str, object] | None = None) -> None:
         """Log, then act: the eventlog alone leads to the state."""
-        self.state = joblife.step(self.state, event)
-        self.log += joblife.entry(at, event, context)
+        self.state = job_states.step(self.state, event)
+        self.log += job_states.entry(at, event, context)
 
     def note(self, at: float, event: JobEvent, context: dict[str, object] | None = None) -> None:
         """An entry that changes no state (a mild exception)."""
-        self.log += joblife.entry(at, event, context)
+        self.log += job_states.entry(at, event, context)
 
     def resource_set(self) -> ResourceSet:
         return resource_set.parse(self.resources)

@@ -19,12 +19,12 @@ from pilothouse.model.errors import InputError
 from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27 import payloads as p
+from pilothouse.protocols.rfc27.alloc_requests import AllocRequests
 from pilothouse.protocols.rfc27.annotations import merged
-from pilothouse.protocols.rfc27.desk import Desk
 from pilothouse.protocols.rfc27.frames import Message
-from pilothouse.protocols.rfc27.joblife import JobEvent, State
+from pilothouse.protocols.rfc27.job_states import JobEvent, State
 from pilothouse.protocols.rfc27.managed_job import Alloc, ManagedJob, priority_of
-from pilothouse.protocols.rfc27.manager_facts import (
+from pilothouse.protocols.rfc27.manager_events import (
     Allocated,
     Annotated,
     CancelConfirmed,
@@ -35,7 +35,7 @@ from pilothouse.protocols.rfc27.manager_facts import (
 )
 
 
-class Manager(Desk):
+class Manager(AllocRequests):
     """What its owner orders, and what a scheduler says. Take `out`, `facts` and `troubles` after every call."""
 
     # ---- what the owner orders

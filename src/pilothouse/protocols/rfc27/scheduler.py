@@ -20,7 +20,7 @@ from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27 import payloads as p
 from pilothouse.protocols.rfc27.frames import Message
 from pilothouse.protocols.rfc27.handshake import Handshake, said
-from pilothouse.protocols.rfc27.scheduler_facts import (
+from pilothouse.protocols.rfc27.scheduler_events import (
     AllocAsked,
     AllocCanceled,
     ExpirationChanged,

@@ -18,7 +18,7 @@ from pilothouse.core.session import Session
 from pilothouse.model.errors import PilothouseError
 from pilothouse.policies.catalog import make, parse_options
 from pilothouse.protocols.rfc27.guard import guard, guarded
-from pilothouse.protocols.rfc27.notes import Notes
+from pilothouse.protocols.rfc27.pending_reasons import PendingReasons
 from pilothouse.protocols.rfc27.world import FluxWorld
 
 
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         policy = make(name, parse_options(rest, name) if rest else {})
         session = Session(world, PolicyDecider(policy), name=name)
-        session.run(Notes(session, world) if options.notes else None)
+        session.run(PendingReasons(session, world) if options.notes else None)
     except PilothouseError as problem:
         print(f"pilothouse: {problem}", file=sys.stderr)
         return problem.exit_code

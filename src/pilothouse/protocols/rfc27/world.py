@@ -18,13 +18,13 @@ from typing import Protocol
 from pilothouse.model import events as e
 from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import InputError, PeerError
-from pilothouse.protocols.rfc27 import scheduler_facts as f
+from pilothouse.protocols.rfc27 import scheduler_events as f
 from pilothouse.protocols.rfc27 import unix_socket
 from pilothouse.protocols.rfc27.frames import BadFrame, Message
 from pilothouse.protocols.rfc27.guard import FIRST_BACKOFF_S, MOST_BACKOFF_S
 from pilothouse.protocols.rfc27.handshake import Phase
-from pilothouse.protocols.rfc27.instance import Instance
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
+from pilothouse.protocols.rfc27.scheduler_adapter import SchedulerAdapter
 
 _log = logging.getLogger("pilothouse.rfc27")
 
@@ -96,7 +96,7 @@ class FluxWorld:
     ) -> None:
         self.uri = default_uri(uri)
         self.name = f"flux:{self.uri}"
-        self.instance = Instance()
+        self.instance = SchedulerAdapter()
         self._limit = limit
         self._strict = strict
         self._reconnect = reconnect

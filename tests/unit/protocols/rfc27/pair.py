@@ -18,10 +18,10 @@ from pilothouse.protocols.rfc27.broker import Broker
 from pilothouse.protocols.rfc27.frames import Message
 from pilothouse.protocols.rfc27.handshake import Phase
 from pilothouse.protocols.rfc27.inprocess import InProcessLink
-from pilothouse.protocols.rfc27.instance import Instance
 from pilothouse.protocols.rfc27.manager import Manager
-from pilothouse.protocols.rfc27.manager_facts import Allocated, Fact
+from pilothouse.protocols.rfc27.manager_events import Allocated, Fact
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
+from pilothouse.protocols.rfc27.scheduler_adapter import SchedulerAdapter
 
 JOB = 1 << 24
 
@@ -62,7 +62,7 @@ class Pair:
     def begin(self) -> None:
         """As `connect`, but the conversation has only begun."""
         self.engine = SchedulerEngine(limit=self.limit, strict=self.strict)
-        self.instance = Instance()
+        self.instance = SchedulerAdapter()
         self.instance.engine = self.engine
         self.decider: PolicyDecider | None = None
         self.link = InProcessLink(_Spied(self), self.engine, self._think, on_wire=True)

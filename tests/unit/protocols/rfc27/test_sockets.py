@@ -25,7 +25,7 @@ from pilothouse.policies.catalog import make
 from pilothouse.protocols.rfc27 import frames, rpc, unix_socket
 from pilothouse.protocols.rfc27.broker import Broker
 from pilothouse.protocols.rfc27.manager import Manager
-from pilothouse.protocols.rfc27.manager_facts import Allocated
+from pilothouse.protocols.rfc27.manager_events import Allocated
 from pilothouse.protocols.rfc27.server import BrokerServer, Server
 from pilothouse.protocols.rfc27.world import FluxWorld, default_uri, flux_world
 from unit.protocols.rfc27.pair import inventory, spec

@@ -12,11 +12,11 @@ from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27.annotations import merged
 from pilothouse.protocols.rfc27.frames import Message
 from pilothouse.protocols.rfc27.handshake import Phase
-from pilothouse.protocols.rfc27.joblife import State, read_log
+from pilothouse.protocols.rfc27.job_states import State, read_log
 from pilothouse.protocols.rfc27.manager import Manager
-from pilothouse.protocols.rfc27.manager_facts import Denied, Suspended
+from pilothouse.protocols.rfc27.manager_events import Denied, Suspended
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
-from pilothouse.protocols.rfc27.scheduler_facts import Failed
+from pilothouse.protocols.rfc27.scheduler_events import Failed
 from unit.protocols.rfc27.pair import JOB, Pair, body, spec
 
 

@@ -26,7 +26,7 @@ LONG_QUEUE = 1000
 LEAST_CHANGE_S = 1.0
 
 
-class Notes:
+class PendingReasons:
     """Called by the session after each turn."""
 
     def __init__(self, session: Session, world: World) -> None:

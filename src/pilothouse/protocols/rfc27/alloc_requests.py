@@ -14,9 +14,9 @@ from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27 import payloads as p
 from pilothouse.protocols.rfc27.frames import Message
-from pilothouse.protocols.rfc27.joblife import JobEvent, State
+from pilothouse.protocols.rfc27.job_states import JobEvent, State
 from pilothouse.protocols.rfc27.managed_job import Alloc, AllocQueue, ManagedJob
-from pilothouse.protocols.rfc27.manager_facts import CancelConfirmed, Fact, Suspended
+from pilothouse.protocols.rfc27.manager_events import CancelConfirmed, Fact, Suspended
 
 MOST_INACTIVE = 10_000
 """So many jobs are remembered after their end."""
@@ -24,7 +24,7 @@ MOST_SPECS = 10_000
 """So many jobspecs are shared by the jobs that have the same."""
 
 
-class Desk:
+class AllocRequests:
     """All jobs of one instance. Take `out`, `facts` and `troubles` after every call."""
 
     def __init__(self, *, strict: bool = False) -> None:

@@ -21,8 +21,8 @@ from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import FROM_BATSIM
 from pilothouse.model.profile import HomogeneousTask, Profile, Sequence, Spread
 from pilothouse.protocols.batsim import messages as wire
-from pilothouse.protocols.batsim.begins import read_profile
 from pilothouse.protocols.batsim.settings import Dialect
+from pilothouse.protocols.batsim.simulation_begins import read_profile
 
 MOST_DIGITS = 6
 """Of a plain number of a resource; longer ones are looked at more closely."""
@@ -62,7 +62,7 @@ _YOUNG_WORDS = frozenset((wire.RegisterJob, wire.RegisterProfile))
 _OLD_WORDS = frozenset((wire.SubmitJob, wire.SubmitProfile))
 
 
-class OrderReader:
+class DecisionReader:
     """Knows the profiles, because registered jobs name them, and which units sleep, because switching depends on it."""
 
     def __init__(
@@ -307,19 +307,19 @@ class OrderReader:
 
 
 _READERS: dict[type, Any] = {
-    wire.ExecuteJob: OrderReader._execute,
-    wire.RejectJob: OrderReader._reject,
-    wire.KillJob: OrderReader._kill,
-    wire.CallMeLater: OrderReader._call,
-    wire.RegisterJob: OrderReader._register_job,
-    wire.SubmitJob: OrderReader._register_job,
-    wire.RegisterProfile: OrderReader._register_profile,
-    wire.SubmitProfile: OrderReader._register_profile,
-    wire.SetResourceState: OrderReader._set_resource_state,
-    wire.SetJobMetadata: OrderReader._metadata,
-    wire.ChangeJobState: OrderReader._change_state,
-    wire.ToJobMessage: OrderReader._to_job,
-    wire.Notify: OrderReader._notify,
-    wire.Query: OrderReader._query,
-    wire.Answer: OrderReader._answer,
+    wire.ExecuteJob: DecisionReader._execute,
+    wire.RejectJob: DecisionReader._reject,
+    wire.KillJob: DecisionReader._kill,
+    wire.CallMeLater: DecisionReader._call,
+    wire.RegisterJob: DecisionReader._register_job,
+    wire.SubmitJob: DecisionReader._register_job,
+    wire.RegisterProfile: DecisionReader._register_profile,
+    wire.SubmitProfile: DecisionReader._register_profile,
+    wire.SetResourceState: DecisionReader._set_resource_state,
+    wire.SetJobMetadata: DecisionReader._metadata,
+    wire.ChangeJobState: DecisionReader._change_state,
+    wire.ToJobMessage: DecisionReader._to_job,
+    wire.Notify: DecisionReader._notify,
+    wire.Query: DecisionReader._query,
+    wire.Answer: DecisionReader._answer,
 }

@@ -17,16 +17,16 @@ from pilothouse.model import decisions as d
 from pilothouse.model.errors import DecisionError
 from pilothouse.model.lifecycle import BATSIM
 from pilothouse.protocols.batsim import messages as wire
-from pilothouse.protocols.batsim.begins import profile_text
-from pilothouse.protocols.batsim.facts import job_text, profile_name
-from pilothouse.protocols.batsim.heard import Calls
+from pilothouse.protocols.batsim.event_reader import Calls
+from pilothouse.protocols.batsim.event_writer import job_text, profile_name
 from pilothouse.protocols.batsim.settings import Dialect
+from pilothouse.protocols.batsim.simulation_begins import profile_text
 
 SOONEST_CALL_S = 0.01
 """A Batsim refuses a call for a date that has passed when it handles the order, so calls are at least this far away."""
 
 
-class OrderWriter:
+class DecisionWriter:
     """Numbers calls, because Batsim does not."""
 
     def __init__(self, decider: str, dialect: Dialect, calls: Calls) -> None:
@@ -156,23 +156,23 @@ def _date(event: Struct) -> float:
     return date
 
 
-_WRITERS: dict[type, Callable[[OrderWriter, Any], list[Struct]]] = {
-    d.StartJob: OrderWriter._start,
-    d.RejectJob: OrderWriter._reject,
-    d.KillJobs: OrderWriter._kill,
-    d.CallAt: OrderWriter._call_at,
-    d.CallEvery: OrderWriter._call_every,
-    d.StopCalls: OrderWriter._stop_calls,
-    d.RegisterJob: OrderWriter._register_job,
-    d.RegisterProfile: OrderWriter._register_profile,
-    d.FinishRegistration: OrderWriter._finish,
-    d.ResumeRegistration: OrderWriter._resume,
-    d.SetPowerState: OrderWriter._power,
-    d.SwitchUnits: OrderWriter._power,
-    d.SetMetadata: OrderWriter._metadata,
-    d.Annotate: OrderWriter._annotate,
-    d.SetJobState: OrderWriter._state,
-    d.MeasureEnergy: OrderWriter._energy,
-    d.AnswerEstimate: OrderWriter._estimate,
-    d.SendToJob: OrderWriter._to_job,
+_WRITERS: dict[type, Callable[[DecisionWriter, Any], list[Struct]]] = {
+    d.StartJob: DecisionWriter._start,
+    d.RejectJob: DecisionWriter._reject,
+    d.KillJobs: DecisionWriter._kill,
+    d.CallAt: DecisionWriter._call_at,
+    d.CallEvery: DecisionWriter._call_every,
+    d.StopCalls: DecisionWriter._stop_calls,
+    d.RegisterJob: DecisionWriter._register_job,
+    d.RegisterProfile: DecisionWriter._register_profile,
+    d.FinishRegistration: DecisionWriter._finish,
+    d.ResumeRegistration: DecisionWriter._resume,
+    d.SetPowerState: DecisionWriter._power,
+    d.SwitchUnits: DecisionWriter._power,
+    d.SetMetadata: DecisionWriter._metadata,
+    d.Annotate: DecisionWriter._annotate,
+    d.SetJobState: DecisionWriter._state,
+    d.MeasureEnergy: DecisionWriter._energy,
+    d.AnswerEstimate: DecisionWriter._estimate,
+    d.SendToJob: DecisionWriter._to_job,
 }

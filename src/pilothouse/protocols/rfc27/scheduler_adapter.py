@@ -22,8 +22,8 @@ from pilothouse.model.errors import InputError, RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Shape
 from pilothouse.model.lifecycle import JobState
-from pilothouse.protocols.rfc27 import requests
-from pilothouse.protocols.rfc27 import scheduler_facts as f
+from pilothouse.protocols.rfc27 import job_conversion
+from pilothouse.protocols.rfc27 import scheduler_events as f
 from pilothouse.protocols.rfc27.calls import Calls
 from pilothouse.protocols.rfc27.machine import Machine
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
@@ -56,7 +56,7 @@ class _Held(msgspec.Struct):
     started_at: float
 
 
-class Instance:
+class SchedulerAdapter:
     """One Flux instance, over all its connections. `events` collects what the decider has to hear."""
 
     def __init__(self) -> None:
@@ -202,7 +202,7 @@ class Instance:
         if not self._began:
             self._note_running()
             return
-        greeted = {requests.our_id(known.job.id): known for known in self._greeted}
+        greeted = {job_conversion.our_id(known.job.id): known for known in self._greeted}
         self._greeted = []
         for job_id in [job_id for job_id in self._held if job_id not in greeted]:
             self._end(now, job_id, JobState.SUCCEEDED, "it ended while nobody listened")
@@ -227,7 +227,7 @@ class Instance:
         units = self.machine.units_in(known.resources)
         gpus = self.machine.gpus_in(known.resources)
         self.machine.take(gpus)
-        return requests.our_id(known.job.id), _Held(known.job.id, units, gpus, known.resources.start_s)
+        return job_conversion.our_id(known.job.id), _Held(known.job.id, units, gpus, known.resources.start_s)
 
     def _hear_alloc(self, now: float, fact: f.AllocAsked) -> None:
         try:
@@ -235,8 +235,8 @@ class Instance:
         except InputError as problem:
             self.engine.deny(fact.id, str(problem))
             return
-        job_id = requests.our_id(fact.id)
-        job = requests.to_job(job_id, known.spec, known.shape)
+        job_id = job_conversion.our_id(fact.id)
+        job = job_conversion.to_job(job_id, known.spec, known.shape)
         job.submitted_at = fact.submitted_s or now
         job.priority = fact.priority
         job.user = str(fact.userid)
@@ -246,24 +246,24 @@ class Instance:
     def _recall(self, spec: Jobspec, source: bytes) -> _Known:
         known = self._known.get(source)
         if known is None:
-            shape = requests.shape_of(spec, self.machine.ranks_of_hosts() if spec.constraints else None)
+            shape = job_conversion.shape_of(spec, self.machine.ranks_of_hosts() if spec.constraints else None)
             known = self._known[source] = _Known(spec, shape)
             if len(self._known) > MOST_SPECS:
                 self._known.popitem(last=False)
         return known
 
     def _hear_cancel(self, now: float, fact: f.AllocCanceled) -> None:
-        job_id = requests.our_id(fact.id)
+        job_id = job_conversion.our_id(fact.id)
         if self._waiting.pop(job_id, None) is not None:
             self._annotated.discard(job_id)
             self.events.append(e.JobWithdrawn(now, job_id))
 
     def _hear_priorities(self, now: float, fact: f.Prioritized) -> None:
-        changed = {requests.our_id(job_id): float(priority) for job_id, priority in fact.jobs}
+        changed = {job_conversion.our_id(job_id): float(priority) for job_id, priority in fact.jobs}
         self.events.append(e.PrioritiesChanged(now, changed))
 
     def _hear_freed(self, now: float, fact: f.Freed) -> None:
-        job_id = requests.our_id(fact.id)
+        job_id = job_conversion.our_id(fact.id)
         held = self._held.get(job_id)
         stranger = self._strangers.get(job_id)
         if stranger is not None and fact.final:
@@ -284,7 +284,7 @@ class Instance:
         self.events.append(e.UnitsFreed(now, job_id, units))
 
     def _hear_expiration(self, now: float, fact: f.ExpirationChanged) -> None:
-        job_id = requests.our_id(fact.id)
+        job_id = job_conversion.our_id(fact.id)
         held = self._held.get(job_id)
         if held is not None:
             walltime = fact.expiration_s - held.started_at if fact.expiration_s else inf
@@ -299,7 +299,7 @@ class Instance:
             return
         if self._fits is None:
             self._fits = Cluster(e.Begins(nodes=self.machine.nodes()), "feasibility")
-        refusal = self._fits.could_ever_run(requests.to_job("?", known.spec, known.shape))
+        refusal = self._fits.could_ever_run(job_conversion.to_job("?", known.spec, known.shape))
         self.engine.answer_feasibility(fact.question, refusal.reason if refusal is not None else "")
 
     def _hear_status(self, now: float, fact: f.StatusAsked) -> None:
@@ -404,33 +404,33 @@ class Instance:
         """The engine confirmed the cancel when it came."""
 
 
-_HEARD: dict[type, Callable[[Instance, float, Any], None]] = {
-    f.Inventory: Instance._hear_inventory,
-    f.RanksChanged: Instance._hear_ranks,
-    f.PropertiesChanged: Instance._hear_properties,
-    f.InstanceExpires: Instance._hear_instance_end,
-    f.JobHolds: Instance._hear_holds,
-    f.Ready: Instance._hear_ready,
-    f.AllocAsked: Instance._hear_alloc,
-    f.AllocCanceled: Instance._hear_cancel,
-    f.Prioritized: Instance._hear_priorities,
-    f.Freed: Instance._hear_freed,
-    f.ExpirationChanged: Instance._hear_expiration,
-    f.FeasibilityAsked: Instance._hear_feasibility,
-    f.StatusAsked: Instance._hear_status,
-    f.QuiesceAsked: Instance._hear_quiesce,
-    f.Failed: Instance._hear_failed,
+_HEARD: dict[type, Callable[[SchedulerAdapter, float, Any], None]] = {
+    f.Inventory: SchedulerAdapter._hear_inventory,
+    f.RanksChanged: SchedulerAdapter._hear_ranks,
+    f.PropertiesChanged: SchedulerAdapter._hear_properties,
+    f.InstanceExpires: SchedulerAdapter._hear_instance_end,
+    f.JobHolds: SchedulerAdapter._hear_holds,
+    f.Ready: SchedulerAdapter._hear_ready,
+    f.AllocAsked: SchedulerAdapter._hear_alloc,
+    f.AllocCanceled: SchedulerAdapter._hear_cancel,
+    f.Prioritized: SchedulerAdapter._hear_priorities,
+    f.Freed: SchedulerAdapter._hear_freed,
+    f.ExpirationChanged: SchedulerAdapter._hear_expiration,
+    f.FeasibilityAsked: SchedulerAdapter._hear_feasibility,
+    f.StatusAsked: SchedulerAdapter._hear_status,
+    f.QuiesceAsked: SchedulerAdapter._hear_quiesce,
+    f.Failed: SchedulerAdapter._hear_failed,
 }
 
-_ORDERS: dict[type, Callable[[Instance, float, Any], None]] = {
-    d.StartJob: Instance._start,
-    d.RejectJob: Instance._reject,
-    d.Annotate: Instance._annotate,
-    d.SetMetadata: Instance._set_metadata,
-    d.KillJobs: Instance._kill,
-    d.CallAt: Instance._call_at,
-    d.CallEvery: Instance._call_every,
-    d.StopCalls: Instance._stop_calls,
-    d.StopWorld: Instance._stop_world,
-    d.ConfirmWithdrawal: Instance._nothing,
+_ORDERS: dict[type, Callable[[SchedulerAdapter, float, Any], None]] = {
+    d.StartJob: SchedulerAdapter._start,
+    d.RejectJob: SchedulerAdapter._reject,
+    d.Annotate: SchedulerAdapter._annotate,
+    d.SetMetadata: SchedulerAdapter._set_metadata,
+    d.KillJobs: SchedulerAdapter._kill,
+    d.CallAt: SchedulerAdapter._call_at,
+    d.CallEvery: SchedulerAdapter._call_every,
+    d.StopCalls: SchedulerAdapter._stop_calls,
+    d.StopWorld: SchedulerAdapter._stop_world,
+    d.ConfirmWithdrawal: SchedulerAdapter._nothing,
 }

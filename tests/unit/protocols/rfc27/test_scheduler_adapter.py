@@ -13,11 +13,11 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import JobState
 from pilothouse.protocols.rfc27 import broker, rpc
 from pilothouse.protocols.rfc27.handshake import Phase
-from pilothouse.protocols.rfc27.joblife import read_log
+from pilothouse.protocols.rfc27.job_conversion import our_id, priority_of, to_jobspec
+from pilothouse.protocols.rfc27.job_states import read_log
 from pilothouse.protocols.rfc27.machine import Machine
-from pilothouse.protocols.rfc27.manager_facts import Denied, FeasibilityAnswered
-from pilothouse.protocols.rfc27.notes import Notes
-from pilothouse.protocols.rfc27.requests import our_id, priority_of, to_jobspec
+from pilothouse.protocols.rfc27.manager_events import Denied, FeasibilityAnswered
+from pilothouse.protocols.rfc27.pending_reasons import PendingReasons
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
 from unit.protocols.rfc27.pair import Pair, body, spec
 
@@ -275,7 +275,7 @@ def test_users_are_told_why_and_when() -> None:
         def apply(self, reply: Reply) -> None:
             told.extend(reply.decisions)  # type: ignore[arg-type]
 
-    notes = Notes(session, Ear())  # type: ignore[arg-type]
+    notes = PendingReasons(session, Ear())  # type: ignore[arg-type]
     pair.submit(8, duration_s=100.0)
     waiting = pair.submit(8, duration_s=50.0)
     pair.settle()

@@ -20,7 +20,7 @@ from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import FROM_BATSIM
 from pilothouse.model.profile import HomogeneousTask, Profile, Sequence, Spread
 from pilothouse.protocols.batsim import messages as wire
-from pilothouse.protocols.batsim.begins import read_profile
+from pilothouse.protocols.batsim.simulation_begins import read_profile
 
 
 class Calls:
@@ -58,7 +58,7 @@ class _Job(msgspec.Struct):
 _JOB = msgspec.json.Decoder(_Job)
 
 
-class FactReader:
+class EventReader:
     """Knows the profiles, and which calls are under way."""
 
     def __init__(self, peer: str, begins: e.Begins, store: JobStore | None, calls: Calls) -> None:
@@ -190,15 +190,15 @@ def _progress(tree: dict[str, object]) -> e.Progress:
 
 
 _READERS: dict[type, Any] = {
-    wire.SimulationEnds: FactReader._ends,
-    wire.JobSubmitted: FactReader._submitted,
-    wire.JobCompleted: FactReader._completed,
-    wire.JobKilled: FactReader._killed,
-    wire.ResourceStateChanged: FactReader._power,
-    wire.RequestedCall: FactReader._called,
-    wire.Notify: FactReader._notified,
-    wire.Answer: FactReader._answer,
-    wire.Query: FactReader._query,
-    wire.FromJobMessage: FactReader._message,
+    wire.SimulationEnds: EventReader._ends,
+    wire.JobSubmitted: EventReader._submitted,
+    wire.JobCompleted: EventReader._completed,
+    wire.JobKilled: EventReader._killed,
+    wire.ResourceStateChanged: EventReader._power,
+    wire.RequestedCall: EventReader._called,
+    wire.Notify: EventReader._notified,
+    wire.Answer: EventReader._answer,
+    wire.Query: EventReader._query,
+    wire.FromJobMessage: EventReader._message,
 }
 """All but SIMULATION_BEGINS, which comes once and first (world.py)."""

@@ -19,10 +19,10 @@ from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
-from pilothouse.protocols.rfc27 import manager_facts as f
-from pilothouse.protocols.rfc27 import requests
+from pilothouse.protocols.rfc27 import job_conversion
+from pilothouse.protocols.rfc27 import manager_events as f
 from pilothouse.protocols.rfc27.broker import Broker
-from pilothouse.protocols.rfc27.joblife import State
+from pilothouse.protocols.rfc27.job_states import State
 from pilothouse.protocols.rfc27.manager import Manager
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MOST_SPECS = 4096
 
 
-class ManagerSeat:
+class ManagerAdapter:
     """What the decider's shell drives."""
 
     def __init__(self, begins: e.Begins, cluster: Cluster, *, strict: bool = False, userid: int = 0) -> None:
@@ -158,7 +158,7 @@ class ManagerSeat:
         job = event.job
         flux_id = self._new_id(event.at, job.id)
         self.manager.submit(
-            event.at, flux_id, self._spec(job), userid=self._userid, priority=requests.priority_of(job.priority)
+            event.at, flux_id, self._spec(job), userid=self._userid, priority=job_conversion.priority_of(job.priority)
         )
 
     def _hear_ended(self, event: e.JobEnded) -> None:
@@ -202,7 +202,7 @@ class ManagerSeat:
 
     def _hear_priorities(self, event: e.PrioritiesChanged) -> None:
         known = ((self._flux_ids.get(job_id), priority) for job_id, priority in event.priorities.items())
-        changed = [(flux_id, requests.priority_of(priority)) for flux_id, priority in known if flux_id is not None]
+        changed = [(flux_id, job_conversion.priority_of(priority)) for flux_id, priority in known if flux_id is not None]
         self.manager.prioritize(event.at, changed)
 
     def _hear_walltime(self, event: e.WalltimeChanged) -> None:
@@ -263,13 +263,13 @@ class ManagerSeat:
     def _spec(self, job: Job) -> bytes:
         """Jobs that ask for the same share their jobspec."""
         if job.shape is not None or job.command is not None:
-            return requests.jobspec_of(job)
+            return job_conversion.jobspec_of(job)
         key = (job.units, job.walltime, 0)
         spec = self._specs.get(key)
         if spec is None:
             if len(self._specs) > MOST_SPECS:
                 self._specs.clear()
-            spec = self._specs[key] = requests.jobspec_of(job)
+            spec = self._specs[key] = job_conversion.jobspec_of(job)
         return spec
 
     def _note_running(self, run: e.Running) -> None:
@@ -322,26 +322,26 @@ def _inventory(nodes: tuple[Node, ...]) -> bytes:
     return resource_set.encode(ResourceSet(ranks=ranks, hosts=hosts, properties=properties))
 
 
-_HEARD: dict[type, Callable[[ManagerSeat, Any], None]] = {
-    e.JobSubmitted: ManagerSeat._hear_submitted,
-    e.JobEnded: ManagerSeat._hear_ended,
-    e.JobRequeued: ManagerSeat._hear_requeued,
-    e.JobWithdrawn: ManagerSeat._hear_withdrawn,
-    e.PrioritiesChanged: ManagerSeat._hear_priorities,
-    e.WalltimeChanged: ManagerSeat._hear_walltime,
-    e.UnitsFreed: ManagerSeat._hear_freed,
-    e.UnitsAvailable: ManagerSeat._hear_available,
-    e.UnitsUnavailable: ManagerSeat._hear_unavailable,
-    e.UnitsSwitched: ManagerSeat._hear_unavailable,
-    e.NodesLeft: ManagerSeat._hear_left,
-    e.NodesJoined: ManagerSeat._hear_joined,
-    e.FeasibilityAsked: ManagerSeat._hear_feasibility,
+_HEARD: dict[type, Callable[[ManagerAdapter, Any], None]] = {
+    e.JobSubmitted: ManagerAdapter._hear_submitted,
+    e.JobEnded: ManagerAdapter._hear_ended,
+    e.JobRequeued: ManagerAdapter._hear_requeued,
+    e.JobWithdrawn: ManagerAdapter._hear_withdrawn,
+    e.PrioritiesChanged: ManagerAdapter._hear_priorities,
+    e.WalltimeChanged: ManagerAdapter._hear_walltime,
+    e.UnitsFreed: ManagerAdapter._hear_freed,
+    e.UnitsAvailable: ManagerAdapter._hear_available,
+    e.UnitsUnavailable: ManagerAdapter._hear_unavailable,
+    e.UnitsSwitched: ManagerAdapter._hear_unavailable,
+    e.NodesLeft: ManagerAdapter._hear_left,
+    e.NodesJoined: ManagerAdapter._hear_joined,
+    e.FeasibilityAsked: ManagerAdapter._hear_feasibility,
 }
 
-_DIGESTED: dict[type, Callable[[ManagerSeat, Any], None]] = {
-    f.Allocated: ManagerSeat._digest_allocated,
-    f.Denied: ManagerSeat._digest_denied,
-    f.Annotated: ManagerSeat._digest_annotated,
-    f.CancelConfirmed: ManagerSeat._digest_canceled,
-    f.FeasibilityAnswered: ManagerSeat._digest_feasibility,
+_DIGESTED: dict[type, Callable[[ManagerAdapter, Any], None]] = {
+    f.Allocated: ManagerAdapter._digest_allocated,
+    f.Denied: ManagerAdapter._digest_denied,
+    f.Annotated: ManagerAdapter._digest_annotated,
+    f.CancelConfirmed: ManagerAdapter._digest_canceled,
+    f.FeasibilityAnswered: ManagerAdapter._digest_feasibility,
 }

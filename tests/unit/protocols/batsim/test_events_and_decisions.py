@@ -18,11 +18,11 @@ from pilothouse.model.lifecycle import JobState
 from pilothouse.model.profile import Delay, Profile, ReceiveMessage, SendMessage, Sequence, Spec, TraceKind, TraceReplay
 from pilothouse.protocols.batsim import codec
 from pilothouse.protocols.batsim import messages as wire
-from pilothouse.protocols.batsim.facts import FactWriter
-from pilothouse.protocols.batsim.heard import Calls, FactReader
-from pilothouse.protocols.batsim.orders import OrderReader
+from pilothouse.protocols.batsim.decision_reader import DecisionReader
+from pilothouse.protocols.batsim.decision_writer import DecisionWriter
+from pilothouse.protocols.batsim.event_reader import Calls, EventReader
+from pilothouse.protocols.batsim.event_writer import EventWriter
 from pilothouse.protocols.batsim.settings import Dialect, Settings
-from pilothouse.protocols.batsim.spoken import OrderWriter
 
 DELAY = Profile("w0!d", Delay(10.0), source=Raw(b'{"type": "delay", "delay": 10}'))
 SEQUENCE = Profile("w0!s", Sequence(("w0!d", "w0!d"), 3), source=Raw(b'{"type": "composed"}'))
@@ -39,7 +39,7 @@ def told(
     *facts: e.Event, dialect: Dialect = Dialect.FOUR, config: bytes = b"{}", **more: Any
 ) -> list[dict[str, Any]]:
     """What a scheduler hears of facts after the beginning."""
-    writer = FactWriter(Settings.parse(config), dialect)
+    writer = EventWriter(Settings.parse(config), dialect)
     writer.events(e.Batch(0.0, [e.Began(0.0, begins(**more))]))
     written = codec.encode(100.0, writer.events(e.Batch(100.0, list(facts))))
     return list(json.loads(written)["events"])
@@ -120,8 +120,8 @@ def test_generation_2_is_not_told_what_it_does_not_know() -> None:
 
 
 def test_who_listens_is_found_out_before_the_end_of_submissions_is_told() -> None:
-    def writer() -> FactWriter:
-        made = FactWriter(Settings(), Dialect.ANY)
+    def writer() -> EventWriter:
+        made = EventWriter(Settings(), Dialect.ANY)
         made.events(e.Batch(0.0, [e.Began(0.0, begins(dynamic_registration=True))]))
         made.events(e.Batch(1.0, [e.JobSubmitted(1.0, JOB)]))
         return made
@@ -150,7 +150,7 @@ def test_who_listens_is_found_out_before_the_end_of_submissions_is_told() -> Non
     ],
 )
 def test_the_words_of_a_scheduler_tell_its_generation(event: dict[str, Any], speaker: Dialect | None) -> None:
-    reader = OrderReader("scheduler", {})
+    reader = DecisionReader("scheduler", {})
     data = json.dumps({"now": 9, "events": [{"timestamp": 1, **event}]})
     reader.reply(codec.decode_from_scheduler(data.encode()))
     assert reader.speaker is speaker
@@ -162,7 +162,7 @@ def test_the_words_of_a_scheduler_tell_its_generation(event: dict[str, Any], spe
 def test_what_cannot_tell_its_progress_has_not_begun_a_part(spec: Spec) -> None:
     """QUIRK of Batsim 4."""
     profiles = {"w0!m": Profile("w0!m", spec)}
-    writer = FactWriter(Settings(), Dialect.FOUR)
+    writer = EventWriter(Settings(), Dialect.FOUR)
     writer.events(e.Batch(0.0, [e.Began(0.0, e.Begins((Node("a", 0),), profiles=profiles))]))
     killed = e.JobsKilled(1.0, ("w0!1",), {"w0!1": e.Progress("w0!m", 0.0)})
     told = json.loads(codec.encode(1.0, writer.events(e.Batch(1.0, [killed]))))["events"][0]["data"]
@@ -170,7 +170,7 @@ def test_what_cannot_tell_its_progress_has_not_begun_a_part(spec: Spec) -> None:
 
 
 def ordered(*events: dict[str, Any]) -> list[d.Decision]:
-    reader = OrderReader("scheduler", {"w0!d": DELAY, "w0!s": SEQUENCE})
+    reader = DecisionReader("scheduler", {"w0!d": DELAY, "w0!s": SEQUENCE})
     reader.note_units({0: frozenset({3}), 1: frozenset({3})})
     data = json.dumps({"now": 9, "events": [{"timestamp": 1, **event} for event in events]})
     return reader.reply(codec.decode_from_scheduler(data.encode())).decisions
@@ -198,7 +198,7 @@ def test_transfers_beside_a_job_are_described_once() -> None:
     def started(**io_job: Any) -> d.Decision:
         data = {"job_id": "w0!1", "alloc": "0-1", "additional_io_job": {"alloc": "0", **io_job}}
         message = json.dumps({"now": 9, "events": [{"timestamp": 1, "type": "EXECUTE_JOB", "data": data}]}).encode()
-        reader = OrderReader("scheduler", {"w0!d": DELAY}, None, Dialect.FOUR)
+        reader = DecisionReader("scheduler", {"w0!d": DELAY}, None, Dialect.FOUR)
         return reader.reply(codec.decode_from_scheduler(message)).decisions[0]
 
     profile = {"type": "parallel_homogeneous", "cpu": 0, "com": 5}
@@ -228,7 +228,7 @@ def test_profiles_of_another_generation_are_refused() -> None:
     assert isinstance(order, d.RegisterProfile), "where any generation may speak, all words count"
     data = json.dumps({"now": 9, "events": [{"timestamp": 1, **event}]}).encode()
     with pytest.raises(PeerError, match=r"REGISTER_PROFILE: .*a type of profile that Batsim 4 does not know"):
-        OrderReader("scheduler", {}, None, Dialect.FOUR).reply(codec.decode_from_scheduler(data))
+        DecisionReader("scheduler", {}, None, Dialect.FOUR).reply(codec.decode_from_scheduler(data))
 
 
 @pytest.mark.parametrize(
@@ -245,13 +245,13 @@ def test_young_generations_want_complete_jobs(changed: dict[str, Any], problem: 
     job = {"id": "7", "res": 1, "profile": "d", "subtime": 0} | changed
     event = {"timestamp": 1, "type": "REGISTER_JOB", "data": {"job_id": "w0!7", "job": job}}
     message = codec.decode_from_scheduler(json.dumps({"now": 9, "events": [event]}).encode())
-    reader = OrderReader("scheduler", {"w0!d": DELAY}, None, Dialect.FOUR)
+    reader = DecisionReader("scheduler", {"w0!d": DELAY}, None, Dialect.FOUR)
     if not problem:
         assert isinstance(reader.reply(message).decisions[0], d.RegisterJob)
         return
     with pytest.raises(PeerError, match=problem):
         reader.reply(message)
-    OrderReader("scheduler", {"w0!d": DELAY}).reply(message)
+    DecisionReader("scheduler", {"w0!d": DELAY}).reply(message)
 
 
 def test_power_states_switch_or_are_set() -> None:
@@ -291,7 +291,7 @@ def test_orders_that_mean_nothing_are_the_peers_mistake(event: dict[str, Any], p
 
 
 def spoken(*orders: d.Decision, dialect: Dialect = Dialect.FOUR, calls: Calls | None = None) -> list[dict[str, Any]]:
-    events = OrderWriter("policy", dialect, calls or Calls()).events(d.Reply(50.0, list(orders)))
+    events = DecisionWriter("policy", dialect, calls or Calls()).events(d.Reply(50.0, list(orders)))
     return list(json.loads(codec.encode_plainly(50.0, events))["events"])
 
 
@@ -309,7 +309,7 @@ def test_our_orders_are_read_back_as_they_were() -> None:
         d.AnswerEstimate(50.0, "w0!9", 56.0),
     ]
     data = json.dumps({"now": 50.0, "events": spoken(*orders)}).encode()
-    reader = OrderReader("scheduler", {})
+    reader = DecisionReader("scheduler", {})
     reader.note_units({0: frozenset({3})})
     assert reader.reply(codec.decode_from_scheduler(data)) == d.Reply(50.0, orders)
 
@@ -330,10 +330,10 @@ def test_series_of_calls_are_asked_for_one_by_one() -> None:
     calls = Calls()
     (event,) = spoken(d.CallEvery(50.0, 20.0, "tick", 2), calls=calls)
     assert event["data"] == {"timestamp": 60.0}
-    reader = FactReader("Batsim", begins(), None, calls)
+    reader = EventReader("Batsim", begins(), None, calls)
     first = reader.batch(wire.Message(60.0, [wire.RequestedCall(60.0)])).events[0]
     assert first == e.CallArrived(60.0, "tick", False)
-    events = OrderWriter("policy", Dialect.FOUR, calls).events(d.Reply(60.0, []))
+    events = DecisionWriter("policy", Dialect.FOUR, calls).events(d.Reply(60.0, []))
     assert isinstance(events[0], wire.CallMeLater) and events[0].data.timestamp == 80.0
     assert reader.batch(wire.Message(80.0, [wire.RequestedCall(80.0)])).events == [e.CallArrived(80.0, "tick", True)]
 
@@ -348,9 +348,9 @@ def test_what_a_batsim_tells_is_understood() -> None:
         e.EnergyMeasured(24.0, 5.0),
         e.NoMoreJobs(25.0),
     ]
-    writer = FactWriter(Settings(), Dialect.FOUR)
+    writer = EventWriter(Settings(), Dialect.FOUR)
     data = codec.encode(25.0, writer.events(e.Batch(25.0, facts)))
-    heard = FactReader("Batsim", begins(), None, Calls()).batch(codec.decode_from_batsim(data)).events
+    heard = EventReader("Batsim", begins(), None, Calls()).batch(codec.decode_from_batsim(data)).events
     assert heard[1:] == facts[1:]
     assert isinstance(heard[0], e.JobSubmitted)
     job = heard[0].job

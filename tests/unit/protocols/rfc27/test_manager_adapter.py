@@ -14,7 +14,7 @@ from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
 from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27.frames import Message
-from pilothouse.protocols.rfc27.seat import ManagerSeat
+from pilothouse.protocols.rfc27.manager_adapter import ManagerAdapter
 from unit.protocols.rfc27.pair import body
 
 NODES = tuple(Node(f"h{i}", 4 * i, 4, gpus=1, properties={"fast": ""} if i else {}) for i in range(2))
@@ -26,7 +26,7 @@ class Seat:
     def __init__(self, *, strict: bool = False, running: tuple[e.Running, ...] = ()) -> None:
         begins = e.Begins(nodes=NODES, running=running)
         self.cluster = Cluster(begins, "rfc27")
-        self.seat = ManagerSeat(begins, self.cluster, strict=strict)
+        self.seat = ManagerAdapter(begins, self.cluster, strict=strict)
         self.strict = strict
         self.seat.broker.join(1, "scheduler 1")
         self.say(rpc.request("service.add", b'{"service":"sched"}', matchtag=1))

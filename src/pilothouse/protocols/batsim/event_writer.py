@@ -18,8 +18,8 @@ from pilothouse.model import events as e
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import BATSIM
 from pilothouse.model.profile import Profile, ReceiveMessage, SendMessage, Sequence, TraceReplay
-from pilothouse.protocols.batsim import begins as begins_of
 from pilothouse.protocols.batsim import messages as wire
+from pilothouse.protocols.batsim import simulation_begins as begins_of
 from pilothouse.protocols.batsim.codec import passed_on, text_of
 from pilothouse.protocols.batsim.settings import Dialect, Settings
 
@@ -40,7 +40,7 @@ class Store(Protocol):
     def put_profile(self, workload: str, name: str, description: bytes) -> None: ...
 
 
-class FactWriter:
+class EventWriter:
     """Knows what the scheduler has been told so far."""
 
     def __init__(
@@ -236,23 +236,23 @@ def external_data(fact: e.ExternalEvent) -> dict[str, object]:
     return data if isinstance(data, dict) and "type" in data else {"type": fact.kind, "data": data}
 
 
-_WRITERS: dict[type, Callable[[FactWriter, Any], str]] = {
-    e.Began: FactWriter._began,
-    e.Ended: FactWriter._ended,
-    e.JobSubmitted: FactWriter._submitted,
-    e.JobEnded: FactWriter._job_ended,
-    e.JobsKilled: FactWriter._killed,
-    e.UnitsSwitched: FactWriter._power,
-    e.PowerStateChanged: FactWriter._power,
-    e.CallArrived: FactWriter._called,
-    e.NoMoreJobs: FactWriter._no_more_jobs,
-    e.NoMoreExternalEvents: FactWriter._no_more_external,
-    e.UnitsAvailable: FactWriter._available,
-    e.UnitsUnavailable: FactWriter._unavailable,
-    e.NodesLeft: FactWriter._left,
-    e.ExternalEvent: FactWriter._external,
-    e.EnergyMeasured: FactWriter._energy,
-    e.EstimateAsked: FactWriter._estimate,
-    e.JobMessage: FactWriter._message,
+_WRITERS: dict[type, Callable[[EventWriter, Any], str]] = {
+    e.Began: EventWriter._began,
+    e.Ended: EventWriter._ended,
+    e.JobSubmitted: EventWriter._submitted,
+    e.JobEnded: EventWriter._job_ended,
+    e.JobsKilled: EventWriter._killed,
+    e.UnitsSwitched: EventWriter._power,
+    e.PowerStateChanged: EventWriter._power,
+    e.CallArrived: EventWriter._called,
+    e.NoMoreJobs: EventWriter._no_more_jobs,
+    e.NoMoreExternalEvents: EventWriter._no_more_external,
+    e.UnitsAvailable: EventWriter._available,
+    e.UnitsUnavailable: EventWriter._unavailable,
+    e.NodesLeft: EventWriter._left,
+    e.ExternalEvent: EventWriter._external,
+    e.EnergyMeasured: EventWriter._energy,
+    e.EstimateAsked: EventWriter._estimate,
+    e.JobMessage: EventWriter._message,
 }
 """Facts that are missing here cannot be said (priorities, changed walltimes, parts of jobs given back, probes)."""
