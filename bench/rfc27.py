@@ -68,10 +68,10 @@ class Bench:
         """Carries messages; what was allocated runs and ends at once."""
         self.server.step(1.0)
         now = time.time()
-        for fact in self.manager.take_facts():
-            if type(fact) is Allocated:
-                self.manager.start(now, fact.id)
-                self.manager.finish(now, fact.id)
+        for event in self.manager.take_events():
+            if type(event) is Allocated:
+                self.manager.start(now, event.id)
+                self.manager.finish(now, event.id)
                 self.ended += 1
         self.broker.flush(now)
         self.server.deliver()
@@ -85,10 +85,10 @@ class Bench:
         self.broker.flush(time.time())
         while True:
             self.server.step(1.0)
-            for fact in self.manager.take_facts():
-                if type(fact) is Allocated:
-                    self.manager.start(time.time(), fact.id)
-                elif type(fact) is Quiet and fact.question == self.question:
+            for event in self.manager.take_events():
+                if type(event) is Allocated:
+                    self.manager.start(time.time(), event.id)
+                elif type(event) is Quiet and event.question == self.question:
                     return
 
     def scheduler_usage(self) -> tuple[float, float]:

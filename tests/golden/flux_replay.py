@@ -170,7 +170,7 @@ class SchedulerReplay:
             self._settle()
 
     def _think(self) -> None:
-        self.instance.hear(0.0, self.engine.take_facts())
+        self.instance.hear(0.0, self.engine.take_events())
         if self.decider is None and self.engine.phase is Phase.ONLINE:
             self.cluster = Cluster(self.instance.begins(0.0), "fcfs")
             self.decider = PolicyDecider(make("fcfs", {}))

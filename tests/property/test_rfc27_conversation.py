@@ -155,7 +155,7 @@ class Conversation(RuleBasedStateMachine):
         assert {our_id(job_id) for job_id in pair.manager.pending} == set(pair.cluster.waiting)
         if not pair.manager.stopped and not pair.limit:
             assert len(pair.manager.queue) == 0
-        refused = {fact.id for fact in pair.facts if isinstance(fact, Denied)}
+        refused = {event.id for event in pair.events if isinstance(event, Denied)}
         for job_id in self.impossible - self.ended:
             job = pair.manager.find(job_id)
             assert job is not None

@@ -47,7 +47,7 @@ def test_messages_survive_as_parts(message: Message) -> None:
 
 
 def test_the_bytes_are_those_that_flux_sends() -> None:
-    """A request as the facts describe it: magic in host order, big-endian length and header, NUL after topic and JSON."""
+    """A request as the events describe it: magic in host order, big-endian length and header, NUL after topic and JSON."""
     message = rpc.request("job-manager.sched-ready", b'{"mode":"unlimited"}', matchtag=3)
     body = (
         b"\x18job-manager.sched-ready\0"

@@ -1,7 +1,7 @@
-"""Batsim events of a scheduler as our orders: what the end that plays the resource manager understands.
+"""Batsim events of a scheduler as our decisions: what the end that plays the resource manager understands.
 
 In: decoded messages. Out: replies. Raises PeerError where an event cannot mean anything (an allocation that is no set
-of numbers, a job without a profile); whether an order is legal is for others to judge.
+of numbers, a job without a profile); whether a decision is legal is for others to judge.
 """
 
 from __future__ import annotations
@@ -92,24 +92,24 @@ class DecisionReader:
         self._sleep_states = sleep_states
 
     def reply(self, message: wire.Message[wire.FromScheduler]) -> d.Reply:
-        """The orders of a message."""
-        orders: list[d.Decision] = []
+        """The decisions of a message."""
+        decisions: list[d.Decision] = []
         sources = self._sources = []
         if self._registered:
             self._registered = {}
         for event in message.events:
             found = _READERS[type(event)](self, event)
             if type(found) is list:
-                orders += found
+                decisions += found
                 sources += [event] * len(found)
             else:
-                orders.append(found)
+                decisions.append(found)
                 sources.append(event)
         if self.speaker is None:
             self._notice_speaker(message.events)
         if self._registered and self._keeps_profiles:
             self._profiles.update(self._registered)
-        return d.Reply(message.now, orders)
+        return d.Reply(message.now, decisions)
 
     def _notice_speaker(self, events: list[wire.FromScheduler]) -> None:
         for event in events:
@@ -143,27 +143,27 @@ class DecisionReader:
 
     def _execute(self, event: wire.ExecuteJob) -> d.Decision:
         data = event.data
-        order = d.StartJob(event.timestamp, data.job_id, self._units(event, data.alloc))
+        decision = d.StartJob(event.timestamp, data.job_id, self._units(event, data.alloc))
         if data.mapping is UNSET and data.storage_mapping is UNSET and data.additional_io_job is UNSET:
-            return order
+            return decision
         optional = ("mapping", "storage_mapping", "additional_io_job")
         extras = [name for name in optional if getattr(data, name) is not UNSET]
         if len(extras) > 1:
             raise self.error(event, f"data should have 2 or 3 members; it has {' and '.join(extras)} together")
         if data.mapping is not UNSET:
-            order.placement = d.Placement(mapping=self._mapping(event, data.mapping))
+            decision.placement = d.Placement(mapping=self._mapping(event, data.mapping))
         if data.storage_mapping is not UNSET:
-            order.storage = {label: self._number(event, unit) for label, unit in data.storage_mapping.items()}
+            decision.storage = {label: self._number(event, unit) for label, unit in data.storage_mapping.items()}
         if data.additional_io_job is not UNSET:
             io_job = data.additional_io_job
             workload = data.job_id.partition("!")[0]
-            order.io_job = self._io_profile(event, io_job, workload)
+            decision.io_job = self._io_profile(event, io_job, workload)
             units = self._units(event, io_job.alloc)
             placement = d.Placement(
                 mapping=tuple(range(len(units)))
             )  # One executor on each host of its own allocation.
-            order.overrides = {order.io_job.name: d.PartPlacement(units, placement)}
-        return order
+            decision.overrides = {decision.io_job.name: d.PartPlacement(units, placement)}
+        return decision
 
     def _io_profile(self, event: wire.ExecuteJob, io_job: wire.IoJobData, workload: str) -> Profile:
         """What is transferred beside a job: described here for the first time, or known by its name."""
@@ -203,7 +203,7 @@ class DecisionReader:
         workload, mark, _ = data.job_id.partition("!")
         if not mark or data.job_id.count("!") > 1:
             raise self.error(event, f"job id {quoted(data.job_id)} should be two parts separated by '!'")
-        orders: list[d.Decision] = []
+        decisions: list[d.Decision] = []
         if data.job is not UNSET:
             source = data.job
         elif self._store is not None:
@@ -220,9 +220,9 @@ class DecisionReader:
         if data.profile is not UNSET and self._known(name) is None:
             profile = self._profile(event, data.profile, workload, written.profile)
             self._registered[profile.name] = profile
-            orders.append(d.RegisterProfile(event.timestamp, profile))
-        orders.append(d.RegisterJob(event.timestamp, self._job(event, written, source)))
-        return orders
+            decisions.append(d.RegisterProfile(event.timestamp, profile))
+        decisions.append(d.RegisterJob(event.timestamp, self._job(event, written, source)))
+        return decisions
 
     def _judge_young_job(self, event: wire.RegisterJob | wire.SubmitJob, written: _Job) -> None:
         """What generations 3 and 4 insist on beyond what is needed."""
@@ -256,10 +256,10 @@ class DecisionReader:
     def _register_profile(self, event: wire.RegisterProfile | wire.SubmitProfile) -> d.Decision:
         data = event.data
         profile = self._profile(event, data.profile, data.workload_name, data.profile_name)
-        order = d.RegisterProfile(event.timestamp, profile)
+        decision = d.RegisterProfile(event.timestamp, profile)
         if self._known(profile.name) is None:
             self._registered[profile.name] = profile
-        return order
+        return decision
 
     def _set_resource_state(self, event: wire.SetResourceState) -> d.Decision:
         units = self._units(event, event.data.resources)

@@ -1,6 +1,6 @@
-"""Our orders as Batsim events: what the end that plays the scheduler answers.
+"""Our decisions as Batsim events: what the end that plays the scheduler answers.
 
-In: replies. Out: wire events with dates that ascend. An order that the protocol has no word for is a DecisionError.
+In: replies. Out: wire events with dates that ascend. A decision that the protocol has no word for is a DecisionError.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pilothouse.protocols.batsim.settings import Dialect
 from pilothouse.protocols.batsim.simulation_begins import profile_text
 
 SOONEST_CALL_S = 0.01
-"""A Batsim refuses a call for a date that has passed when it handles the order, so calls are at least this far away."""
+"""A Batsim refuses a call for a date that has passed when it handles the decision, so calls are at least this far away."""
 
 
 class DecisionWriter:
@@ -38,12 +38,12 @@ class DecisionWriter:
     def events(self, reply: d.Reply) -> list[Struct]:
         """The wire events of a reply, in the order of their dates."""
         events: list[Struct] = []
-        for index, order in enumerate(reply.decisions):
-            write = _WRITERS.get(type(order))
+        for index, decision in enumerate(reply.decisions):
+            write = _WRITERS.get(type(decision))
             if write is None:
                 rule = "the Batsim protocol has no word for it"
-                raise DecisionError(self._decider, index, rule, type(order).__name__)
-            events.extend(write(self, order))
+                raise DecisionError(self._decider, index, rule, type(decision).__name__)
+            events.extend(write(self, decision))
         for call_id, period, left in self._calls.again:
             events.append(self._call(reply.now, call_id, period, left))
         self._calls.again = []
@@ -60,90 +60,90 @@ class DecisionWriter:
         heappush(self._calls.due, (when, self._number, call_id, *series))
         return wire.CallMeLater(now, wire.CallMeLaterData(when))
 
-    # ---- one method for each order
+    # ---- one method for each decision
 
-    def _start(self, order: d.StartJob) -> list[Struct]:
-        data = wire.ExecuteJobData(order.job_id, str(order.units))
-        mapping = None if order.placement is None else order.placement.mapping
+    def _start(self, decision: d.StartJob) -> list[Struct]:
+        data = wire.ExecuteJobData(decision.job_id, str(decision.units))
+        mapping = None if decision.placement is None else decision.placement.mapping
         if mapping is not None:
             data.mapping = {str(executor): host for executor, host in enumerate(mapping)}
-        elif order.storage:
-            data.storage_mapping = dict(order.storage)
-        elif order.io_job is not None:
-            name = order.io_job.name.rpartition("!")[2]
-            own = order.overrides.get(order.io_job.name)
-            units = order.units if own is None else own.units
-            data.additional_io_job = wire.IoJobData(str(units), name, profile_text(order.io_job))
-        return [wire.ExecuteJob(order.at, data)]
+        elif decision.storage:
+            data.storage_mapping = dict(decision.storage)
+        elif decision.io_job is not None:
+            name = decision.io_job.name.rpartition("!")[2]
+            own = decision.overrides.get(decision.io_job.name)
+            units = decision.units if own is None else own.units
+            data.additional_io_job = wire.IoJobData(str(units), name, profile_text(decision.io_job))
+        return [wire.ExecuteJob(decision.at, data)]
 
-    def _reject(self, order: d.RejectJob) -> list[Struct]:
-        return [wire.RejectJob(order.at, wire.JobIdData(order.job_id))]
+    def _reject(self, decision: d.RejectJob) -> list[Struct]:
+        return [wire.RejectJob(decision.at, wire.JobIdData(decision.job_id))]
 
-    def _kill(self, order: d.KillJobs) -> list[Struct]:
-        return [wire.KillJob(order.at, wire.KillJobData(list(order.job_ids)))]
+    def _kill(self, decision: d.KillJobs) -> list[Struct]:
+        return [wire.KillJob(decision.at, wire.KillJobData(list(decision.job_ids)))]
 
-    def _call_at(self, order: d.CallAt) -> list[Struct]:
-        return [self._ask(order.at, order.when, order.call_id, (0.0, 1))]
+    def _call_at(self, decision: d.CallAt) -> list[Struct]:
+        return [self._ask(decision.at, decision.when, decision.call_id, (0.0, 1))]
 
-    def _call_every(self, order: d.CallEvery) -> list[Struct]:
-        return [self._call(order.at, order.call_id, order.period, order.count)]
+    def _call_every(self, decision: d.CallEvery) -> list[Struct]:
+        return [self._call(decision.at, decision.call_id, decision.period, decision.count)]
 
-    def _stop_calls(self, order: d.StopCalls) -> list[Struct]:
+    def _stop_calls(self, decision: d.StopCalls) -> list[Struct]:
         """What is under way still arrives; nothing more is asked for."""
-        self._calls.again = [series for series in self._calls.again if series[0] != order.call_id]
+        self._calls.again = [series for series in self._calls.again if series[0] != decision.call_id]
         self._calls.due = [
-            (when, number, call_id, 0.0 if call_id == order.call_id else period, left)
+            (when, number, call_id, 0.0 if call_id == decision.call_id else period, left)
             for when, number, call_id, period, left in self._calls.due
         ]
         return []
 
-    def _register_job(self, order: d.RegisterJob) -> list[Struct]:
-        job = order.job
+    def _register_job(self, decision: d.RegisterJob) -> list[Struct]:
+        job = decision.job
         if job.source is None:
             description = Raw(job_text(job).encode())
         else:
             written = msgspec.json.decode(job.source)
             description = Raw(msgspec.json.encode({**written, "id": job.id, "profile": profile_name(job)}))
         data = wire.RegisterJobData(job.id, description, UNSET)
-        return [wire.SubmitJob(order.at, data) if self._dialect is Dialect.TWO else wire.RegisterJob(order.at, data)]
+        return [wire.SubmitJob(decision.at, data) if self._dialect is Dialect.TWO else wire.RegisterJob(decision.at, data)]
 
-    def _register_profile(self, order: d.RegisterProfile) -> list[Struct]:
-        workload, _, name = order.profile.name.rpartition("!")
-        data = wire.RegisterProfileData(workload, name, profile_text(order.profile))
+    def _register_profile(self, decision: d.RegisterProfile) -> list[Struct]:
+        workload, _, name = decision.profile.name.rpartition("!")
+        data = wire.RegisterProfileData(workload, name, profile_text(decision.profile))
         two = self._dialect is Dialect.TWO
-        return [wire.SubmitProfile(order.at, data) if two else wire.RegisterProfile(order.at, data)]
+        return [wire.SubmitProfile(decision.at, data) if two else wire.RegisterProfile(decision.at, data)]
 
-    def _finish(self, order: d.FinishRegistration) -> list[Struct]:
-        return [wire.Notify(order.at, {"type": registration_finished(self._dialect)})]
+    def _finish(self, decision: d.FinishRegistration) -> list[Struct]:
+        return [wire.Notify(decision.at, {"type": registration_finished(self._dialect)})]
 
-    def _resume(self, order: d.ResumeRegistration) -> list[Struct]:
+    def _resume(self, decision: d.ResumeRegistration) -> list[Struct]:
         kind = "continue_submission" if self._dialect is Dialect.TWO else "continue_registration"
-        return [wire.Notify(order.at, {"type": kind})]
+        return [wire.Notify(decision.at, {"type": kind})]
 
-    def _power(self, order: d.SetPowerState | d.SwitchUnits) -> list[Struct]:
-        return [wire.SetResourceState(order.at, wire.ResourceStateData(str(order.units), str(order.power_state)))]
+    def _power(self, decision: d.SetPowerState | d.SwitchUnits) -> list[Struct]:
+        return [wire.SetResourceState(decision.at, wire.ResourceStateData(str(decision.units), str(decision.power_state)))]
 
-    def _metadata(self, order: d.SetMetadata) -> list[Struct]:
-        text = order.text.replace('"', "'")  # A double quote is not allowed there.
-        return [wire.SetJobMetadata(order.at, wire.SetJobMetadataData(order.job_id, text))]
+    def _metadata(self, decision: d.SetMetadata) -> list[Struct]:
+        text = decision.text.replace('"', "'")  # A double quote is not allowed there.
+        return [wire.SetJobMetadata(decision.at, wire.SetJobMetadataData(decision.job_id, text))]
 
-    def _annotate(self, order: d.Annotate) -> list[Struct]:
+    def _annotate(self, decision: d.Annotate) -> list[Struct]:
         # The protocol has no annotations; people find them in the metadata column.
-        return self._metadata(d.SetMetadata(order.at, order.job_id, msgspec.json.encode(order.notes).decode()))
+        return self._metadata(d.SetMetadata(decision.at, decision.job_id, msgspec.json.encode(decision.notes).decode()))
 
-    def _state(self, order: d.SetJobState) -> list[Struct]:
-        data = wire.ChangeJobStateData(order.job_id, BATSIM[order.state], order.reason)
-        return [wire.ChangeJobState(order.at, data)]
+    def _state(self, decision: d.SetJobState) -> list[Struct]:
+        data = wire.ChangeJobStateData(decision.job_id, BATSIM[decision.state], decision.reason)
+        return [wire.ChangeJobState(decision.at, data)]
 
-    def _energy(self, order: d.MeasureEnergy) -> list[Struct]:
-        return [wire.Query(order.at, wire.QueryData({"consumed_energy": {}}))]
+    def _energy(self, decision: d.MeasureEnergy) -> list[Struct]:
+        return [wire.Query(decision.at, wire.QueryData({"consumed_energy": {}}))]
 
-    def _estimate(self, order: d.AnswerEstimate) -> list[Struct]:
-        estimate = wire.EstimateData(order.job_id, order.seconds)
-        return [wire.Answer(order.at, wire.AnswerData(estimate_waiting_time=estimate))]
+    def _estimate(self, decision: d.AnswerEstimate) -> list[Struct]:
+        estimate = wire.EstimateData(decision.job_id, decision.seconds)
+        return [wire.Answer(decision.at, wire.AnswerData(estimate_waiting_time=estimate))]
 
-    def _to_job(self, order: d.SendToJob) -> list[Struct]:
-        return [wire.ToJobMessage(order.at, wire.ToJobData(order.job_id, order.message))]
+    def _to_job(self, decision: d.SendToJob) -> list[Struct]:
+        return [wire.ToJobMessage(decision.at, wire.ToJobData(decision.job_id, decision.message))]
 
 
 def registration_finished(dialect: Dialect) -> str:

@@ -1,4 +1,4 @@
-"""Batsim events as our facts: what the end that plays the scheduler hears from a Batsim of any generation.
+"""Batsim events as our events: what the end that plays the scheduler hears from a Batsim of any generation.
 
 In: decoded messages. Out: batches. Jobs are read from the message or, with Redis, from the store. Raises PeerError.
 """
@@ -68,14 +68,14 @@ class EventReader:
         self._calls = calls
 
     def batch(self, message: wire.Message[wire.FromBatsim]) -> e.Batch:
-        """The facts of a message."""
-        facts: list[e.Event] = []
+        """The events of a message."""
+        events: list[e.Event] = []
         for event in message.events:
             read = _READERS.get(type(event))
             if read is None:
                 raise self._error(event, "it came a second time")
-            facts.append(read(self, event))
-        return e.Batch(message.now, facts)
+            events.append(read(self, event))
+        return e.Batch(message.now, events)
 
     def _error(self, event: msgspec.Struct, problem: str) -> PeerError:
         return PeerError(self._peer, problem, event=wire.name_of(event))

@@ -1,4 +1,4 @@
-"""Our facts as Batsim events: what the end that plays the resource manager tells a scheduler.
+"""Our events as Batsim events: what the end that plays the resource manager tells a scheduler.
 
 In: batches. Out: the text of wire events. What the protocol has no word for is told with the nearest word it has (a job
 that lost its node: ended, and submitted again) or not at all; each such case is marked.
@@ -65,39 +65,39 @@ class EventWriter:
         """Full name -> profile: what is known, registered ones included."""
 
     def events(self, batch: e.Batch) -> str:
-        """The wire events of a batch, in order, with commas between them."""
-        facts = batch.events
-        if len(facts) == 1 and (write := _WRITERS.get(type(facts[0]))) is not None:
-            return write(self, facts[0])
+        """The wire events of a batch, in decision, with commas between them."""
+        events = batch.events
+        if len(events) == 1 and (write := _WRITERS.get(type(events[0]))) is not None:
+            return write(self, events[0])
         told: list[str] = []
-        for fact in facts:
-            write = _WRITERS.get(type(fact))
+        for event in events:
+            write = _WRITERS.get(type(event))
             if write is not None:
-                text = write(self, fact)
+                text = write(self, event)
                 if text:
                     told.append(text)
         return ",".join(told)
 
-    # ---- one method for each fact
+    # ---- one method for each event
 
-    def _began(self, fact: e.Began) -> str:
-        begins = fact.begins
+    def _began(self, event: e.Began) -> str:
+        begins = event.begins
         self._forward_profiles = begins.forward_profiles
         self._registers = begins.dynamic_registration
         self.profiles.update(begins.profiles)
         if self._store is not None:
             self._store.put_begins(begins.units + len(begins.storage))
         data = begins_of.write(begins, self._settings, self._dialect)
-        return text_of(wire.SimulationBegins(fact.at, Raw(text_of(data).encode())))
+        return text_of(wire.SimulationBegins(event.at, Raw(text_of(data).encode())))
 
-    def _ended(self, fact: e.Ended) -> str:
-        return text_of(wire.SimulationEnds(fact.at))
+    def _ended(self, event: e.Ended) -> str:
+        return text_of(wire.SimulationEnds(event.at))
 
-    def _submitted(self, fact: e.JobSubmitted) -> str:
+    def _submitted(self, event: e.JobSubmitted) -> str:
         # One of the two most frequent events, written by hand.
-        job = fact.job
+        job = event.job
         self._jobs[job.id] = job
-        head = f'{{"timestamp":{fact.at:.6f},"type":"JOB_SUBMITTED","data":{{"job_id":{quote(job.id)}'
+        head = f'{{"timestamp":{event.at:.6f},"type":"JOB_SUBMITTED","data":{{"job_id":{quote(job.id)}'
         profile = ""
         # Batsim itself does not tell of profiles that come up later, but clients refuse jobs without one.
         if self._forward_profiles or (self._is_any and (job.profile is None or job.profile.name not in self.profiles)):
@@ -110,19 +110,19 @@ class EventWriter:
             self._store.put_profile(job.workload, profile_name(job), profile.encode())
         return head + "}}"
 
-    def _job_ended(self, fact: e.JobEnded) -> str:
+    def _job_ended(self, event: e.JobEnded) -> str:
         # The other one.
-        self._jobs.pop(fact.job_id, None)
-        reason = "" if self._is_young else f'"kill_reason":{quote(fact.reason)},'
+        self._jobs.pop(event.job_id, None)
+        reason = "" if self._is_young else f'"kill_reason":{quote(event.reason)},'
         return (
-            f'{{"timestamp":{fact.at:.6f},"type":"JOB_COMPLETED","data":{{"job_id":{quote(fact.job_id)},'
-            f'"job_state":"{BATSIM[fact.state]}","return_code":{fact.return_code},{reason}'
-            f'"alloc":"{fact.units.to_text()}"}}}}'
+            f'{{"timestamp":{event.at:.6f},"type":"JOB_COMPLETED","data":{{"job_id":{quote(event.job_id)},'
+            f'"job_state":"{BATSIM[event.state]}","return_code":{event.return_code},{reason}'
+            f'"alloc":"{event.units.to_text()}"}}}}'
         )
 
-    def _killed(self, fact: e.JobsKilled) -> str:
-        progress = {job_id: self._progress(tree) for job_id, tree in fact.progress.items()}
-        return text_of(wire.JobKilled(fact.at, wire.JobKilledData(list(fact.job_ids), progress)))
+    def _killed(self, event: e.JobsKilled) -> str:
+        progress = {job_id: self._progress(tree) for job_id, tree in event.progress.items()}
+        return text_of(wire.JobKilled(event.at, wire.JobKilledData(list(event.job_ids), progress)))
 
     def _progress(self, tree: e.Progress) -> dict[str, object]:
         name = tree.profile.rpartition("!")[2]
@@ -142,13 +142,13 @@ class EventWriter:
         written["current_task"] = self._progress(tree.parts[0])
         return written
 
-    def _power(self, fact: e.UnitsSwitched | e.PowerStateChanged) -> str:
+    def _power(self, event: e.UnitsSwitched | e.PowerStateChanged) -> str:
         return text_of(
-            wire.ResourceStateChanged(fact.at, wire.ResourceStateData(str(fact.units), str(fact.power_state)))
+            wire.ResourceStateChanged(event.at, wire.ResourceStateData(str(event.units), str(event.power_state)))
         )
 
-    def _called(self, fact: e.CallArrived) -> str:
-        return text_of(wire.RequestedCall(fact.at))
+    def _called(self, event: e.CallArrived) -> str:
+        return text_of(wire.RequestedCall(event.at))
 
     def _notify(self, at: float, data: dict[str, object]) -> str:
         # Generation 2 has no NOTIFY to the scheduler, and its clients end on words that they do not know.
@@ -178,37 +178,37 @@ class EventWriter:
         self._withheld = []
         return text
 
-    def _no_more_jobs(self, fact: e.NoMoreJobs) -> str:
-        return self._no_more(fact.at, "no_more_static_job_to_submit")
+    def _no_more_jobs(self, event: e.NoMoreJobs) -> str:
+        return self._no_more(event.at, "no_more_static_job_to_submit")
 
-    def _no_more_external(self, fact: e.NoMoreExternalEvents) -> str:
-        return self._no_more(fact.at, "no_more_external_event_to_occur")
+    def _no_more_external(self, event: e.NoMoreExternalEvents) -> str:
+        return self._no_more(event.at, "no_more_external_event_to_occur")
 
-    def _available(self, fact: e.UnitsAvailable) -> str:
-        return self._notify(fact.at, {"type": "event_machine_available", "resources": str(fact.units)})
+    def _available(self, event: e.UnitsAvailable) -> str:
+        return self._notify(event.at, {"type": "event_machine_available", "resources": str(event.units)})
 
-    def _unavailable(self, fact: e.UnitsUnavailable) -> str:
-        return self._notify(fact.at, {"type": "event_machine_unavailable", "resources": str(fact.units)})
+    def _unavailable(self, event: e.UnitsUnavailable) -> str:
+        return self._notify(event.at, {"type": "event_machine_unavailable", "resources": str(event.units)})
 
-    def _left(self, fact: e.NodesLeft) -> str:
-        return self._notify(fact.at, {"type": "event_machine_unavailable", "resources": str(fact.units)})
+    def _left(self, event: e.NodesLeft) -> str:
+        return self._notify(event.at, {"type": "event_machine_unavailable", "resources": str(event.units)})
 
-    def _external(self, fact: e.ExternalEvent) -> str:
-        return self._notify(fact.at, external_data(fact))
+    def _external(self, event: e.ExternalEvent) -> str:
+        return self._notify(event.at, external_data(event))
 
-    def _energy(self, fact: e.EnergyMeasured) -> str:
-        return text_of(wire.Answer(fact.at, wire.AnswerData(consumed_energy=fact.joules)))
+    def _energy(self, event: e.EnergyMeasured) -> str:
+        return text_of(wire.Answer(event.at, wire.AnswerData(consumed_energy=event.joules)))
 
-    def _estimate(self, fact: e.EstimateAsked) -> str:
-        job: dict[str, object] = {"res": fact.job.least_units}
-        if fact.job.walltime != inf:
-            job["walltime"] = fact.job.walltime
-        request: dict[str, object] = {"job_id": fact.job.id, "job": job}
-        return text_of(wire.Query(fact.at, wire.QueryData({"estimate_waiting_time": request})))
+    def _estimate(self, event: e.EstimateAsked) -> str:
+        job: dict[str, object] = {"res": event.job.least_units}
+        if event.job.walltime != inf:
+            job["walltime"] = event.job.walltime
+        request: dict[str, object] = {"job_id": event.job.id, "job": job}
+        return text_of(wire.Query(event.at, wire.QueryData({"estimate_waiting_time": request})))
 
-    def _message(self, fact: e.JobMessage) -> str:
-        message = Raw(passed_on(fact.message).encode())
-        return text_of(wire.FromJobMessage(fact.at, wire.FromJobData(fact.job_id, message)))
+    def _message(self, event: e.JobMessage) -> str:
+        message = Raw(passed_on(event.message).encode())
+        return text_of(wire.FromJobMessage(event.at, wire.FromJobData(event.job_id, message)))
 
 
 def job_text(job: Job) -> str:
@@ -227,13 +227,13 @@ def profile_name(job: Job) -> str:
     return "command" if job.profile is None else job.profile.name.rpartition("!")[2]
 
 
-def external_data(fact: e.ExternalEvent) -> dict[str, object]:
+def external_data(event: e.ExternalEvent) -> dict[str, object]:
     """The object that an external event was written as, or one made up from its parts."""
     try:
-        data = msgspec.json.decode(fact.data)
+        data = msgspec.json.decode(event.data)
     except msgspec.DecodeError:
-        data = fact.data
-    return data if isinstance(data, dict) and "type" in data else {"type": fact.kind, "data": data}
+        data = event.data
+    return data if isinstance(data, dict) and "type" in data else {"type": event.kind, "data": data}
 
 
 _WRITERS: dict[type, Callable[[EventWriter, Any], str]] = {

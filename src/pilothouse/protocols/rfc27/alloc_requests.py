@@ -16,7 +16,7 @@ from pilothouse.protocols.rfc27 import payloads as p
 from pilothouse.protocols.rfc27.frames import Message
 from pilothouse.protocols.rfc27.job_states import JobEvent, State
 from pilothouse.protocols.rfc27.managed_job import Alloc, AllocQueue, ManagedJob
-from pilothouse.protocols.rfc27.manager_events import CancelConfirmed, Fact, Suspended
+from pilothouse.protocols.rfc27.manager_events import CancelConfirmed, Event, Suspended
 
 MOST_INACTIVE = 10_000
 """So many jobs are remembered after their end."""
@@ -25,13 +25,13 @@ MOST_SPECS = 10_000
 
 
 class AllocRequests:
-    """All jobs of one instance. Take `out`, `facts` and `troubles` after every call."""
+    """All jobs of one instance. Take `out`, `events` and `troubles` after every call."""
 
     def __init__(self, *, strict: bool = False) -> None:
         self.jobs: dict[int, ManagedJob] = {}
         self.inactive: OrderedDict[int, ManagedJob] = OrderedDict()
         self.out: list[Message] = []
-        self.facts: list[Fact] = []
+        self.events: list[Event] = []
         self.troubles: list[str] = []
         self.online = False
         self.strict = strict
@@ -54,9 +54,9 @@ class AllocRequests:
         out, self.out = self.out, []
         return out
 
-    def take_facts(self) -> list[Fact]:
-        facts, self.facts = self.facts, []
-        return facts
+    def take_events(self) -> list[Event]:
+        events, self.events = self.events, []
+        return events
 
     def take_troubles(self) -> list[str]:
         troubles, self.troubles = self.troubles, []
@@ -83,7 +83,7 @@ class AllocRequests:
     def lost(self, now: float, reason: str = "the scheduler disconnected") -> None:
         """RFC 27, Finalization: scheduling is suspended; what runs goes on."""
         if self.online:
-            self.facts.append(Suspended(reason))
+            self.events.append(Suspended(reason))
             self.troubles.append(f"scheduling is suspended: {reason}")
         self.online = False
         self._bumping = None
@@ -99,7 +99,7 @@ class AllocRequests:
                 self._enqueue(job)
             elif job.state is State.CLEANUP and not job.holds:
                 self._clean(now, job)
-                self.facts.append(CancelConfirmed(job.id))
+                self.events.append(CancelConfirmed(job.id))
         for job in self.holding.values():
             job.freeing = False
 

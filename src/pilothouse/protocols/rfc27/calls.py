@@ -17,16 +17,16 @@ class Calls:
         self._series: dict[str, int] = {}
         self._number = 0
 
-    def once(self, order: d.CallAt) -> None:
-        self._push(order.when, order.call_id, 0.0, 1)
+    def once(self, decision: d.CallAt) -> None:
+        self._push(decision.when, decision.call_id, 0.0, 1)
 
-    def every(self, order: d.CallEvery, now: float) -> None:
-        first = math.floor(now / order.period + 1) * order.period
-        self._push(first, order.call_id, order.period, order.count)
-        self._series[order.call_id] = self._number
+    def every(self, decision: d.CallEvery, now: float) -> None:
+        first = math.floor(now / decision.period + 1) * decision.period
+        self._push(first, decision.call_id, decision.period, decision.count)
+        self._series[decision.call_id] = self._number
 
-    def stop(self, order: d.StopCalls) -> None:
-        number = self._series.pop(order.call_id, None)
+    def stop(self, decision: d.StopCalls) -> None:
+        number = self._series.pop(decision.call_id, None)
         self._agenda = [entry for entry in self._agenda if entry[1] != number]
         heapq.heapify(self._agenda)
 

@@ -74,7 +74,7 @@ class Rfc27Decider:
         else:
             while server.step(0.0):
                 pass
-        return Reply(batch.now, seat.take_orders())
+        return Reply(batch.now, seat.take_decisions())
 
     def close(self) -> None:
         if self._server is not None:

@@ -1,6 +1,6 @@
 """How a scheduler takes its seat, sans-IO: services, inventory, hello, ready, in the order that real Flux wants.
 
-service.add (`sched`, `feasibility`), resource.acquire, sched-hello with a look at each job's R, sched-ready. Out: facts
+service.add (`sched`, `feasibility`), resource.acquire, sched-hello with a look at each job's R, sched-ready. Out: events
 about the machine and the jobs that hold a part of it, then Ready; or Failed. The inventory goes on changing later.
 """
 
@@ -17,7 +17,7 @@ from pilothouse.protocols.rfc27 import payloads as p
 from pilothouse.protocols.rfc27 import rpc
 from pilothouse.protocols.rfc27.frames import Message
 from pilothouse.protocols.rfc27.scheduler_events import (
-    Fact,
+    Event,
     Failed,
     InstanceExpires,
     Inventory,
@@ -48,7 +48,7 @@ class Handshake:
         self.limit = limit
         """How many alloc requests may be outstanding; 0: any number."""
         self.out: list[Message] = []
-        self.facts: list[Fact] = []
+        self.events: list[Event] = []
         self.troubles: list[str] = []
         self.held: dict[int, bytes] = {}
         """Job id -> R that it was granted; empty where it held it before we came."""
@@ -61,9 +61,9 @@ class Handshake:
         self.phase = Phase.REGISTERING
         self._call("service.add", p.encode(p.ServiceRequest("sched")), self._on_sched_added)
 
-    def take_facts(self) -> list[Fact]:
-        facts, self.facts = self.facts, []
-        return facts
+    def take_events(self) -> list[Event]:
+        events, self.events = self.events, []
+        return events
 
     def take_troubles(self) -> list[str]:
         troubles, self.troubles = self.troubles, []
@@ -78,7 +78,7 @@ class Handshake:
 
     def _fail(self, problem: str) -> None:
         self.phase = Phase.FAILED
-        self.facts.append(Failed(problem))
+        self.events.append(Failed(problem))
 
     def _on_sched_added(self, answer: Message) -> None:
         if answer.errnum == rpc.EEXIST:
@@ -106,7 +106,7 @@ class Handshake:
             if self.phase is Phase.ACQUIRING:
                 resources = resource_set.parse(bytes(change.resources), where="inventory")
                 up = IdSet.parse_strict(change.up or "", where="resource.acquire up")
-                self.facts.append(Inventory(resources, up, change.now))
+                self.events.append(Inventory(resources, up, change.now))
                 self._greet()
                 return
             up, down, gone = (
@@ -121,11 +121,11 @@ class Handshake:
                 self.troubles.append(f"resource.acquire: {problem}")
             return
         if up or down or gone:
-            self.facts.append(RanksChanged(up, down, gone))
+            self.events.append(RanksChanged(up, down, gone))
         if added or removed:
-            self.facts.append(PropertiesChanged(added, removed))
+            self.events.append(PropertiesChanged(added, removed))
         if change.expiration is not None:
-            self.facts.append(InstanceExpires(change.expiration))
+            self.events.append(InstanceExpires(change.expiration))
 
     def _greet(self) -> None:
         self.phase = Phase.GREETING
@@ -180,7 +180,7 @@ class Handshake:
                 given_back = IdSet.parse_strict(job.free, where="hello free")
                 left = resources.only(resources.rank_ids() - given_back)
                 resources = msgspec.structs.replace(left, slots=resources.slots, expiration_s=resources.expiration_s)
-            self.facts.append(JobHolds(job, resources))
+            self.events.append(JobHolds(job, resources))
         except (p.PayloadError, InputError) as problem:
             note = f"its resources could not be read after a scheduler restart: {problem}"
             self.troubles.append(f"job {fluid.to_f58(job.id)}: {note}")
@@ -213,7 +213,7 @@ class Handshake:
                 self.troubles.append(f"job-manager.sched-ready: {problem}")
         self.phase = Phase.ONLINE
         self.was_online = True
-        self.facts.append(Ready(self.strict, waiting))
+        self.events.append(Ready(self.strict, waiting))
 
 
 class _Lookup:

@@ -57,7 +57,7 @@ class InProcessLink:
         for message in heard:
             self.engine.receive(self._carried(message))
         self.messages += len(sent) + len(heard)
-        if self.engine.facts:
+        if self.engine.events:
             self._think(self.now)
             return True
         return bool(sent or heard)

@@ -1,4 +1,4 @@
-"""The job manager's end of RFC 27, sans-IO: orders of its owner and messages of a scheduler in, messages and facts out.
+"""The job manager's end of RFC 27, sans-IO: decisions of its owner and messages of a scheduler in, messages and events out.
 
 It keeps the jobs in the states of RFC 21, asks the scheduler for resources in priority and submit time order, frees
 what ended, merges annotations, and survives any scheduler: an error answer or a disconnect suspends scheduling, hello
@@ -36,9 +36,9 @@ from pilothouse.protocols.rfc27.manager_events import (
 
 
 class Manager(AllocRequests):
-    """What its owner orders, and what a scheduler says. Take `out`, `facts` and `troubles` after every call."""
+    """What its owner asks, and what a scheduler says. Take `out`, `events` and `troubles` after every call."""
 
-    # ---- what the owner orders
+    # ---- what the owner asks
 
     def submit(self, now: float, job_id: int, spec: bytes, *, userid: int = 0, urgency: int = p.DEFAULT_URGENCY,
                priority: int | None = None) -> ManagedJob:  # fmt: skip
@@ -167,7 +167,7 @@ class Manager(AllocRequests):
             refusal = (answer.text() or rpc.error_name(answer.errnum)) if answer.errnum else ""
             # a scheduler that is gone, or has no such service, refuses nothing
             absent = answer.errnum in (rpc.ENOSYS, rpc.ECANCELED)
-            self.facts.append(FeasibilityAnswered(question, "" if absent else refusal))
+            self.events.append(FeasibilityAnswered(question, "" if absent else refusal))
 
         payload = b'{"jobspec":' + spec + b',"userid":0,"rolemask":1,"urgency":16,"flags":0}'
         self.out.append(self._caller.call("feasibility.check", payload, answered))
@@ -179,7 +179,7 @@ class Manager(AllocRequests):
             said = p.QuiesceAnswer()
             if not answer.errnum and answer.payload is not None:
                 said = p.decode(answer.body(), p.QuiesceAnswer)
-            self.facts.append(Quiet(question, not answer.errnum, said.call_at))
+            self.events.append(Quiet(question, not answer.errnum, said.call_at))
 
         payload = p.encode(p.QuiesceRequest(question, now))
         self.out.append(self._caller.call("sched.quiesce", payload, answered))
@@ -260,7 +260,7 @@ class Manager(AllocRequests):
         self.online = True
         # RFC 27, Ready: the answer is empty; today's Flux counts the jobs that wait
         self.out.append(rpc.respond(message, None if self.strict else b'{"count":%d}' % len(self.queue)))
-        self.facts.append(WentOnline(self.strict, self.limit))
+        self.events.append(WentOnline(self.strict, self.limit))
         if self.strict:
             for job in list(self.holding.values()):
                 if job.state is State.CLEANUP and not job.started:
@@ -286,7 +286,7 @@ class Manager(AllocRequests):
             self.out.append(rpc.respond_error(message, rpc.ENOENT, "unknown job id"))
             return
         if raised.severity == 0:
-            self.facts.append(Denied(job.id, raised.note))
+            self.events.append(Denied(job.id, raised.note))
         else:
             context: dict[str, object] = {"type": raised.type, "severity": raised.severity, "note": raised.note}
             job.note(now, JobEvent.EXCEPTION, context)
@@ -302,7 +302,7 @@ class Manager(AllocRequests):
             if answer.annotations is None:
                 raise p.PayloadError("an ANNOTATE answer without annotations")
             job.annotations = merged(job.annotations, answer.annotations)
-            self.facts.append(Annotated(job.id, answer.annotations))
+            self.events.append(Annotated(job.id, answer.annotations))
         elif answer.type == p.AllocType.DENY:
             self._retire_alloc(job)
             job.annotations = None
@@ -311,7 +311,7 @@ class Manager(AllocRequests):
                 if answer.note:
                     context["note"] = answer.note
                 job.post(now, JobEvent.EXCEPTION, context)
-                self.facts.append(Denied(job.id, answer.note))
+                self.events.append(Denied(job.id, answer.note))
             self._clean(now, job)
         elif answer.type == p.AllocType.CANCEL:
             self._retire_alloc(job)
@@ -320,7 +320,7 @@ class Manager(AllocRequests):
                 self._enqueue(job)
             else:
                 self._clean(now, job)
-            self.facts.append(CancelConfirmed(job.id))
+            self.events.append(CancelConfirmed(job.id))
         else:
             raise p.PayloadError(f"unknown answer type {answer.type}")
 
@@ -339,11 +339,11 @@ class Manager(AllocRequests):
         self.holding[job.id] = job
         if answer.annotations:
             job.annotations = merged(job.annotations, answer.annotations)
-            self.facts.append(Annotated(job.id, answer.annotations))
+            self.events.append(Annotated(job.id, answer.annotations))
         if job.state is State.SCHED:
             context: dict[str, object] = {"annotations": job.annotations} if job.annotations else {}
             job.post(now, JobEvent.ALLOC, context or None)
-            self.facts.append(Allocated(job.id, granted))
+            self.events.append(Allocated(job.id, granted))
         else:
             # it was canceled meanwhile: what it got goes back at once
             self._free(now, job)

@@ -1,4 +1,4 @@
-"""The job manager's seat over one of our worlds: events in, orders out; the broker and manager in between. Pure.
+"""The job manager's seat over one of our worlds: events in, decisions out; the broker and manager in between. Pure.
 
 A node is a rank, a unit is a core of it; a world's job becomes a jobspec and an id of Flux's, the scheduler's R becomes
 units. An R that would break a rule of the house ends its job with an exception and never reaches the world.
@@ -20,7 +20,7 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
 from pilothouse.protocols.rfc27 import job_conversion
-from pilothouse.protocols.rfc27 import manager_events as f
+from pilothouse.protocols.rfc27 import manager_events as m
 from pilothouse.protocols.rfc27.broker import Broker
 from pilothouse.protocols.rfc27.job_states import State
 from pilothouse.protocols.rfc27.manager import Manager
@@ -53,7 +53,7 @@ class ManagerAdapter:
         self._fluids = FluidSource()
         self._flux_ids: dict[str, int] = {}
         self._our_ids: dict[int, str] = {}
-        self._orders: list[d.Decision] = []
+        self._decisions: list[d.Decision] = []
         self._taken = 0
         """Units of this turn's starts: the cluster books them only when the turn is over."""
         self._specs: dict[tuple[int, float, int], bytes] = {}
@@ -64,7 +64,7 @@ class ManagerAdapter:
             self._note_running(run)
 
     def hear(self, batch: e.Batch) -> None:
-        """The world's facts, as the manager's."""
+        """The world's events, as the manager's."""
         self.now = batch.now
         for event in batch.events:
             heard = _HEARD.get(type(event))
@@ -73,11 +73,11 @@ class ManagerAdapter:
         self.broker.flush(self.now)
         self.digest()
 
-    def take_orders(self) -> list[d.Decision]:
+    def take_decisions(self) -> list[d.Decision]:
         self.digest()
-        orders, self._orders = self._orders, []
+        decisions, self._decisions = self._decisions, []
         self._taken = 0
-        return orders
+        return decisions
 
     @property
     def more_to_ask(self) -> bool:
@@ -86,73 +86,73 @@ class ManagerAdapter:
         room = not manager.limit or len(manager.pending) < manager.limit
         return manager.online and room and not manager.stopped and len(manager.queue) > 0
 
-    # ---- the scheduler's facts
+    # ---- the scheduler's events
 
     def digest(self) -> None:
-        for fact in self.manager.take_facts():
-            digested = _DIGESTED.get(type(fact))
+        for event in self.manager.take_events():
+            digested = _DIGESTED.get(type(event))
             if digested is not None:
                 self.heard += 1
-                digested(self, fact)
-            elif isinstance(fact, f.Quiet):
-                self.quiet_until = fact.question
-                self.says_quiet = fact.done
-                if fact.call_at is not None and fact.call_at > self.now:
-                    self._orders.append(d.CallAt(self.now, fact.call_at, "rfc27"))
+                digested(self, event)
+            elif isinstance(event, m.Quiet):
+                self.quiet_until = event.question
+                self.says_quiet = event.done
+                if event.call_at is not None and event.call_at > self.now:
+                    self._decisions.append(d.CallAt(self.now, event.call_at, "rfc27"))
         self.broker.flush(self.now)
 
-    def _digest_allocated(self, fact: f.Allocated) -> None:
-        job_id = self._our_ids.get(fact.id, "")
-        if fact.id not in self.manager.holding:
+    def _digest_allocated(self, event: m.Allocated) -> None:
+        job_id = self._our_ids.get(event.id, "")
+        if event.id not in self.manager.holding:
             # it ended before we came to look
             return
-        order = d.StartJob(self.now, job_id, self._units(resource_set.parse(fact.resources)))
-        refusal = self._refusal(order)
+        decision = d.StartJob(self.now, job_id, self._units(resource_set.parse(event.resources)))
+        refusal = self._refusal(decision)
         if refusal:
             self.manager.troubles.append(f"job {job_id}: {refusal}; the allocation is taken back")
-            self.manager.cancel(self.now, fact.id, refusal, kind="alloc")
-            self._forget(fact.id)
+            self.manager.cancel(self.now, event.id, refusal, kind="alloc")
+            self._forget(event.id)
             if job_id in self._cluster.waiting:
-                self._orders.append(d.RejectJob(self.now, job_id, refusal))
+                self._decisions.append(d.RejectJob(self.now, job_id, refusal))
             return
-        self.manager.start(self.now, fact.id)
-        self._orders.append(order)
-        self._taken |= order.units.mask
+        self.manager.start(self.now, event.id)
+        self._decisions.append(decision)
+        self._taken |= decision.units.mask
 
-    def _refusal(self, order: d.StartJob) -> str:
-        if order.units.mask & self._cluster.away_mask:
+    def _refusal(self, decision: d.StartJob) -> str:
+        if decision.units.mask & self._cluster.away_mask:
             return ""  # it is held back until the node is there again
-        refused = refuse_start(self._cluster, order)
+        refused = refuse_start(self._cluster, decision)
         if refused is not None:
             return f"{refused.rule}: {refused.detail}"
-        if order.units.mask & self._taken and not self._cluster.sharing:
-            return f"unit already in use: {IdSet(order.units.mask & self._taken)} was given away in this same turn"
+        if decision.units.mask & self._taken and not self._cluster.sharing:
+            return f"unit already in use: {IdSet(decision.units.mask & self._taken)} was given away in this same turn"
         return ""
 
-    def _digest_denied(self, fact: f.Denied) -> None:
-        job_id = self._our_ids.get(fact.id)
+    def _digest_denied(self, event: m.Denied) -> None:
+        job_id = self._our_ids.get(event.id)
         if job_id is not None:
-            self._forget(fact.id)
+            self._forget(event.id)
             if job_id in self._cluster.waiting:
-                self._orders.append(d.RejectJob(self.now, job_id, fact.note))
+                self._decisions.append(d.RejectJob(self.now, job_id, event.note))
             elif job_id in self._cluster.running:
-                self._orders.append(d.KillJobs(self.now, (job_id,)))
+                self._decisions.append(d.KillJobs(self.now, (job_id,)))
 
-    def _digest_annotated(self, fact: f.Annotated) -> None:
-        job_id = self._our_ids.get(fact.id)
+    def _digest_annotated(self, event: m.Annotated) -> None:
+        job_id = self._our_ids.get(event.id)
         if job_id is not None:
-            self._orders.append(d.Annotate(self.now, job_id, fact.notes))
+            self._decisions.append(d.Annotate(self.now, job_id, event.notes))
 
-    def _digest_canceled(self, fact: f.CancelConfirmed) -> None:
-        if fact.id in self._withdrawn:
-            self._confirm(fact.id)
+    def _digest_canceled(self, event: m.CancelConfirmed) -> None:
+        if event.id in self._withdrawn:
+            self._confirm(event.id)
 
-    def _digest_feasibility(self, fact: f.FeasibilityAnswered) -> None:
-        question = self._questions.pop(fact.question, None)
+    def _digest_feasibility(self, event: m.FeasibilityAnswered) -> None:
+        question = self._questions.pop(event.question, None)
         if question is not None:
-            self._orders.append(d.AnswerFeasibility(self.now, question, fact.refusal))
+            self._decisions.append(d.AnswerFeasibility(self.now, question, event.refusal))
 
-    # ---- the world's facts
+    # ---- the world's events
 
     def _hear_submitted(self, event: e.JobSubmitted) -> None:
         job = event.job
@@ -198,7 +198,7 @@ class ManagerAdapter:
         job_id = self._our_ids[flux_id]
         self._forget(flux_id)
         if job_id in self._cluster.withdrawn:
-            self._orders.append(d.ConfirmWithdrawal(self.now, job_id))
+            self._decisions.append(d.ConfirmWithdrawal(self.now, job_id))
 
     def _hear_priorities(self, event: e.PrioritiesChanged) -> None:
         known = ((self._flux_ids.get(job_id), priority) for job_id, priority in event.priorities.items())
@@ -339,9 +339,9 @@ _HEARD: dict[type, Callable[[ManagerAdapter, Any], None]] = {
 }
 
 _DIGESTED: dict[type, Callable[[ManagerAdapter, Any], None]] = {
-    f.Allocated: ManagerAdapter._digest_allocated,
-    f.Denied: ManagerAdapter._digest_denied,
-    f.Annotated: ManagerAdapter._digest_annotated,
-    f.CancelConfirmed: ManagerAdapter._digest_canceled,
-    f.FeasibilityAnswered: ManagerAdapter._digest_feasibility,
+    m.Allocated: ManagerAdapter._digest_allocated,
+    m.Denied: ManagerAdapter._digest_denied,
+    m.Annotated: ManagerAdapter._digest_annotated,
+    m.CancelConfirmed: ManagerAdapter._digest_canceled,
+    m.FeasibilityAnswered: ManagerAdapter._digest_feasibility,
 }

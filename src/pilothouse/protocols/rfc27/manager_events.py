@@ -1,4 +1,4 @@
-"""What the job manager's end of RFC 27 hears: the facts that manager.Manager hands to its owner."""
+"""What the job manager's end of RFC 27 hears: the events that manager.Manager hands to its owner."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ class Quiet(msgspec.Struct):
     call_at: float | None = None
 
 
-Fact: TypeAlias = (
+Event: TypeAlias = (
     Allocated | Denied | Annotated | CancelConfirmed | WentOnline | Suspended | FeasibilityAnswered | Quiet
 )

@@ -1,7 +1,7 @@
-"""The scheduler's end of RFC 27, sans-IO: messages in, messages and facts out. It decides nothing.
+"""The scheduler's end of RFC 27, sans-IO: messages in, messages and events out. It decides nothing.
 
 It takes its seat by the handshake (handshake.py). Then the manager speaks: alloc, cancel, prioritize, free, expiration;
-its owner hears of them as facts and answers with `grant`, `annotate`, `deny`, `answer_feasibility`.
+its owner hears of them as events and answers with `grant`, `annotate`, `deny`, `answer_feasibility`.
 
 Two dialects, found out by themselves: today's Flux (streaming hello, jobspec in the request, R in the answer, free
 without an answer) and the specification's (one `alloc` array, jobspec in the KVS, free answered). `strict` speaks the
@@ -38,7 +38,7 @@ MOST_SPECS = 1024
 
 
 class SchedulerEngine(Handshake):
-    """One connection's worth of protocol. Take `take()`, `take_facts()` and `take_troubles()` after every call."""
+    """One connection's worth of protocol. Take `take()`, `take_events()` and `take_troubles()` after every call."""
 
     def __init__(self, *, limit: int = 0, strict: bool = False) -> None:
         super().__init__(limit=limit, strict=strict)
@@ -186,7 +186,7 @@ class SchedulerEngine(Handshake):
             if len(self._specs) >= MOST_SPECS:
                 self._specs.clear()
             self._specs[source] = spec
-        self.facts.append(AllocAsked(asked.id, asked.priority, asked.userid, asked.t_submit, spec, source))
+        self.events.append(AllocAsked(asked.id, asked.priority, asked.userid, asked.t_submit, spec, source))
 
     def _on_cancel(self, message: Message) -> None:
         job_id = p.decode(message.body(), p.JobOnly).id
@@ -195,13 +195,13 @@ class SchedulerEngine(Handshake):
             return
         self._answer(job_id, b'{"id":%d,"type":3}' % job_id)
         del self.pending[job_id]
-        self.facts.append(AllocCanceled(job_id))
+        self.events.append(AllocCanceled(job_id))
 
     def _on_prioritize(self, message: Message) -> None:
         jobs = p.decode(message.body(), p.PrioritizeRequest).jobs
         known = [(job_id, priority) for job_id, priority in jobs if job_id in self.pending]
         if known:
-            self.facts.append(Prioritized(known))
+            self.events.append(Prioritized(known))
 
     def _on_free(self, message: Message) -> None:
         freed = p.decode(message.body(), p.FreeRequest)
@@ -215,7 +215,7 @@ class SchedulerEngine(Handshake):
                     raise p.PayloadError(str(problem)) from None
             if whole or freed.final:
                 del self.held[freed.id]
-            self.facts.append(Freed(freed.id, resources, whole or freed.final))
+            self.events.append(Freed(freed.id, resources, whole or freed.final))
         else:
             self.troubles.append(f"sched.free for job {fluid.to_f58(freed.id)}, which holds nothing")
         if whole:
@@ -227,7 +227,7 @@ class SchedulerEngine(Handshake):
         if changed.id not in self.held:
             self.out.append(rpc.respond_error(message, rpc.ENOENT, "the job holds no resources"))
             return
-        self.facts.append(ExpirationChanged(changed.id, changed.expiration))
+        self.events.append(ExpirationChanged(changed.id, changed.expiration))
         self.out.append(rpc.respond(message))
 
     def _on_feasibility(self, message: Message) -> None:
@@ -237,14 +237,14 @@ class SchedulerEngine(Handshake):
         except InputError as problem:
             self.out.append(rpc.respond_error(message, rpc.EINVAL, str(problem)))
             return
-        self.facts.append(FeasibilityAsked(self._question(message), spec, source))
+        self.events.append(FeasibilityAsked(self._question(message), spec, source))
 
     def _on_status(self, message: Message) -> None:
-        self.facts.append(StatusAsked(self._question(message)))
+        self.events.append(StatusAsked(self._question(message)))
 
     def _on_quiesce(self, message: Message) -> None:
         asked = p.decode(message.body() or b"{}", p.QuiesceRequest)
-        self.facts.append(QuiesceAsked(self._question(message), asked.now))
+        self.events.append(QuiesceAsked(self._question(message), asked.now))
 
     def _question(self, message: Message) -> int:
         self._next_question += 1

@@ -1,6 +1,6 @@
-"""A Flux instance as our facts, and our orders as Flux's: the pure half of the World.
+"""A Flux instance as our events, and our decisions as Flux's: the pure half of the World.
 
-In: facts of the scheduler engine, orders of a decider. Out: events, and calls of the engine. It remembers which job is
+In: events of the scheduler engine, decisions of a decider. Out: events, and calls of the engine. It remembers which job is
 which, what each holds, and, over a lost connection, what the decider has been told.
 """
 
@@ -23,7 +23,7 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Shape
 from pilothouse.model.lifecycle import JobState
 from pilothouse.protocols.rfc27 import job_conversion
-from pilothouse.protocols.rfc27 import scheduler_events as f
+from pilothouse.protocols.rfc27 import scheduler_events as s
 from pilothouse.protocols.rfc27.calls import Calls
 from pilothouse.protocols.rfc27.machine import Machine
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
@@ -44,7 +44,7 @@ class _Waiting(msgspec.Struct, gc=False):
     job: Job
     slots: int
     told: bool = False
-    """The decider has been told of this request: an order that comes before that means an earlier one."""
+    """The decider has been told of this request: a decision that comes before that means an earlier one."""
 
 
 class _Held(msgspec.Struct):
@@ -77,20 +77,20 @@ class SchedulerAdapter:
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._up = IdSet()
         self._fits: Cluster | None = None
-        self._greeted: list[f.JobHolds] = []
+        self._greeted: list[s.JobHolds] = []
         self._running: list[e.Running] = []
         """What was running when we first came."""
         self._began = False
         self._unsupported: set[type] = set()
 
-    # ---- facts
+    # ---- events
 
-    def hear(self, now: float, facts: list[f.Fact]) -> None:
-        for fact in facts:
-            _HEARD[type(fact)](self, now, fact)
+    def hear(self, now: float, events: list[s.Event]) -> None:
+        for event in events:
+            _HEARD[type(event)](self, now, event)
 
     def take_events(self) -> list[e.Event]:
-        """What to tell next. A job that was taken back and asked for again is told of in two batches: an order that
+        """What to tell next. A job that was taken back and asked for again is told of in two batches: a decision that
         answers the first can then not be mistaken for one that knows the second."""
         withdrawn: set[str] = set()
         cut = len(self.events)
@@ -150,24 +150,24 @@ class SchedulerAdapter:
                 self._end(now, job_id, JobState.KILLED, reason)
         self._greeted = []
 
-    def _hear_inventory(self, now: float, fact: f.Inventory) -> None:
-        self.told_now = fact.now
+    def _hear_inventory(self, now: float, event: s.Inventory) -> None:
+        self.told_now = event.now
         if self._began:
             known = [(r.rank, r.cores, r.gpus) for r in self.machine.inventory.ranks]
-            if [(r.rank, r.cores, r.gpus) for r in fact.resources.ranks] != known:
+            if [(r.rank, r.cores, r.gpus) for r in event.resources.ranks] != known:
                 raise RunError("the Flux instance came back with another inventory: start anew (or use --restart)")
-            self._change_ranks(now, fact.up, self.machine.inventory.rank_ids() - fact.up)
+            self._change_ranks(now, event.up, self.machine.inventory.rank_ids() - event.up)
         else:
-            self.machine = Machine(fact.resources)
-            self._up = fact.up
+            self.machine = Machine(event.resources)
+            self._up = event.up
 
-    def _hear_ranks(self, now: float, fact: f.RanksChanged) -> None:
-        self._change_ranks(now, fact.up, fact.down)
-        if fact.gone:
-            units = self.machine.units_on(fact.gone)
-            names = tuple(node.name for node in self.machine.nodes_of(fact.gone))
+    def _hear_ranks(self, now: float, event: s.RanksChanged) -> None:
+        self._change_ranks(now, event.up, event.down)
+        if event.gone:
+            units = self.machine.units_on(event.gone)
+            names = tuple(node.name for node in self.machine.nodes_of(event.gone))
             self.events.append(e.NodesLeft(now, names, units))
-            self._up -= fact.gone
+            self._up -= event.gone
             self._fits = None
 
     def _change_ranks(self, now: float, up: IdSet, down: IdSet) -> None:
@@ -179,25 +179,25 @@ class SchedulerAdapter:
         if went:
             self.events.append(e.UnitsUnavailable(now, self.machine.units_on(went)))
 
-    def _hear_properties(self, now: float, fact: f.PropertiesChanged) -> None:
+    def _hear_properties(self, now: float, event: s.PropertiesChanged) -> None:
         properties = self.machine.properties
         touched = IdSet()
-        for name, ranks in fact.added.items():
+        for name, ranks in event.added.items():
             properties[name] = properties.get(name, IdSet()) | ranks
             touched |= ranks
-        for name, ranks in fact.removed.items():
+        for name, ranks in event.removed.items():
             properties[name] = properties.get(name, IdSet()) - ranks
             touched |= ranks
         self._fits = None
         self.events.append(e.NodesJoined(now, self.machine.nodes_of(touched)))
 
-    def _hear_instance_end(self, now: float, fact: f.InstanceExpires) -> None:
-        self.machine.ends_s = fact.expiration_s
+    def _hear_instance_end(self, now: float, event: s.InstanceExpires) -> None:
+        self.machine.ends_s = event.expiration_s
 
-    def _hear_holds(self, now: float, fact: f.JobHolds) -> None:
-        self._greeted.append(fact)
+    def _hear_holds(self, now: float, event: s.JobHolds) -> None:
+        self._greeted.append(event)
 
-    def _hear_ready(self, now: float, fact: f.Ready) -> None:
+    def _hear_ready(self, now: float, event: s.Ready) -> None:
         """After a later handshake: compare what is held now with what the decider believes."""
         if not self._began:
             self._note_running()
@@ -223,24 +223,24 @@ class SchedulerAdapter:
         if freed:
             self._free_part(now, job_id, freed, self.machine.inventory.rank_ids() - left.rank_ids())
 
-    def _taken(self, known: f.JobHolds) -> tuple[str, _Held]:
+    def _taken(self, known: s.JobHolds) -> tuple[str, _Held]:
         units = self.machine.units_in(known.resources)
         gpus = self.machine.gpus_in(known.resources)
         self.machine.take(gpus)
         return job_conversion.our_id(known.job.id), _Held(known.job.id, units, gpus, known.resources.start_s)
 
-    def _hear_alloc(self, now: float, fact: f.AllocAsked) -> None:
+    def _hear_alloc(self, now: float, event: s.AllocAsked) -> None:
         try:
-            known = self._recall(fact.spec, fact.source)
+            known = self._recall(event.spec, event.source)
         except InputError as problem:
-            self.engine.deny(fact.id, str(problem))
+            self.engine.deny(event.id, str(problem))
             return
-        job_id = job_conversion.our_id(fact.id)
+        job_id = job_conversion.our_id(event.id)
         job = job_conversion.to_job(job_id, known.spec, known.shape)
-        job.submitted_at = fact.submitted_s or now
-        job.priority = fact.priority
-        job.user = str(fact.userid)
-        self._waiting[job_id] = _Waiting(fact.id, job, known.spec.total_slots)
+        job.submitted_at = event.submitted_s or now
+        job.priority = event.priority
+        job.user = str(event.userid)
+        self._waiting[job_id] = _Waiting(event.id, job, known.spec.total_slots)
         self.events.append(e.JobSubmitted(now, job))
 
     def _recall(self, spec: Jobspec, source: bytes) -> _Known:
@@ -252,29 +252,29 @@ class SchedulerAdapter:
                 self._known.popitem(last=False)
         return known
 
-    def _hear_cancel(self, now: float, fact: f.AllocCanceled) -> None:
-        job_id = job_conversion.our_id(fact.id)
+    def _hear_cancel(self, now: float, event: s.AllocCanceled) -> None:
+        job_id = job_conversion.our_id(event.id)
         if self._waiting.pop(job_id, None) is not None:
             self._annotated.discard(job_id)
             self.events.append(e.JobWithdrawn(now, job_id))
 
-    def _hear_priorities(self, now: float, fact: f.Prioritized) -> None:
-        changed = {job_conversion.our_id(job_id): float(priority) for job_id, priority in fact.jobs}
+    def _hear_priorities(self, now: float, event: s.Prioritized) -> None:
+        changed = {job_conversion.our_id(job_id): float(priority) for job_id, priority in event.jobs}
         self.events.append(e.PrioritiesChanged(now, changed))
 
-    def _hear_freed(self, now: float, fact: f.Freed) -> None:
-        job_id = job_conversion.our_id(fact.id)
+    def _hear_freed(self, now: float, event: s.Freed) -> None:
+        job_id = job_conversion.our_id(event.id)
         held = self._held.get(job_id)
         stranger = self._strangers.get(job_id)
-        if stranger is not None and fact.final:
+        if stranger is not None and event.final:
             self._end_stranger(now, job_id)
         elif held is None:
             return
-        elif fact.final:
+        elif event.final:
             self._end(now, job_id, JobState.SUCCEEDED, "")
-        elif fact.resources is not None:
-            units = self.machine.units_in(fact.resources) & held.units
-            self._free_part(now, job_id, units, fact.resources.rank_ids())
+        elif event.resources is not None:
+            units = self.machine.units_in(event.resources) & held.units
+            self._free_part(now, job_id, units, event.resources.rank_ids())
 
     def _free_part(self, now: float, job_id: str, units: IdSet, ranks: IdSet) -> None:
         held = self._held[job_id]
@@ -283,45 +283,45 @@ class SchedulerAdapter:
         held.units -= units
         self.events.append(e.UnitsFreed(now, job_id, units))
 
-    def _hear_expiration(self, now: float, fact: f.ExpirationChanged) -> None:
-        job_id = job_conversion.our_id(fact.id)
+    def _hear_expiration(self, now: float, event: s.ExpirationChanged) -> None:
+        job_id = job_conversion.our_id(event.id)
         held = self._held.get(job_id)
         if held is not None:
-            walltime = fact.expiration_s - held.started_at if fact.expiration_s else inf
+            walltime = event.expiration_s - held.started_at if event.expiration_s else inf
             self.events.append(e.WalltimeChanged(now, job_id, walltime))
 
-    def _hear_feasibility(self, now: float, fact: f.FeasibilityAsked) -> None:
+    def _hear_feasibility(self, now: float, event: s.FeasibilityAsked) -> None:
         """Answered here, at once: no decider must be asked whether a job fits an empty machine."""
         try:
-            known = self._recall(fact.spec, fact.source)
+            known = self._recall(event.spec, event.source)
         except InputError as problem:
-            self.engine.answer_feasibility(fact.question, str(problem))
+            self.engine.answer_feasibility(event.question, str(problem))
             return
         if self._fits is None:
             self._fits = Cluster(e.Begins(nodes=self.machine.nodes()), "feasibility")
         refusal = self._fits.could_ever_run(job_conversion.to_job("?", known.spec, known.shape))
-        self.engine.answer_feasibility(fact.question, refusal.reason if refusal is not None else "")
+        self.engine.answer_feasibility(event.question, refusal.reason if refusal is not None else "")
 
-    def _hear_status(self, now: float, fact: f.StatusAsked) -> None:
+    def _hear_status(self, now: float, event: s.StatusAsked) -> None:
         allocated = IdSet()
         for held in (*self._held.values(), *self._strangers.values()):
             allocated |= held.units
         everything = self.machine.inventory.rank_ids()
         self.engine.answer_status(
-            fact.question,
+            event.question,
             self.machine.part_of(self.machine.units_on(everything)),
             self.machine.part_of(allocated),
             self.machine.part_of(self.machine.units_on(everything - self._up)),
         )
 
-    def _hear_quiesce(self, now: float, fact: f.QuiesceAsked) -> None:
-        self.asked_quiet.append(fact.question)
-        if fact.now is not None:
-            self.told_now = fact.now
-            for event in self.events:
-                event.at = fact.now
+    def _hear_quiesce(self, now: float, event: s.QuiesceAsked) -> None:
+        self.asked_quiet.append(event.question)
+        if event.now is not None:
+            self.told_now = event.now
+            for waiting in self.events:
+                waiting.at = event.now
 
-    def _hear_failed(self, now: float, fact: f.Failed) -> None:
+    def _hear_failed(self, now: float, event: s.Failed) -> None:
         """The shell sees to it: the connection is over."""
 
     def _end(self, now: float, job_id: str, state: JobState, reason: str) -> None:
@@ -334,95 +334,95 @@ class SchedulerAdapter:
         self.machine.give_back(held.gpus)
         self.events.append(e.UnitsAvailable(now, held.units))
 
-    # ---- orders
+    # ---- decisions
 
-    def apply(self, now: float, orders: list[d.Decision]) -> None:
-        for order in orders:
-            kind = type(order)
-            carry_out = _ORDERS.get(kind)
+    def apply(self, now: float, decisions: list[d.Decision]) -> None:
+        for decision in decisions:
+            kind = type(decision)
+            carry_out = _DECISIONS.get(kind)
             if carry_out is not None:
-                carry_out(self, now, order)
+                carry_out(self, now, decision)
             elif kind not in self._unsupported:
                 self._unsupported.add(kind)
-                self.troubles.append(f"Flux has no word for {kind.__name__}; such orders are dropped")
+                self.troubles.append(f"Flux has no word for {kind.__name__}; such decisions are dropped")
 
-    def _start(self, now: float, order: d.StartJob) -> None:
-        found = self._waiting.get(order.job_id)
+    def _start(self, now: float, decision: d.StartJob) -> None:
+        found = self._waiting.get(decision.job_id)
         if found is None or not found.told:
             # it was withdrawn while the decider thought: the decider believes it started, and must hear that it ended
-            ended = e.JobEnded(now, order.job_id, JobState.KILLED, 0, order.units, "withdrawn before it could start")
+            ended = e.JobEnded(now, decision.job_id, JobState.KILLED, 0, decision.units, "withdrawn before it could start")
             self.events.insert(0, ended)
             return
-        del self._waiting[order.job_id]
+        del self._waiting[decision.job_id]
         job = found.job
-        grant = self.machine.grant(job, order.units, found.slots, now)
-        self._held[order.job_id] = _Held(found.id, order.units, grant.gpus, now)
+        grant = self.machine.grant(job, decision.units, found.slots, now)
+        self._held[decision.job_id] = _Held(found.id, decision.units, grant.gpus, now)
         notes: dict[str, Any] = {"resource_summary": grant.summary}
-        if order.job_id in self._annotated:
-            self._annotated.discard(order.job_id)
+        if decision.job_id in self._annotated:
+            self._annotated.discard(decision.job_id)
             # RFC 27, Alloc Success: what is not relevant any more may be deleted
             notes |= {"reason_pending": None, "t_estimate": None}
         if job.shape is not None and job.shape.queue:
             notes["queue"] = job.shape.queue
         self.engine.grant(found.id, grant.resources, {"sched": notes})
 
-    def _reject(self, now: float, order: d.RejectJob) -> None:
-        found = self._waiting.get(order.job_id)
+    def _reject(self, now: float, decision: d.RejectJob) -> None:
+        found = self._waiting.get(decision.job_id)
         if found is not None and found.told:
-            del self._waiting[order.job_id]
-            self._annotated.discard(order.job_id)
-            self.engine.deny(found.id, order.reason or "the scheduler will never start it")
+            del self._waiting[decision.job_id]
+            self._annotated.discard(decision.job_id)
+            self.engine.deny(found.id, decision.reason or "the scheduler will never start it")
 
-    def _annotate(self, now: float, order: d.Annotate) -> None:
-        found = self._waiting.get(order.job_id)
+    def _annotate(self, now: float, decision: d.Annotate) -> None:
+        found = self._waiting.get(decision.job_id)
         if found is not None:
-            self._annotated.add(order.job_id)
-            self.engine.annotate(found.id, order.notes)
+            self._annotated.add(decision.job_id)
+            self.engine.annotate(found.id, decision.notes)
 
-    def _set_metadata(self, now: float, order: d.SetMetadata) -> None:
-        self._annotate(now, d.Annotate(order.at, order.job_id, {"user": {"metadata": order.text}}))
+    def _set_metadata(self, now: float, decision: d.SetMetadata) -> None:
+        self._annotate(now, d.Annotate(decision.at, decision.job_id, {"user": {"metadata": decision.text}}))
 
-    def _kill(self, now: float, order: d.KillJobs) -> None:
-        for job_id in order.job_ids:
+    def _kill(self, now: float, decision: d.KillJobs) -> None:
+        for job_id in decision.job_ids:
             held = self._held.get(job_id)
             if held is not None:
                 self.engine.raise_exception(held.id, "cancel", "killed by the scheduler")
 
-    def _call_at(self, now: float, order: d.CallAt) -> None:
-        self.calls.once(order)
+    def _call_at(self, now: float, decision: d.CallAt) -> None:
+        self.calls.once(decision)
 
-    def _call_every(self, now: float, order: d.CallEvery) -> None:
-        self.calls.every(order, now)
+    def _call_every(self, now: float, decision: d.CallEvery) -> None:
+        self.calls.every(decision, now)
 
-    def _stop_calls(self, now: float, order: d.StopCalls) -> None:
-        self.calls.stop(order)
+    def _stop_calls(self, now: float, decision: d.StopCalls) -> None:
+        self.calls.stop(decision)
 
-    def _stop_world(self, now: float, order: d.StopWorld) -> None:
+    def _stop_world(self, now: float, decision: d.StopWorld) -> None:
         self.stopped = True
 
-    def _nothing(self, now: float, order: d.ConfirmWithdrawal) -> None:
+    def _nothing(self, now: float, decision: d.ConfirmWithdrawal) -> None:
         """The engine confirmed the cancel when it came."""
 
 
 _HEARD: dict[type, Callable[[SchedulerAdapter, float, Any], None]] = {
-    f.Inventory: SchedulerAdapter._hear_inventory,
-    f.RanksChanged: SchedulerAdapter._hear_ranks,
-    f.PropertiesChanged: SchedulerAdapter._hear_properties,
-    f.InstanceExpires: SchedulerAdapter._hear_instance_end,
-    f.JobHolds: SchedulerAdapter._hear_holds,
-    f.Ready: SchedulerAdapter._hear_ready,
-    f.AllocAsked: SchedulerAdapter._hear_alloc,
-    f.AllocCanceled: SchedulerAdapter._hear_cancel,
-    f.Prioritized: SchedulerAdapter._hear_priorities,
-    f.Freed: SchedulerAdapter._hear_freed,
-    f.ExpirationChanged: SchedulerAdapter._hear_expiration,
-    f.FeasibilityAsked: SchedulerAdapter._hear_feasibility,
-    f.StatusAsked: SchedulerAdapter._hear_status,
-    f.QuiesceAsked: SchedulerAdapter._hear_quiesce,
-    f.Failed: SchedulerAdapter._hear_failed,
+    s.Inventory: SchedulerAdapter._hear_inventory,
+    s.RanksChanged: SchedulerAdapter._hear_ranks,
+    s.PropertiesChanged: SchedulerAdapter._hear_properties,
+    s.InstanceExpires: SchedulerAdapter._hear_instance_end,
+    s.JobHolds: SchedulerAdapter._hear_holds,
+    s.Ready: SchedulerAdapter._hear_ready,
+    s.AllocAsked: SchedulerAdapter._hear_alloc,
+    s.AllocCanceled: SchedulerAdapter._hear_cancel,
+    s.Prioritized: SchedulerAdapter._hear_priorities,
+    s.Freed: SchedulerAdapter._hear_freed,
+    s.ExpirationChanged: SchedulerAdapter._hear_expiration,
+    s.FeasibilityAsked: SchedulerAdapter._hear_feasibility,
+    s.StatusAsked: SchedulerAdapter._hear_status,
+    s.QuiesceAsked: SchedulerAdapter._hear_quiesce,
+    s.Failed: SchedulerAdapter._hear_failed,
 }
 
-_ORDERS: dict[type, Callable[[SchedulerAdapter, float, Any], None]] = {
+_DECISIONS: dict[type, Callable[[SchedulerAdapter, float, Any], None]] = {
     d.StartJob: SchedulerAdapter._start,
     d.RejectJob: SchedulerAdapter._reject,
     d.Annotate: SchedulerAdapter._annotate,

@@ -1,4 +1,4 @@
-"""What the scheduler's end of RFC 27 hears: the facts that scheduler.SchedulerEngine hands to its owner."""
+"""What the scheduler's end of RFC 27 hears: the events that scheduler.SchedulerEngine hands to its owner."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Failed(msgspec.Struct):
     problem: str
 
 
-Fact: TypeAlias = (
+Event: TypeAlias = (
     Inventory
     | RanksChanged
     | InstanceExpires

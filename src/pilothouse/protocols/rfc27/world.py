@@ -18,7 +18,7 @@ from typing import Protocol
 from pilothouse.model import events as e
 from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import InputError, PeerError
-from pilothouse.protocols.rfc27 import scheduler_events as f
+from pilothouse.protocols.rfc27 import scheduler_events as s
 from pilothouse.protocols.rfc27 import unix_socket
 from pilothouse.protocols.rfc27.frames import BadFrame, Message
 from pilothouse.protocols.rfc27.guard import FIRST_BACKOFF_S, MOST_BACKOFF_S
@@ -132,7 +132,7 @@ class FluxWorld:
             if instance.stopped or self._over:
                 self._ended = True
                 instance.events.append(e.Ended(now, reason=self._over))
-            # a manager in simulated time tells the date after the facts: they wait for it
+            # a manager in simulated time tells the date after the events: they wait for it
             asked = instance.asked_quiet and not instance.engine.reading
             if instance.events and (instance.told_now is None or asked or self._ended):
                 return e.Batch(now, instance.take_events(), waits=instance.told_now is not None)
@@ -213,12 +213,12 @@ class FluxWorld:
                 _log.warning("%s: %s", self.uri, message.problem)
             else:
                 engine.receive(message)
-        facts = engine.take_facts()
-        if facts:
-            self.instance.hear(self._now(), facts)
+        events = engine.take_events()
+        if events:
+            self.instance.hear(self._now(), events)
         if engine.phase is Phase.ONLINE:
             self._backoff_s = FIRST_BACKOFF_S
-        failed = next((fact for fact in facts if isinstance(fact, f.Failed)), None)
+        failed = next((event for event in events if isinstance(event, s.Failed)), None)
         if failed is not None:
             self._fail(failed.problem)
         elif link.closed:

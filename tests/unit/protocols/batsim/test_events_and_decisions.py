@@ -1,4 +1,4 @@
-"""Facts become Batsim events and Batsim events orders, in every dialect; and the same on the scheduler's side."""
+"""Facts become Batsim events and Batsim events decisions, in every dialect; and the same on the scheduler's side."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def begins(**more: Any) -> e.Begins:
 
 
 def told(
-    *facts: e.Event, dialect: Dialect = Dialect.FOUR, config: bytes = b"{}", **more: Any
+    *events: e.Event, dialect: Dialect = Dialect.FOUR, config: bytes = b"{}", **more: Any
 ) -> list[dict[str, Any]]:
-    """What a scheduler hears of facts after the beginning."""
+    """What a scheduler hears of events after the beginning."""
     writer = EventWriter(Settings.parse(config), dialect)
     writer.events(e.Batch(0.0, [e.Began(0.0, begins(**more))]))
-    written = codec.encode(100.0, writer.events(e.Batch(100.0, list(facts))))
+    written = codec.encode(100.0, writer.events(e.Batch(100.0, list(events))))
     return list(json.loads(written)["events"])
 
 
@@ -178,16 +178,16 @@ def ordered(*events: dict[str, Any]) -> list[d.Decision]:
 
 @pytest.mark.parametrize("text", ["7", "3 1 2", "0-3 7", "0,2", "1  2", " 4 ", "[5-6]", "16777216", "007"])
 def test_allocations_in_all_their_forms(text: str) -> None:
-    (order,) = ordered({"type": "EXECUTE_JOB", "data": {"job_id": "w0!1", "alloc": text}})
-    assert isinstance(order, d.StartJob) and order.units == IdSet.parse(text)
+    (decision,) = ordered({"type": "EXECUTE_JOB", "data": {"job_id": "w0!1", "alloc": text}})
+    assert isinstance(decision, d.StartJob) and decision.units == IdSet.parse(text)
 
 
 def test_orders_are_understood() -> None:
-    (order,) = ordered({"type": "EXECUTE_JOB", "data": {"job_id": "w0!1", "alloc": "2 4-5", "mapping": {"1": 0, "0": "2"}}})
-    assert isinstance(order, d.StartJob) and str(order.units) == "2 4-5"
-    assert order.placement is not None and order.placement.mapping == (2, 0)
-    (order,) = ordered({"type": "EXECUTE_JOB", "data": {"job_id": "w0!1", "alloc": "0", "storage_mapping": {"pfs": "9"}}})
-    assert isinstance(order, d.StartJob) and order.storage == {"pfs": 9}
+    (decision,) = ordered({"type": "EXECUTE_JOB", "data": {"job_id": "w0!1", "alloc": "2 4-5", "mapping": {"1": 0, "0": "2"}}})
+    assert isinstance(decision, d.StartJob) and str(decision.units) == "2 4-5"
+    assert decision.placement is not None and decision.placement.mapping == (2, 0)
+    (decision,) = ordered({"type": "EXECUTE_JOB", "data": {"job_id": "w0!1", "alloc": "0", "storage_mapping": {"pfs": "9"}}})
+    assert isinstance(decision, d.StartJob) and decision.storage == {"pfs": 9}
     assert ordered({"type": "CALL_ME_LATER", "data": {"timestamp": 25.5}}) == [d.CallAt(1.0, 25.5)]
     assert ordered({"type": "NOTIFY", "data": {"type": "registration_finished"}}) == [d.FinishRegistration(1.0)]
     assert ordered({"type": "NOTIFY", "data": {"type": "continue_submission"}}) == [d.ResumeRegistration(1.0)]
@@ -202,10 +202,10 @@ def test_transfers_beside_a_job_are_described_once() -> None:
         return reader.reply(codec.decode_from_scheduler(message)).decisions[0]
 
     profile = {"type": "parallel_homogeneous", "cpu": 0, "com": 5}
-    order = started(profile_name="io", profile=profile)
-    assert isinstance(order, d.StartJob) and order.io_job is not None and order.io_job.name == "w0!io"
-    order = started(profile_name="d")
-    assert isinstance(order, d.StartJob) and order.io_job is DELAY
+    decision = started(profile_name="io", profile=profile)
+    assert isinstance(decision, d.StartJob) and decision.io_job is not None and decision.io_job.name == "w0!io"
+    decision = started(profile_name="d")
+    assert isinstance(decision, d.StartJob) and decision.io_job is DELAY
     with pytest.raises(PeerError, match="there is no profile 'io'"):
         started(profile_name="io")
     with pytest.raises(PeerError, match="there already is a profile 'd'"):
@@ -224,8 +224,8 @@ def test_registration_brings_its_profile_along() -> None:
 def test_profiles_of_another_generation_are_refused() -> None:
     profile = {"type": "msg_par_hg", "cpu": 1, "com": 2}
     event = {"type": "REGISTER_PROFILE", "data": {"workload_name": "w0", "profile_name": "old", "profile": profile}}
-    (order,) = ordered(event)
-    assert isinstance(order, d.RegisterProfile), "where any generation may speak, all words count"
+    (decision,) = ordered(event)
+    assert isinstance(decision, d.RegisterProfile), "where any generation may speak, all words count"
     data = json.dumps({"now": 9, "events": [{"timestamp": 1, **event}]}).encode()
     with pytest.raises(PeerError, match=r"REGISTER_PROFILE: .*a type of profile that Batsim 4 does not know"):
         DecisionReader("scheduler", {}, None, Dialect.FOUR).reply(codec.decode_from_scheduler(data))
@@ -256,7 +256,7 @@ def test_young_generations_want_complete_jobs(changed: dict[str, Any], problem: 
 
 def test_power_states_switch_or_are_set() -> None:
     states = [{"type": "SET_RESOURCE_STATE", "data": {"resources": "0-1", "state": state}} for state in ("2", "3", "0", "1")]
-    assert [type(order) for order in ordered(*states)] == [d.SetPowerState, d.SwitchUnits, d.SwitchUnits, d.SetPowerState]
+    assert [type(decision) for decision in ordered(*states)] == [d.SetPowerState, d.SwitchUnits, d.SwitchUnits, d.SetPowerState]
 
 
 @pytest.mark.parametrize(
@@ -290,13 +290,13 @@ def test_orders_that_mean_nothing_are_the_peers_mistake(event: dict[str, Any], p
 # ---- the scheduler's side
 
 
-def spoken(*orders: d.Decision, dialect: Dialect = Dialect.FOUR, calls: Calls | None = None) -> list[dict[str, Any]]:
-    events = DecisionWriter("policy", dialect, calls or Calls()).events(d.Reply(50.0, list(orders)))
+def spoken(*decisions: d.Decision, dialect: Dialect = Dialect.FOUR, calls: Calls | None = None) -> list[dict[str, Any]]:
+    events = DecisionWriter("policy", dialect, calls or Calls()).events(d.Reply(50.0, list(decisions)))
     return list(json.loads(codec.encode_plainly(50.0, events))["events"])
 
 
 def test_our_orders_are_read_back_as_they_were() -> None:
-    orders: list[d.Decision] = [
+    decisions: list[d.Decision] = [
         d.StartJob(50.0, "w0!1", IdSet.parse("0-1 7"), d.Placement(mapping=(0, 0, 2))),
         d.RejectJob(50.0, "w0!2"),
         d.KillJobs(50.0, ("w0!3", "w0!4")),
@@ -308,17 +308,17 @@ def test_our_orders_are_read_back_as_they_were() -> None:
         d.FinishRegistration(50.0),
         d.AnswerEstimate(50.0, "w0!9", 56.0),
     ]
-    data = json.dumps({"now": 50.0, "events": spoken(*orders)}).encode()
+    data = json.dumps({"now": 50.0, "events": spoken(*decisions)}).encode()
     reader = DecisionReader("scheduler", {})
     reader.note_units({0: frozenset({3})})
-    assert reader.reply(codec.decode_from_scheduler(data)) == d.Reply(50.0, orders)
+    assert reader.reply(codec.decode_from_scheduler(data)) == d.Reply(50.0, decisions)
 
 
 def test_registrations_have_the_names_of_their_generation() -> None:
-    orders = (d.RegisterProfile(50.0, DELAY), d.RegisterJob(50.0, JOB))
-    assert [event["type"] for event in spoken(*orders)] == ["REGISTER_PROFILE", "REGISTER_JOB"]
-    assert [event["type"] for event in spoken(*orders, dialect=Dialect.TWO)] == ["SUBMIT_PROFILE", "SUBMIT_JOB"]
-    assert spoken(*orders)[1]["data"]["job"] == {"id": "w0!1", "subtime": 5, "res": 2, "profile": "d"}
+    decisions = (d.RegisterProfile(50.0, DELAY), d.RegisterJob(50.0, JOB))
+    assert [event["type"] for event in spoken(*decisions)] == ["REGISTER_PROFILE", "REGISTER_JOB"]
+    assert [event["type"] for event in spoken(*decisions, dialect=Dialect.TWO)] == ["SUBMIT_PROFILE", "SUBMIT_JOB"]
+    assert spoken(*decisions)[1]["data"]["job"] == {"id": "w0!1", "subtime": 5, "res": 2, "profile": "d"}
 
 
 def test_what_cannot_be_said_is_refused() -> None:
@@ -339,7 +339,7 @@ def test_series_of_calls_are_asked_for_one_by_one() -> None:
 
 
 def test_what_a_batsim_tells_is_understood() -> None:
-    facts: list[e.Event] = [
+    events: list[e.Event] = [
         e.JobSubmitted(5.0, JOB),
         e.JobEnded(20.0, "w0!1", JobState.SUCCEEDED, 0, IdSet.span(0, 2)),
         e.JobsKilled(21.0, ("w0!1",), {"w0!1": e.Progress("d", 0.25)}),
@@ -349,9 +349,9 @@ def test_what_a_batsim_tells_is_understood() -> None:
         e.NoMoreJobs(25.0),
     ]
     writer = EventWriter(Settings(), Dialect.FOUR)
-    data = codec.encode(25.0, writer.events(e.Batch(25.0, facts)))
+    data = codec.encode(25.0, writer.events(e.Batch(25.0, events)))
     heard = EventReader("Batsim", begins(), None, Calls()).batch(codec.decode_from_batsim(data)).events
-    assert heard[1:] == facts[1:]
+    assert heard[1:] == events[1:]
     assert isinstance(heard[0], e.JobSubmitted)
     job = heard[0].job
     assert (job.id, job.units, job.walltime, job.submitted_at) == ("w0!1", 2, inf, 5.0)

@@ -148,12 +148,12 @@ def test_priorities_decide_who_is_next(pair: Pair) -> None:
     pair.manager.prioritize(0.0, [(third, 500)])
     pair.manager.set_urgency(0.0, second, 25)
     pair.settle()
-    order = []
+    decision = []
     for _ in range(3):
         pair.finish(running)
         (running,) = pair.manager.holding
-        order.append(running)
-    assert order == [third, second, first]
+        decision.append(running)
+    assert decision == [third, second, first]
 
 
 def test_the_queue_is_named_in_the_annotations(pair: Pair) -> None:
@@ -196,8 +196,8 @@ def test_feasibility_is_answered_without_a_decider(pair: Pair) -> None:
         pair.manager.ask_feasibility(question, spec(slots))
     pair.manager.ask_feasibility(2, b'{"version":9}')
     pair.settle()
-    answered = sorted((f for f in pair.facts if isinstance(f, FeasibilityAnswered)), key=lambda fact: fact.question)
-    refusals = [fact.refusal for fact in answered]
+    answered = sorted((f for f in pair.events if isinstance(f, FeasibilityAnswered)), key=lambda event: event.question)
+    refusals = [event.refusal for event in answered]
     assert refusals[0] == "" and refusals[1] == "it needs 13 units, and there are 12"
     assert "not a V1 jobspec" in refusals[2]
 
@@ -219,13 +219,13 @@ def test_a_decider_may_kill(pair: Pair) -> None:
     pair.settle()
     pair.instance.apply(0.0, [KillJobs(0.0, (our_id(job_id),))])
     pair.settle()
-    assert Denied(job_id, "killed by the scheduler") in pair.facts
+    assert Denied(job_id, "killed by the scheduler") in pair.events
 
 
 def test_an_order_that_flux_has_no_word_for_is_told_once(pair: Pair) -> None:
     for _ in range(2):
         pair.instance.apply(0.0, [SwitchUnits(0.0, IdSet.of([0]), 1)])
-    assert pair.instance.troubles == ["Flux has no word for SwitchUnits; such orders are dropped"]
+    assert pair.instance.troubles == ["Flux has no word for SwitchUnits; such decisions are dropped"]
 
 
 def test_a_second_alloc_for_a_pending_job_is_logged_and_the_first_one_answered(pair: Pair) -> None:
@@ -281,7 +281,7 @@ def test_users_are_told_why_and_when() -> None:
     pair.settle()
     job = pair.cluster.waiting[our_id(waiting)]
     notes(Batch(0.0, [JobSubmitted(0.0, job)]))
-    assert [order.notes for order in told] == [
+    assert [decision.notes for decision in told] == [
         {"sched": {"reason_pending": "it needs 8 units, and 0 are free"}},
         {"sched": {"t_estimate": 100.0}},
     ]

@@ -54,13 +54,13 @@ class Instance:
         while not condition():
             assert time.monotonic() < deadline, f"never happened: {what}"
             self.server.step(0.05)
-            for fact in self.manager.take_facts():
-                if type(fact) is Allocated and fact.id in self.manager.holding:
+            for event in self.manager.take_events():
+                if type(event) is Allocated and event.id in self.manager.holding:
                     self.check_cores()
-                    self.allocated.append(fact.id)
-                    self.manager.start(time.time(), fact.id)
+                    self.allocated.append(event.id)
+                    self.manager.start(time.time(), event.id)
                     if self.runs:
-                        self.manager.finish(time.time(), fact.id)
+                        self.manager.finish(time.time(), event.id)
 
     def check_cores(self) -> None:
         taken: set[tuple[int, int]] = set()

@@ -45,7 +45,7 @@ def online_manager(*, strict: bool = True, mode: str = "unlimited") -> Manager:
     manager.receive(0.0, rpc.request("job-manager.sched-hello", matchtag=1, flags=flags))
     manager.receive(0.0, rpc.request("job-manager.sched-ready", b'{"mode":"%s"}' % mode.encode(), matchtag=1))
     manager.take()
-    manager.take_facts()
+    manager.take_events()
     return manager
 
 
@@ -107,7 +107,7 @@ def test_implementation_an_error_response_is_a_fatality_until_the_next_ready() -
         manager.submit(1.0, 2 * JOB, spec())
         manager.dispatch()
         assert manager.take() == []
-        assert any(isinstance(fact, Suspended) for fact in manager.take_facts())
+        assert any(isinstance(event, Suspended) for event in manager.take_events())
         manager.receive(2.0, rpc.request("job-manager.sched-ready", b'{"mode":"unlimited"}', matchtag=1))
         assert manager.dispatch() == 2
 
@@ -155,7 +155,7 @@ def test_hello_the_scheduler_marks_resources_of_these_jobs_allocated(pair: Pair)
 def test_hello_an_error_makes_the_scheduler_log_and_stop() -> None:
     engine = _engine_at("job-manager.sched-hello")
     engine.receive(rpc.respond_error(engine.take()[0], rpc.EPERM, "go away"))
-    (failed,) = [fact for fact in engine.take_facts() if isinstance(fact, Failed)]
+    (failed,) = [event for event in engine.take_events() if isinstance(event, Failed)]
     assert failed.problem == "job-manager.sched-hello: EPERM: go away"
     assert engine.phase is Phase.FAILED and engine.take() == []
 
@@ -202,7 +202,7 @@ def test_ready_any_other_mode_is_refused(payload: bytes) -> None:
 def test_ready_an_error_makes_the_scheduler_log_and_stop() -> None:
     engine = _engine_at("job-manager.sched-ready")
     engine.receive(rpc.respond_error(engine.take()[0], rpc.EPROTO))
-    assert any(isinstance(fact, Failed) for fact in engine.take_facts())
+    assert any(isinstance(event, Failed) for event in engine.take_events())
 
 
 # ---- Alloc
@@ -298,7 +298,7 @@ def test_alloc_deny_for_a_request_that_can_never_be_fulfilled_with_its_note(pair
     assert refusal["type"] == 2 and set(refusal) == {"id", "type", "note"}
     exception = next(e for e in read_log(pair.manager.inactive[job_id].log) if e.name == "exception")
     assert exception.context["note"] == refusal["note"] == "it needs 9 units, and there are 8"
-    assert Denied(job_id, str(refusal["note"])) in pair.facts
+    assert Denied(job_id, str(refusal["note"])) in pair.events
 
 
 def test_alloc_cancel_answers_the_alloc_request_with_the_required_keys_only(pair: Pair) -> None:
@@ -490,7 +490,7 @@ def test_a_waiting_job_costs_little_on_both_sides() -> None:
     for number in range(2, count + 2):
         pair.manager.submit(float(number), number << 24, one_spec)
     pair.settle()
-    for log in (pair.heard, pair.said, pair.log, pair.facts):
+    for log in (pair.heard, pair.said, pair.log, pair.events):
         log.clear()
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
