@@ -51,8 +51,9 @@ class Bench:
         self.ids = FluidSource()
         self.spec = jobspec.encode(jobspec.Jobspec(slots=1, cores_per_slot=1, command=("true",), duration_s=60.0))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pilothouse.protocols.rfc27.serve", f"local://{path}", "--by", "fcfs", "--once",
-             *(["--rfc27", "1"] if strict else [])],
+            [sys.executable, "-m", "pilothouse", "steer", "--by", "fcfs",
+             "--world", f"flux:local://{path}?once=1&rfc27={int(strict)}"],
+            stdout=subprocess.DEVNULL,
         )  # fmt: skip
         while not self.manager.online:
             self.server.step(1.0)

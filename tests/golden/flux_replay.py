@@ -6,6 +6,7 @@ A recording is a list of JSON lines of three origins: messages seen inside real 
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 from pathlib import Path
@@ -198,7 +199,7 @@ class SchedulerReplay:
         if message.topic == "kvs.lookup":
             value = self.values.get(body["key"])
             if value is None:
-                return [rpc.respond_error(message, rpc.ENOENT)]
+                return [rpc.respond_error(message, errno.ENOENT)]
             found = payloads.LookupAnswer(payloads.Dirent(1, "val", payloads.encoded_value(value)))
             return [rpc.respond(message, payloads.encode(found))]
         return [rpc.respond(message)]
@@ -210,7 +211,7 @@ class SchedulerReplay:
             return [rpc.respond(message, encoded(array))]
         answers = [rpc.respond(message, encoded(line.payload), streaming=True) for line in self._hello]
         if not any("alloc" in line.payload for line in self._hello):
-            answers.append(rpc.respond_error(message, rpc.ENODATA))
+            answers.append(rpc.respond_error(message, errno.ENODATA))
         return answers
 
     def _note(self, message: Message, body: Any) -> None:

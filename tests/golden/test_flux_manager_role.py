@@ -18,8 +18,9 @@ from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27.broker import Broker
 from pilothouse.protocols.rfc27.frames import Message
-from pilothouse.protocols.rfc27.job_states import State, read_log, replay
+from pilothouse.protocols.rfc27.job_states import State
 from pilothouse.protocols.rfc27.manager import Manager
+from unit.protocols.rfc27.eventlog import read_log, replay
 
 STREAMING = {"job-manager.sched-hello"}
 

@@ -17,10 +17,10 @@ import pytest
 
 from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27.broker import Broker
-from pilothouse.protocols.rfc27.job_states import read_log
 from pilothouse.protocols.rfc27.manager import Manager
 from pilothouse.protocols.rfc27.manager_events import Allocated
 from pilothouse.protocols.rfc27.server import BrokerServer
+from unit.protocols.rfc27.eventlog import read_log
 from unit.protocols.rfc27.pair import inventory, spec
 
 HERE = Path(__file__).parent

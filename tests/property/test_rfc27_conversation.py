@@ -16,8 +16,9 @@ from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27 import frames
 from pilothouse.protocols.rfc27.handshake import Phase
 from pilothouse.protocols.rfc27.job_conversion import our_id
-from pilothouse.protocols.rfc27.job_states import State, read_log, replay
+from pilothouse.protocols.rfc27.job_states import State
 from pilothouse.protocols.rfc27.manager_events import Denied
+from unit.protocols.rfc27.eventlog import read_log, replay
 from unit.protocols.rfc27.pair import Pair, body
 
 VALUES = st.one_of(st.none(), st.integers(0, 9), st.text("ab", max_size=2))

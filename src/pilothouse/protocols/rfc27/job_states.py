@@ -1,6 +1,6 @@
-"""RFC 21: the states of a Flux job, the events that move it, and its eventlog (RFC 18).
+"""RFC 21: the states of a Flux job, and the events that change them.
 
-Theory. A job is NEW until its submission is validated, waits in DEPEND for others, in PRIORITY for its priority and in
+A job is NEW until its submission is validated, waits in DEPEND for others, in PRIORITY for its priority and in
 SCHED for resources; an `alloc` event takes it to RUN, `finish` (or a fatal exception, from anywhere) to CLEANUP, where
 its resources are freed, and `clean` makes it INACTIVE for good.
 
@@ -8,7 +8,7 @@ its resources are freed, and `clean` makes it INACTIVE for good.
                                         ▲                   │
                                         └──── urgency ──────┘        exception (severity 0): any ─► CLEANUP
 
-The table is total: every (state, event) has a target or None, which makes the event illegal there.
+The table is total: every (state, event) has a target, or None if the event is illegal in that state.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 
 class State(enum.IntEnum):
-    """The values are those that Flux gives them."""
+    """The values are Flux's."""
 
     NEW = 1
     DEPEND = 2
@@ -44,53 +44,51 @@ class JobEvent(enum.Enum):
     FREE = "free"
     CLEAN = "clean"
     EXCEPTION = "exception"
-    """Of severity 0; milder ones change no state and are not in the table."""
+    """Of severity 0. Others change no state and are not in the table."""
     RESOURCE_UPDATE = "resource-update"
 
 
-_S = State
-
 _ROWS: dict[State, dict[JobEvent, State]] = {
     State.NEW: {
-        JobEvent.SUBMIT: _S.NEW,
-        JobEvent.VALIDATE: _S.DEPEND,
-        JobEvent.EXCEPTION: _S.CLEANUP,
+        JobEvent.SUBMIT: State.NEW,
+        JobEvent.VALIDATE: State.DEPEND,
+        JobEvent.EXCEPTION: State.CLEANUP,
     },
     State.DEPEND: {
-        JobEvent.DEPEND: _S.PRIORITY,
-        JobEvent.URGENCY: _S.DEPEND,
-        JobEvent.ANNOTATIONS: _S.DEPEND,
-        JobEvent.EXCEPTION: _S.CLEANUP,
+        JobEvent.DEPEND: State.PRIORITY,
+        JobEvent.URGENCY: State.DEPEND,
+        JobEvent.ANNOTATIONS: State.DEPEND,
+        JobEvent.EXCEPTION: State.CLEANUP,
     },
     State.PRIORITY: {
-        JobEvent.PRIORITY: _S.SCHED,
-        JobEvent.URGENCY: _S.PRIORITY,
-        JobEvent.ANNOTATIONS: _S.PRIORITY,
-        JobEvent.EXCEPTION: _S.CLEANUP,
+        JobEvent.PRIORITY: State.SCHED,
+        JobEvent.URGENCY: State.PRIORITY,
+        JobEvent.ANNOTATIONS: State.PRIORITY,
+        JobEvent.EXCEPTION: State.CLEANUP,
     },
     State.SCHED: {
-        JobEvent.URGENCY: _S.PRIORITY,
-        JobEvent.PRIORITY: _S.SCHED,
-        JobEvent.ANNOTATIONS: _S.SCHED,
-        JobEvent.ALLOC: _S.RUN,
-        JobEvent.EXCEPTION: _S.CLEANUP,
+        JobEvent.URGENCY: State.PRIORITY,
+        JobEvent.PRIORITY: State.SCHED,
+        JobEvent.ANNOTATIONS: State.SCHED,
+        JobEvent.ALLOC: State.RUN,
+        JobEvent.EXCEPTION: State.CLEANUP,
     },
     State.RUN: {
-        JobEvent.START: _S.RUN,
-        JobEvent.ANNOTATIONS: _S.RUN,
-        JobEvent.RESOURCE_UPDATE: _S.RUN,
-        JobEvent.RELEASE: _S.RUN,
-        JobEvent.FINISH: _S.CLEANUP,
-        JobEvent.EXCEPTION: _S.CLEANUP,
+        JobEvent.START: State.RUN,
+        JobEvent.ANNOTATIONS: State.RUN,
+        JobEvent.RESOURCE_UPDATE: State.RUN,
+        JobEvent.RELEASE: State.RUN,
+        JobEvent.FINISH: State.CLEANUP,
+        JobEvent.EXCEPTION: State.CLEANUP,
     },
     State.CLEANUP: {
-        JobEvent.START: _S.CLEANUP,
-        JobEvent.FINISH: _S.CLEANUP,
-        JobEvent.RELEASE: _S.CLEANUP,
-        JobEvent.FREE: _S.CLEANUP,
-        JobEvent.ANNOTATIONS: _S.CLEANUP,
-        JobEvent.EXCEPTION: _S.CLEANUP,
-        JobEvent.CLEAN: _S.INACTIVE,
+        JobEvent.START: State.CLEANUP,
+        JobEvent.FINISH: State.CLEANUP,
+        JobEvent.RELEASE: State.CLEANUP,
+        JobEvent.FREE: State.CLEANUP,
+        JobEvent.ANNOTATIONS: State.CLEANUP,
+        JobEvent.EXCEPTION: State.CLEANUP,
+        JobEvent.CLEAN: State.INACTIVE,
     },
     State.INACTIVE: {},
 }
@@ -112,30 +110,7 @@ def step(state: State, event: JobEvent) -> State:
 
 
 def entry(at: float, event: JobEvent, context: dict[str, object] | None = None) -> bytes:
-    """One line of an eventlog."""
+    """One line of an eventlog (RFC 18)."""
     if context is None:
         return b'{"timestamp":%.6f,"name":"%s"}\n' % (at, event.value.encode())
     return b'{"timestamp":%.6f,"name":"%s","context":%s}\n' % (at, event.value.encode(), msgspec.json.encode(context))
-
-
-class LogEntry(msgspec.Struct):
-    timestamp: float
-    name: str
-    context: dict[str, object] = {}
-
-
-_decoder = msgspec.json.Decoder(LogEntry)
-
-
-def read_log(log: bytes) -> list[LogEntry]:
-    return [_decoder.decode(line) for line in log.splitlines()]
-
-
-def replay(log: bytes) -> State:
-    """The state that the eventlog leads to: a restarted manager knows nothing else."""
-    state = State.NEW
-    for line in read_log(log):
-        if line.name == JobEvent.EXCEPTION.value and line.context.get("severity") != 0:
-            continue
-        state = step(state, JobEvent(line.name))
-    return state

@@ -1,7 +1,8 @@
-"""The job manager's seat over one of our worlds: events in, decisions out; the broker and manager in between. Pure.
+"""Translates between one of our worlds and a Flux scheduler: the part of decider.Rfc27Decider without sockets.
 
-A node is a rank, a unit is a core of it; a world's job becomes a jobspec and an id of Flux's, the scheduler's R becomes
-units. An R that would break a rule of the house ends its job with an exception and never reaches the world.
+In: our events. Out: decisions. In between: the manager's end of RFC 27 (manager.Manager) and its broker. A node is a
+rank, a unit is a core; a job becomes a jobspec with a FLUID, the scheduler's R becomes units. An R that core/check.py
+refuses ends its job with an exception and never reaches the world.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pilothouse.protocols.rfc27 import job_conversion
 from pilothouse.protocols.rfc27 import manager_events as m
 from pilothouse.protocols.rfc27.broker import Broker
 from pilothouse.protocols.rfc27.job_states import State
+from pilothouse.protocols.rfc27.machine import Machine
 from pilothouse.protocols.rfc27.manager import Manager
 
 if TYPE_CHECKING:
@@ -32,31 +34,34 @@ MOST_SPECS = 4096
 
 
 class ManagerAdapter:
-    """What the decider's shell drives."""
+    """The job manager of one run."""
 
     def __init__(self, begins: e.Begins, cluster: Cluster, *, strict: bool = False, userid: int = 0) -> None:
         self.now = begins.started_at
         self.manager = Manager(strict=strict)
         self.quiet_until = 0
-        """The last quiesce question that was answered."""
+        """The last sched.quiesce request that was answered."""
         self.says_quiet = False
-        """The scheduler knows sched.quiesce."""
+        """The scheduler has sched.quiesce."""
         self.heard = 0
-        """How many answers have changed anything so far."""
+        """Number of answers so far that changed anything."""
         self._cluster = cluster
         self._began = begins.started_at
         self._userid = userid
         self._nodes: tuple[Node, ...] = begins.nodes
         self._up = IdSet.of(rank for rank, node in enumerate(begins.nodes) if not node.mask & begins.unavailable.mask)
         inventory = _inventory(begins.nodes)
-        self.broker = Broker(self.manager, inventory, self._up, userid=userid, simulated=begins.time_waits)
+        self._machine = Machine(inventory, [node.first for node in begins.nodes])
+        self.broker = Broker(
+            self.manager, resource_set.encode(inventory), self._up, userid=userid, simulated=begins.time_waits
+        )
         self._fluids = FluidSource()
         self._flux_ids: dict[str, int] = {}
         self._our_ids: dict[int, str] = {}
         self._decisions: list[d.Decision] = []
         self._taken = 0
-        """Units of this turn's starts: the cluster books them only when the turn is over."""
-        self._specs: dict[tuple[int, float, int], bytes] = {}
+        """Units of this turn's starts: the cluster books them only after the turn."""
+        self._specs: dict[tuple[int, float], bytes] = {}
         self._withdrawn: set[int] = set()
         self._questions: dict[int, str] = {}
         self._asked = 0
@@ -64,7 +69,7 @@ class ManagerAdapter:
             self._note_running(run)
 
     def hear(self, batch: e.Batch) -> None:
-        """The world's events, as the manager's."""
+        """Passes the world's events on to the manager."""
         self.now = batch.now
         for event in batch.events:
             heard = _HEARD.get(type(event))
@@ -81,14 +86,15 @@ class ManagerAdapter:
 
     @property
     def more_to_ask(self) -> bool:
-        """A job waits that the scheduler could be asked for at once."""
+        """An alloc request could be sent at once."""
         manager = self.manager
         room = not manager.limit or len(manager.pending) < manager.limit
         return manager.online and room and not manager.stopped and len(manager.queue) > 0
 
-    # ---- the scheduler's events
+    # ---- events of the manager
 
     def digest(self) -> None:
+        """Turns what the scheduler said into decisions."""
         for event in self.manager.take_events():
             digested = _DIGESTED.get(type(event))
             if digested is not None:
@@ -104,12 +110,12 @@ class ManagerAdapter:
     def _digest_allocated(self, event: m.Allocated) -> None:
         job_id = self._our_ids.get(event.id, "")
         if event.id not in self.manager.holding:
-            # it ended before we came to look
+            # It has ended since.
             return
-        decision = d.StartJob(self.now, job_id, self._units(resource_set.parse(event.resources)))
+        decision = d.StartJob(self.now, job_id, self._machine.units_in(resource_set.parse(event.resources)))
         refusal = self._refusal(decision)
         if refusal:
-            self.manager.troubles.append(f"job {job_id}: {refusal}; the allocation is taken back")
+            self.manager.warnings.append(f"job {job_id}: {refusal}; the allocation is taken back")
             self.manager.cancel(self.now, event.id, refusal, kind="alloc")
             self._forget(event.id)
             if job_id in self._cluster.waiting:
@@ -121,7 +127,7 @@ class ManagerAdapter:
 
     def _refusal(self, decision: d.StartJob) -> str:
         if decision.units.mask & self._cluster.away_mask:
-            return ""  # it is held back until the node is there again
+            return ""  # The session holds it back until the node is back.
         refused = refuse_start(self._cluster, decision)
         if refused is not None:
             return f"{refused.rule}: {refused.detail}"
@@ -152,7 +158,7 @@ class ManagerAdapter:
         if question is not None:
             self._decisions.append(d.AnswerFeasibility(self.now, question, event.refusal))
 
-    # ---- the world's events
+    # ---- events of the world
 
     def _hear_submitted(self, event: e.JobSubmitted) -> None:
         job = event.job
@@ -175,7 +181,7 @@ class ManagerAdapter:
         self._forget(flux_id)
 
     def _hear_requeued(self, event: e.JobRequeued) -> None:
-        """Flux has no such thing: the allocation ends, and the job is a new one."""
+        """Flux has no requeue: the allocation ends, and the job is submitted as a new one."""
         flux_id = self._flux_ids[event.job_id]
         job = self._cluster.waiting[event.job_id]
         self.manager.finish(event.at, flux_id, 1)
@@ -190,7 +196,7 @@ class ManagerAdapter:
         if flux_id in self.manager.jobs:
             self.manager.cancel(event.at, flux_id)
         if flux_id not in self.manager.jobs:
-            # today's dialect does not wait for the scheduler's word
+            # Today's dialect does not wait for the scheduler's answer.
             self._confirm(flux_id)
 
     def _confirm(self, flux_id: int) -> None:
@@ -216,21 +222,20 @@ class ManagerAdapter:
         flux_id = self._flux_ids.get(event.job_id)
         run = self._cluster.running.get(event.job_id)
         if flux_id is not None and run is not None:
-            # a rank comes back when nothing of it is held any more
-            touched = self._ranks_touched(event.units)
-            self.manager.release(event.at, flux_id, touched - self._ranks_touched(run.units))
+            # A rank is released when the job holds none of its units.
+            self.manager.release(event.at, flux_id, self._ranks(event.units) - self._ranks(run.units))
 
     def _hear_available(self, event: e.UnitsAvailable) -> None:
-        off = IdSet(self._cluster.off_mask)
-        up = self._ranks_touched(event.units) - self._ranks_touched(off)
+        up = self._ranks(event.units) - self._ranks(IdSet(self._cluster.off_mask))
         self.broker.change_ranks(up=up - self._up)
         self._up |= up
 
     def _hear_unavailable(self, event: e.UnitsUnavailable | e.UnitsSwitched) -> None:
-        """A rank of which any unit is off gets no new jobs: Flux knows no half ranks."""
-        off = self._ranks_touched(IdSet(self._cluster.off_mask))
-        self.broker.change_ranks(up=self._all_ranks() - off - self._up, down=off & self._up)
-        self._up = self._all_ranks() - off
+        """A rank is down if any of its units is: Flux has no partly available ranks."""
+        off = self._ranks(IdSet(self._cluster.off_mask))
+        up = self._machine.inventory.rank_ids() - off
+        self.broker.change_ranks(up=up - self._up, down=off & self._up)
+        self._up = up
 
     def _hear_left(self, event: e.NodesLeft) -> None:
         gone = IdSet.of(rank for rank, node in enumerate(self._nodes) if node.name in event.names)
@@ -240,7 +245,7 @@ class ManagerAdapter:
     def _hear_joined(self, event: e.NodesJoined) -> None:
         names = {node.name for node in self._nodes}
         if any(node.name not in names for node in event.nodes):
-            self.manager.troubles.append("RFC 28 cannot announce new nodes: the scheduler will not use them")
+            self.manager.warnings.append("RFC 28 cannot announce new nodes: the scheduler will not use them")
 
     def _hear_feasibility(self, event: e.FeasibilityAsked) -> None:
         self._asked += 1
@@ -261,10 +266,10 @@ class ManagerAdapter:
             del self._flux_ids[job_id]
 
     def _spec(self, job: Job) -> bytes:
-        """Jobs that ask for the same share their jobspec."""
+        """The jobspec of a job; equal requests share it."""
         if job.shape is not None or job.command is not None:
             return job_conversion.jobspec_of(job)
-        key = (job.units, job.walltime, 0)
+        key = (job.units, job.walltime)
         spec = self._specs.get(key)
         if spec is None:
             if len(self._specs) > MOST_SPECS:
@@ -273,53 +278,29 @@ class ManagerAdapter:
         return spec
 
     def _note_running(self, run: e.Running) -> None:
-        """A job that held units before the scheduler came: it is in the first hello."""
+        """A job that was running before the scheduler connected: it is in the first hello."""
         flux_id = self._new_id(self._began, run.job.id)
-        held = self._resources(run)
-        spec = self._spec(run.job)
-        self.manager.adopt(run.started_at, flux_id, spec, resource_set.encode(held), userid=self._userid)
-
-    def _resources(self, run: e.Running) -> ResourceSet:
-        found = []
-        for rank, node in enumerate(self._nodes):
-            part = run.units.mask & node.mask
-            if part:
-                found.append(RankResources(rank, IdSet(part >> node.first)))
         expiration = 0.0 if run.job.walltime == inf else run.started_at + run.job.walltime
-        hosts = tuple(self._nodes[entry.rank].name for entry in found) if _plain(self._nodes) else ()
-        return ResourceSet(ranks=tuple(found), hosts=hosts, start_s=run.started_at, expiration_s=expiration)
+        held = self._machine.resources(run.units, run.started_at, expiration)
+        self.manager.adopt(run.started_at, flux_id, self._spec(run.job), held, userid=self._userid)
 
-    def _units(self, resources: ResourceSet) -> IdSet:
-        mask = 0
-        for entry in resources.ranks:
-            if entry.rank < len(self._nodes):
-                node = self._nodes[entry.rank]
-                mask |= entry.cores.mask << node.first & node.mask
-        return IdSet(mask)
-
-    def _ranks_touched(self, units: IdSet) -> IdSet:
-        return IdSet.of(rank for rank, node in enumerate(self._nodes) if node.mask & units.mask)
-
-    def _all_ranks(self) -> IdSet:
-        return IdSet.span(0, len(self._nodes))
+    def _ranks(self, units: IdSet) -> IdSet:
+        return IdSet.of(rank for rank, _ in self._machine.ranks_in(units))
 
 
-def _plain(nodes: tuple[Node, ...]) -> bool:
-    """Whether all names can stand in a hostlist."""
-    return not any(set(node.name) & set("[], \t\n") or not node.name for node in nodes)
-
-
-def _inventory(nodes: tuple[Node, ...]) -> bytes:
+def _inventory(nodes: tuple[Node, ...]) -> ResourceSet:
+    """Our nodes as ranks. Names that cannot be in a hostlist are replaced."""
     ranks = tuple(
         RankResources(rank, IdSet.span(0, node.count), IdSet.span(0, node.gpus)) for rank, node in enumerate(nodes)
     )
-    hosts = tuple(node.name for node in nodes) if _plain(nodes) else tuple(f"node{i}" for i in range(len(nodes)))
+    plain = not any(set(node.name) & set("[], \t\n") or not node.name for node in nodes)
+    hosts = tuple(node.name if plain else f"node{rank}" for rank, node in enumerate(nodes))
     properties: dict[str, IdSet] = {}
     for rank, node in enumerate(nodes):
         for name, value in node.properties.items():
             if value == "" and name:
                 properties[name] = properties.get(name, IdSet()) | IdSet.span(rank, 1)
-    return resource_set.encode(ResourceSet(ranks=ranks, hosts=hosts, properties=properties))
+    return ResourceSet(ranks=ranks, hosts=hosts, properties=properties)
 
 
 _HEARD: dict[type, Callable[[ManagerAdapter, Any], None]] = {

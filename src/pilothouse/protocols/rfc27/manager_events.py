@@ -1,55 +1,52 @@
-"""What the job manager's end of RFC 27 hears: the events that manager.Manager hands to its owner."""
+"""Events of the job manager's end of RFC 27: what manager.Manager reports to its owner."""
 
 from __future__ import annotations
-
-from typing import TypeAlias
 
 import msgspec
 
 
-class Allocated(msgspec.Struct):
+class Event(msgspec.Struct):
+    """Base of all events."""
+
+
+class Allocated(Event):
     id: int
     resources: bytes
 
 
-class Denied(msgspec.Struct):
+class Denied(Event):
     id: int
     note: str
 
 
-class Annotated(msgspec.Struct):
-    """`notes` is the update as it came, not the merged dictionary."""
+class Annotated(Event):
+    """`notes` is the update as it arrived, not the merged dictionary."""
 
     id: int
     notes: dict[str, object]
 
 
-class CancelConfirmed(msgspec.Struct):
+class CancelConfirmed(Event):
     id: int
 
 
-class WentOnline(msgspec.Struct):
+class WentOnline(Event):
     strict: bool
     limit: int
 
 
-class Suspended(msgspec.Struct):
+class Suspended(Event):
     reason: str
 
 
-class FeasibilityAnswered(msgspec.Struct):
+class FeasibilityAnswered(Event):
     question: int
     refusal: str
 
 
-class Quiet(msgspec.Struct):
-    """The scheduler has read everything that was said before `question`. `done`: and acted on it, as it says itself."""
+class Quiet(Event):
+    """The scheduler has read everything that was sent before `question`. `done`: it also says that it has acted on it."""
 
     question: int
     done: bool
     call_at: float | None = None
-
-
-Event: TypeAlias = (
-    Allocated | Denied | Annotated | CancelConfirmed | WentOnline | Suspended | FeasibilityAnswered | Quiet
-)

@@ -1,11 +1,13 @@
-"""A Flux instance as our events, and our decisions as Flux's: the pure half of the World.
+"""Translates between a Flux instance and our decider: the part of world.FluxWorld without sockets and clock.
 
-In: events of the scheduler engine, decisions of a decider. Out: events, and calls of the engine. It remembers which job is
-which, what each holds, and, over a lost connection, what the decider has been told.
+In: events of the scheduler's end (scheduler.SchedulerEngine), and decisions. Out: our events, and calls of the
+scheduler's end. It knows the id of each job in both worlds, the units that it holds, and, across lost connections, what
+the decider has been told.
 """
 
 from __future__ import annotations
 
+import errno
 from collections import OrderedDict
 from collections.abc import Callable
 from math import inf
@@ -14,6 +16,7 @@ from typing import Any
 import msgspec
 
 from pilothouse.core.cluster import Cluster
+from pilothouse.formats import jobspec
 from pilothouse.formats.jobspec import Jobspec
 from pilothouse.formats.resource_set import ResourceSet
 from pilothouse.model import decisions as d
@@ -25,30 +28,26 @@ from pilothouse.model.lifecycle import JobState
 from pilothouse.protocols.rfc27 import job_conversion
 from pilothouse.protocols.rfc27 import scheduler_events as s
 from pilothouse.protocols.rfc27.calls import Calls
+from pilothouse.protocols.rfc27.job_conversion import our_id
 from pilothouse.protocols.rfc27.machine import Machine
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
 
 MOST_SPECS = 1024
-"""So many different jobspecs are remembered: jobs of one script look alike."""
-
-
-class _Known(msgspec.Struct, frozen=True):
-    spec: Jobspec
-    shape: Shape | None
+"""Limit of different jobspecs that are cached: jobs of one script are alike."""
 
 
 class _Waiting(msgspec.Struct, gc=False):
-    """A job that the manager asks for."""
+    """A job with an open alloc request."""
 
     id: int
     job: Job
     slots: int
     told: bool = False
-    """The decider has been told of this request: a decision that comes before that means an earlier one."""
+    """The decider has been told of this request. A decision before that is about an earlier request."""
 
 
 class _Held(msgspec.Struct):
-    """A job that has resources."""
+    """A job that holds resources."""
 
     id: int
     units: IdSet
@@ -57,29 +56,29 @@ class _Held(msgspec.Struct):
 
 
 class SchedulerAdapter:
-    """One Flux instance, over all its connections. `events` collects what the decider has to hear."""
+    """One Flux instance, across all its connections. `events` collects what the decider has to be told."""
 
     def __init__(self) -> None:
         self.machine: Machine
         self.engine: SchedulerEngine
         self.calls = Calls()
         self.events: list[e.Event] = []
-        self.troubles: list[str] = []
+        self.warnings: list[str] = []
         self.stopped = False
         self.asked_quiet: list[int] = []
         self.told_now: float | None = None
-        """The date of a manager whose time is simulated: nothing happens between its questions."""
+        """The date of a manager in simulated time: nothing happens between its sched.quiesce requests."""
         self._waiting: dict[str, _Waiting] = {}
         self._held: dict[str, _Held] = {}
         self._strangers: dict[str, _Held] = {}
-        """Jobs that held resources when a connection came back, and that the decider never heard of."""
+        """Running jobs of a later handshake that the decider was never told of: their units are unavailable to it."""
         self._annotated: set[str] = set()
-        self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._specs: OrderedDict[bytes, tuple[Jobspec, Shape | None]] = OrderedDict()
         self._up = IdSet()
         self._fits: Cluster | None = None
         self._greeted: list[s.JobHolds] = []
         self._running: list[e.Running] = []
-        """What was running when we first came."""
+        """Running jobs of the first handshake."""
         self._began = False
         self._unsupported: set[type] = set()
 
@@ -90,8 +89,8 @@ class SchedulerAdapter:
             _HEARD[type(event)](self, now, event)
 
     def take_events(self) -> list[e.Event]:
-        """What to tell next. A job that was taken back and asked for again is told of in two batches: a decision that
-        answers the first can then not be mistaken for one that knows the second."""
+        """The events of the next batch. If a job was canceled and asked for again, the second request waits for the batch
+        after: a decision about the first request cannot be mistaken for one about the second."""
         withdrawn: set[str] = set()
         cut = len(self.events)
         for index, event in enumerate(self.events):
@@ -110,8 +109,8 @@ class SchedulerAdapter:
         return taken
 
     def begins(self, now: float) -> e.Begins:
-        """After the first handshake: what there is, and which jobs hold what."""
-        down = self.machine.units_on(self.machine.inventory.rank_ids() - self._up)
+        """After the first handshake: the nodes and the running jobs."""
+        down = self.machine.units - self.machine.units_on(self._up)
         return e.Begins(
             nodes=self.machine.nodes(),
             time_waits=False,
@@ -121,7 +120,7 @@ class SchedulerAdapter:
         )
 
     def _note_running(self) -> None:
-        """The first handshake is done: what the manager says from here on is about jobs that we know."""
+        """The first handshake is done: its running jobs are part of Begins."""
         for known in self._greeted:
             job_id, held = self._taken(known)
             self._held[job_id] = held
@@ -129,7 +128,7 @@ class SchedulerAdapter:
             job = Job(job_id, len(held.units), walltime, known.job.t_submit, priority=known.job.priority)
             job.user = str(known.job.userid)
             if held.gpus:
-                # which rank has how many cannot be said of a job; the most of any is safe for all
+                # A Job has one number of GPUs for all its nodes: the highest is safe.
                 most = max(mask.bit_count() for _, mask in held.gpus)
                 job.shape = Shape(nodes=len(known.resources.ranks), gpus_per_node=most)
             self._running.append(e.Running(job, held.units, held.started_at))
@@ -137,16 +136,16 @@ class SchedulerAdapter:
         self._began = True
 
     def lost(self, now: float, reason: str) -> None:
-        """The connection is gone: what waited will be asked for again, what runs goes on."""
+        """The connection is lost: waiting jobs will be asked for again, running ones go on."""
         for job_id in self._waiting:
             self.events.append(e.JobWithdrawn(now, job_id))
         self._waiting.clear()
         self._annotated.clear()
         self.asked_quiet.clear()
-        # a connection that never got to its hello knows nothing about who holds what
+        # A connection that was never online says nothing about held resources.
         for job_id, held in list(self._held.items()) if self.engine.was_online else ():
             if held.id not in self.engine.held:
-                # granted, but the answer never left
+                # Granted, but the answer was never sent.
                 self._end(now, job_id, JobState.KILLED, reason)
         self._greeted = []
 
@@ -171,7 +170,7 @@ class SchedulerAdapter:
             self._fits = None
 
     def _change_ranks(self, now: float, up: IdSet, down: IdSet) -> None:
-        """Only what is new is told."""
+        """Reports only actual changes."""
         came, went = up - self._up, down & self._up
         self._up = (self._up | up) - down
         if came:
@@ -194,18 +193,15 @@ class SchedulerAdapter:
     def _hear_instance_end(self, now: float, event: s.InstanceExpires) -> None:
         self.machine.ends_s = event.expiration_s
 
-    def _hear_holds(self, now: float, event: s.JobHolds) -> None:
-        self._greeted.append(event)
-
     def _hear_ready(self, now: float, event: s.Ready) -> None:
-        """After a later handshake: compare what is held now with what the decider believes."""
+        """After a later handshake: compares the running jobs with what the decider was told."""
         if not self._began:
             self._note_running()
             return
-        greeted = {job_conversion.our_id(known.job.id): known for known in self._greeted}
+        greeted = {our_id(known.job.id): known for known in self._greeted}
         self._greeted = []
         for job_id in [job_id for job_id in self._held if job_id not in greeted]:
-            self._end(now, job_id, JobState.SUCCEEDED, "it ended while nobody listened")
+            self._end(now, job_id, JobState.SUCCEEDED, "it ended while the connection was lost")
         for job_id in [job_id for job_id in self._strangers if job_id not in greeted]:
             self._end_stranger(now, job_id)
         for job_id, known in greeted.items():
@@ -217,7 +213,7 @@ class SchedulerAdapter:
                 self.events.append(e.UnitsUnavailable(now, held.units))
 
     def _give_back(self, now: float, job_id: str, left: ResourceSet) -> None:
-        """A job of ours holds only this any more: the rest came back while nobody listened."""
+        """A job holds only `left`: it gave the rest back while the connection was lost."""
         held = self._held[job_id]
         freed = held.units - self.machine.units_in(left)
         if freed:
@@ -227,43 +223,45 @@ class SchedulerAdapter:
         units = self.machine.units_in(known.resources)
         gpus = self.machine.gpus_in(known.resources)
         self.machine.take(gpus)
-        return job_conversion.our_id(known.job.id), _Held(known.job.id, units, gpus, known.resources.start_s)
+        return our_id(known.job.id), _Held(known.job.id, units, gpus, known.resources.start_s)
 
     def _hear_alloc(self, now: float, event: s.AllocAsked) -> None:
         try:
-            known = self._recall(event.spec, event.source)
+            spec, shape = self._parsed(event.spec)
         except InputError as problem:
             self.engine.deny(event.id, str(problem))
             return
-        job_id = job_conversion.our_id(event.id)
-        job = job_conversion.to_job(job_id, known.spec, known.shape)
+        job_id = our_id(event.id)
+        job = job_conversion.to_job(job_id, spec, shape)
         job.submitted_at = event.submitted_s or now
         job.priority = event.priority
         job.user = str(event.userid)
-        self._waiting[job_id] = _Waiting(event.id, job, known.spec.total_slots)
+        self._waiting[job_id] = _Waiting(event.id, job, spec.total_slots)
         self.events.append(e.JobSubmitted(now, job))
 
-    def _recall(self, spec: Jobspec, source: bytes) -> _Known:
-        known = self._known.get(source)
-        if known is None:
+    def _parsed(self, source: bytes) -> tuple[Jobspec, Shape | None]:
+        """A jobspec and the shape of its job. Raises InputError."""
+        found = self._specs.get(source)
+        if found is None:
+            spec = jobspec.parse(source, whole=False)
             shape = job_conversion.shape_of(spec, self.machine.ranks_of_hosts() if spec.constraints else None)
-            known = self._known[source] = _Known(spec, shape)
-            if len(self._known) > MOST_SPECS:
-                self._known.popitem(last=False)
-        return known
+            found = self._specs[source] = spec, shape
+            if len(self._specs) > MOST_SPECS:
+                self._specs.popitem(last=False)
+        return found
 
     def _hear_cancel(self, now: float, event: s.AllocCanceled) -> None:
-        job_id = job_conversion.our_id(event.id)
+        job_id = our_id(event.id)
         if self._waiting.pop(job_id, None) is not None:
             self._annotated.discard(job_id)
             self.events.append(e.JobWithdrawn(now, job_id))
 
     def _hear_priorities(self, now: float, event: s.Prioritized) -> None:
-        changed = {job_conversion.our_id(job_id): float(priority) for job_id, priority in event.jobs}
+        changed = {our_id(job_id): float(priority) for job_id, priority in event.jobs}
         self.events.append(e.PrioritiesChanged(now, changed))
 
     def _hear_freed(self, now: float, event: s.Freed) -> None:
-        job_id = job_conversion.our_id(event.id)
+        job_id = our_id(event.id)
         held = self._held.get(job_id)
         stranger = self._strangers.get(job_id)
         if stranger is not None and event.final:
@@ -284,35 +282,31 @@ class SchedulerAdapter:
         self.events.append(e.UnitsFreed(now, job_id, units))
 
     def _hear_expiration(self, now: float, event: s.ExpirationChanged) -> None:
-        job_id = job_conversion.our_id(event.id)
+        job_id = our_id(event.id)
         held = self._held.get(job_id)
         if held is not None:
             walltime = event.expiration_s - held.started_at if event.expiration_s else inf
             self.events.append(e.WalltimeChanged(now, job_id, walltime))
 
     def _hear_feasibility(self, now: float, event: s.FeasibilityAsked) -> None:
-        """Answered here, at once: no decider must be asked whether a job fits an empty machine."""
+        """Answered at once: whether a job fits an empty machine does not depend on the decider."""
         try:
-            known = self._recall(event.spec, event.source)
+            spec, shape = self._parsed(event.spec)
         except InputError as problem:
-            self.engine.answer_feasibility(event.question, str(problem))
+            self.engine.answer_feasibility(event.question, str(problem), errno.EINVAL)
             return
         if self._fits is None:
             self._fits = Cluster(e.Begins(nodes=self.machine.nodes()), "feasibility")
-        refusal = self._fits.could_ever_run(job_conversion.to_job("?", known.spec, known.shape))
+        refusal = self._fits.could_ever_run(job_conversion.to_job("?", spec, shape))
         self.engine.answer_feasibility(event.question, refusal.reason if refusal is not None else "")
 
     def _hear_status(self, now: float, event: s.StatusAsked) -> None:
         allocated = IdSet()
         for held in (*self._held.values(), *self._strangers.values()):
             allocated |= held.units
-        everything = self.machine.inventory.rank_ids()
-        self.engine.answer_status(
-            event.question,
-            self.machine.part_of(self.machine.units_on(everything)),
-            self.machine.part_of(allocated),
-            self.machine.part_of(self.machine.units_on(everything - self._up)),
-        )
+        machine = self.machine
+        groups = (machine.units, allocated, machine.units - machine.units_on(self._up))
+        self.engine.answer_status(event.question, *map(machine.resources, groups))
 
     def _hear_quiesce(self, now: float, event: s.QuiesceAsked) -> None:
         self.asked_quiet.append(event.question)
@@ -320,9 +314,6 @@ class SchedulerAdapter:
             self.told_now = event.now
             for waiting in self.events:
                 waiting.at = event.now
-
-    def _hear_failed(self, now: float, event: s.Failed) -> None:
-        """The shell sees to it: the connection is over."""
 
     def _end(self, now: float, job_id: str, state: JobState, reason: str) -> None:
         held = self._held.pop(job_id)
@@ -344,12 +335,12 @@ class SchedulerAdapter:
                 carry_out(self, now, decision)
             elif kind not in self._unsupported:
                 self._unsupported.add(kind)
-                self.troubles.append(f"Flux has no word for {kind.__name__}; such decisions are dropped")
+                self.warnings.append(f"Flux has no word for {kind.__name__}; such decisions are dropped")
 
     def _start(self, now: float, decision: d.StartJob) -> None:
         found = self._waiting.get(decision.job_id)
         if found is None or not found.told:
-            # it was withdrawn while the decider thought: the decider believes it started, and must hear that it ended
+            # The job was canceled before the decision: for the decider it started, so it is told that it ended.
             ended = e.JobEnded(now, decision.job_id, JobState.KILLED, 0, decision.units, "withdrawn before it could start")
             self.events.insert(0, ended)
             return
@@ -360,7 +351,7 @@ class SchedulerAdapter:
         notes: dict[str, Any] = {"resource_summary": grant.summary}
         if decision.job_id in self._annotated:
             self._annotated.discard(decision.job_id)
-            # RFC 27, Alloc Success: what is not relevant any more may be deleted
+            # RFC 27, Alloc Success: annotations that are no longer relevant may be deleted.
             notes |= {"reason_pending": None, "t_estimate": None}
         if job.shape is not None and job.shape.queue:
             notes["queue"] = job.shape.queue
@@ -388,20 +379,8 @@ class SchedulerAdapter:
             if held is not None:
                 self.engine.raise_exception(held.id, "cancel", "killed by the scheduler")
 
-    def _call_at(self, now: float, decision: d.CallAt) -> None:
-        self.calls.once(decision)
-
-    def _call_every(self, now: float, decision: d.CallEvery) -> None:
-        self.calls.every(decision, now)
-
-    def _stop_calls(self, now: float, decision: d.StopCalls) -> None:
-        self.calls.stop(decision)
-
     def _stop_world(self, now: float, decision: d.StopWorld) -> None:
         self.stopped = True
-
-    def _nothing(self, now: float, decision: d.ConfirmWithdrawal) -> None:
-        """The engine confirmed the cancel when it came."""
 
 
 _HEARD: dict[type, Callable[[SchedulerAdapter, float, Any], None]] = {
@@ -409,7 +388,7 @@ _HEARD: dict[type, Callable[[SchedulerAdapter, float, Any], None]] = {
     s.RanksChanged: SchedulerAdapter._hear_ranks,
     s.PropertiesChanged: SchedulerAdapter._hear_properties,
     s.InstanceExpires: SchedulerAdapter._hear_instance_end,
-    s.JobHolds: SchedulerAdapter._hear_holds,
+    s.JobHolds: lambda self, now, event: self._greeted.append(event),
     s.Ready: SchedulerAdapter._hear_ready,
     s.AllocAsked: SchedulerAdapter._hear_alloc,
     s.AllocCanceled: SchedulerAdapter._hear_cancel,
@@ -419,7 +398,7 @@ _HEARD: dict[type, Callable[[SchedulerAdapter, float, Any], None]] = {
     s.FeasibilityAsked: SchedulerAdapter._hear_feasibility,
     s.StatusAsked: SchedulerAdapter._hear_status,
     s.QuiesceAsked: SchedulerAdapter._hear_quiesce,
-    s.Failed: SchedulerAdapter._hear_failed,
+    s.Failed: lambda self, now, event: None,  # The world closes the connection.
 }
 
 _DECISIONS: dict[type, Callable[[SchedulerAdapter, float, Any], None]] = {
@@ -428,9 +407,9 @@ _DECISIONS: dict[type, Callable[[SchedulerAdapter, float, Any], None]] = {
     d.Annotate: SchedulerAdapter._annotate,
     d.SetMetadata: SchedulerAdapter._set_metadata,
     d.KillJobs: SchedulerAdapter._kill,
-    d.CallAt: SchedulerAdapter._call_at,
-    d.CallEvery: SchedulerAdapter._call_every,
-    d.StopCalls: SchedulerAdapter._stop_calls,
+    d.CallAt: lambda self, now, decision: self.calls.once(decision),
+    d.CallEvery: lambda self, now, decision: self.calls.every(decision, now),
+    d.StopCalls: lambda self, now, decision: self.calls.stop(decision),
     d.StopWorld: SchedulerAdapter._stop_world,
-    d.ConfirmWithdrawal: SchedulerAdapter._nothing,
+    d.ConfirmWithdrawal: lambda self, now, decision: None,  # The cancel was confirmed when it arrived.
 }

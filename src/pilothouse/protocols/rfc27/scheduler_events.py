@@ -1,125 +1,105 @@
-"""What the scheduler's end of RFC 27 hears: the events that scheduler.SchedulerEngine hands to its owner."""
+"""Events of the scheduler's end of RFC 27: what scheduler.SchedulerEngine reports to its owner."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import msgspec
 
-from pilothouse.formats.jobspec import Jobspec
 from pilothouse.formats.resource_set import ResourceSet
 from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27.payloads import HelloJob
 
 
-class Inventory(msgspec.Struct):
-    """All resources there are, and the ranks that are up."""
+class Event(msgspec.Struct):
+    """Base of all events."""
+
+
+class Inventory(Event):
+    """All resources of the instance, and the ranks that are up."""
 
     resources: ResourceSet
     up: IdSet
     now: float | None = None
-    """The manager's date, where it is a simulated one."""
+    """The date of a manager in simulated time."""
 
 
-class RanksChanged(msgspec.Struct):
+class RanksChanged(Event):
     up: IdSet = IdSet()
     down: IdSet = IdSet()
     gone: IdSet = IdSet()
 
 
-class InstanceExpires(msgspec.Struct):
-    """The instance itself ends then (0: never)."""
+class InstanceExpires(Event):
+    """The end of the instance itself (0: none)."""
 
     expiration_s: float
 
 
-class PropertiesChanged(msgspec.Struct):
+class PropertiesChanged(Event):
     added: dict[str, IdSet]
     removed: dict[str, IdSet]
 
 
-class JobHolds(msgspec.Struct):
-    """A job that already holds resources (what it has given back is taken off)."""
+class JobHolds(Event):
+    """A running job. `resources` is what it still holds."""
 
     job: HelloJob
     resources: ResourceSet
 
 
-class Ready(msgspec.Struct):
-    """The handshake is done. `strict`: the manager speaks the specification's dialect."""
+class Ready(Event):
+    """The handshake is done. `strict`: the manager uses the specification's dialect."""
 
     strict: bool
     waiting: int
 
 
-class AllocAsked(msgspec.Struct):
+class AllocAsked(Event):
     id: int
     priority: int
     userid: int
     submitted_s: float
-    spec: Jobspec
-    source: bytes
+    spec: bytes
 
 
-class AllocCanceled(msgspec.Struct):
+class AllocCanceled(Event):
     id: int
 
 
-class Prioritized(msgspec.Struct):
+class Prioritized(Event):
     jobs: list[tuple[int, int]]
 
 
-class Freed(msgspec.Struct):
-    """`resources` is None where all that is left of the job comes back."""
+class Freed(Event):
+    """`resources` None: all that the job still holds."""
 
     id: int
     resources: ResourceSet | None
     final: bool
 
 
-class ExpirationChanged(msgspec.Struct):
+class ExpirationChanged(Event):
     id: int
     expiration_s: float
 
 
-class FeasibilityAsked(msgspec.Struct):
+class FeasibilityAsked(Event):
     question: int
-    spec: Jobspec
-    source: bytes
+    spec: bytes
 
 
-class StatusAsked(msgspec.Struct):
+class StatusAsked(Event):
     question: int
 
 
-class QuiesceAsked(msgspec.Struct):
-    """The extension sched.quiesce: answered when all that follows from what came before has been said."""
+class QuiesceAsked(Event):
+    """Our extension sched.quiesce. It is answered after all answers to earlier requests."""
 
     question: int
     now: float | None = None
-    """The manager's date, where it is a simulated one."""
+    """The date of a manager in simulated time."""
 
 
-class Failed(msgspec.Struct):
-    """The handshake failed, or the KVS does not take our Rs: nothing more will come of this connection."""
+class Failed(Event):
+    """The handshake or a commit failed: the connection is of no more use."""
 
     problem: str
-
-
-Event: TypeAlias = (
-    Inventory
-    | RanksChanged
-    | InstanceExpires
-    | PropertiesChanged
-    | JobHolds
-    | Ready
-    | AllocAsked
-    | AllocCanceled
-    | Prioritized
-    | Freed
-    | ExpirationChanged
-    | FeasibilityAsked
-    | StatusAsked
-    | QuiesceAsked
-    | Failed
-)

@@ -17,11 +17,11 @@ from pilothouse.protocols.rfc27 import frames
 from pilothouse.protocols.rfc27.broker import Broker
 from pilothouse.protocols.rfc27.frames import Message
 from pilothouse.protocols.rfc27.handshake import Phase
-from pilothouse.protocols.rfc27.inprocess import InProcessLink
 from pilothouse.protocols.rfc27.manager import Manager
 from pilothouse.protocols.rfc27.manager_events import Allocated, Event
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
 from pilothouse.protocols.rfc27.scheduler_adapter import SchedulerAdapter
+from unit.protocols.rfc27.in_process_link import InProcessLink
 
 JOB = 1 << 24
 

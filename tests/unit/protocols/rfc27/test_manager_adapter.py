@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from math import inf
 
 import pytest
@@ -105,7 +106,7 @@ def test_an_allocation_that_breaks_a_rule_ends_the_job_and_not_the_run(lite: str
     (flux_id,) = asked(scheduler.happen(0.0, e.JobSubmitted(0.0, Job("w!1", 2))))
     (decision,) = scheduler.grant(flux_id, lite)
     assert isinstance(decision, d.RejectJob) and decision.reason.startswith(rule)
-    assert "taken back" in scheduler.adapter.manager.take_troubles()[-1]
+    assert "taken back" in scheduler.adapter.manager.take_warnings()[-1]
     assert scheduler.cluster.free == 8
 
 
@@ -182,7 +183,7 @@ def test_jobs_that_ran_before_are_in_the_first_hello() -> None:
     scheduler.adapter.broker.join(1, "again")
     scheduler.say(rpc.request("service.add", b'{"service":"sched"}', matchtag=1))
     (job, end) = scheduler.hello()
-    assert end.errnum == rpc.ENODATA
+    assert end.errnum == errno.ENODATA
     key = "job." + ".".join(f"{body(job)['id']:016x}"[i : i + 4] for i in (0, 4, 8, 12)) + ".R"
     assert scheduler.adapter.broker.read(key) is not None
     heard = scheduler.happen(9.0, e.JobEnded(9.0, "w!1", JobState.KILLED, 1, run.units, "bored"))
@@ -209,7 +210,7 @@ def test_notes_refusals_and_questions() -> None:
     assert scheduler.decisions() == [d.Annotate(0.0, "w!1", {"sched": {"t_estimate": 3.5}}), d.RejectJob(0.0, "w!1", "no")]
     heard = scheduler.happen(1.0, e.FeasibilityAsked(1.0, "q7", Job("w!2", 99)), e.FeasibilityAsked(1.0, "q8", Job("w!3", 1)))
     (first, second) = [m for m in heard if m.topic == "feasibility.check"]
-    scheduler.say(rpc.respond_error(first, rpc.EOVERFLOW, "too large"))
+    scheduler.say(rpc.respond_error(first, errno.EOVERFLOW, "too large"))
     assert scheduler.decisions() == [d.AnswerFeasibility(1.0, "q7", "too large")]
     # a scheduler that is gone refuses nothing
     assert second.matchtag

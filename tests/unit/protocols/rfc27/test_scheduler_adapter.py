@@ -14,11 +14,11 @@ from pilothouse.model.lifecycle import JobState
 from pilothouse.protocols.rfc27 import broker, rpc
 from pilothouse.protocols.rfc27.handshake import Phase
 from pilothouse.protocols.rfc27.job_conversion import our_id, priority_of, to_jobspec
-from pilothouse.protocols.rfc27.job_states import read_log
 from pilothouse.protocols.rfc27.machine import Machine
 from pilothouse.protocols.rfc27.manager_events import Denied, FeasibilityAnswered
 from pilothouse.protocols.rfc27.pending_reasons import PendingReasons
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
+from unit.protocols.rfc27.eventlog import read_log
 from unit.protocols.rfc27.pair import Pair, body, spec
 
 
@@ -188,7 +188,7 @@ def test_expiration_reaches_the_decider(pair: Pair) -> None:
     pair.manager.expire(20.0, job_id, 0.0)
     pair.settle()
     assert pair.cluster.expected_end(our_id(job_id)) == float("inf")
-    assert pair.manager.take_troubles() == []
+    assert pair.manager.take_warnings() == []
 
 
 def test_feasibility_is_answered_without_a_decider(pair: Pair) -> None:
@@ -225,7 +225,7 @@ def test_a_decider_may_kill(pair: Pair) -> None:
 def test_an_order_that_flux_has_no_word_for_is_told_once(pair: Pair) -> None:
     for _ in range(2):
         pair.instance.apply(0.0, [SwitchUnits(0.0, IdSet.of([0]), 1)])
-    assert pair.instance.troubles == ["Flux has no word for SwitchUnits; such decisions are dropped"]
+    assert pair.instance.warnings == ["Flux has no word for SwitchUnits; such decisions are dropped"]
 
 
 def test_a_second_alloc_for_a_pending_job_is_logged_and_the_first_one_answered(pair: Pair) -> None:
@@ -234,7 +234,7 @@ def test_a_second_alloc_for_a_pending_job_is_logged_and_the_first_one_answered(p
     pair.settle()
     again = next(m for m in pair.heard if m.topic == "sched.alloc" and body(m)["id"] == waiting)
     pair.engine.receive(rpc.request("sched.alloc", again.body()))
-    assert any("second sched.alloc" in trouble for trouble in pair.engine.take_troubles())
+    assert any("second sched.alloc" in warning for warning in pair.engine.take_warnings())
     pair.settle()
     assert len(pair.cluster.waiting) == 1
 
@@ -259,7 +259,7 @@ def test_the_machine_numbers_cores_that_have_gaps() -> None:
     )  # fmt: skip
     machine = Machine(inventory)
     assert [(node.name, node.first, node.count) for node in machine.nodes()] == [("a@3", 0, 4), ("a@5", 4, 2)]
-    part = resource_set.parse(machine.part_of(IdSet.of([1, 2, 4])))
+    part = resource_set.parse(machine.resources(IdSet.of([1, 2, 4])))
     assert [(entry.rank, str(entry.cores)) for entry in part.ranks] == [(3, "4 6"), (5, "8")]
     assert machine.units_in(part) == IdSet.of([1, 2, 4])
 
