@@ -177,16 +177,9 @@ class ManagerAdapter:
                 kind = {JobState.KILLED: "cancel", JobState.TIMED_OUT: "timeout"}.get(event.state, "node-failure")
                 self.manager.cancel(event.at, flux_id, event.reason, kind=kind)
             if job.state in (State.RUN, State.CLEANUP) and job.holds:
-                self.manager.finish(event.at, flux_id, event.return_code << 8 if event.return_code > 0 else 0)
+                # A wait status: an exit code, or the number of a signal.
+                self.manager.finish(event.at, flux_id, max(event.return_code << 8, -event.return_code))
         self._forget(flux_id)
-
-    def _hear_requeued(self, event: e.JobRequeued) -> None:
-        """Flux has no requeue: the allocation ends, and the job is submitted as a new one."""
-        flux_id = self._flux_ids[event.job_id]
-        job = self._cluster.waiting[event.job_id]
-        self.manager.finish(event.at, flux_id, 1)
-        self._forget(flux_id)
-        self._hear_submitted(e.JobSubmitted(event.at, job))
 
     def _hear_withdrawn(self, event: e.JobWithdrawn) -> None:
         flux_id = self._flux_ids.get(event.job_id)
@@ -306,7 +299,6 @@ def _inventory(nodes: tuple[Node, ...]) -> ResourceSet:
 _HEARD: dict[type, Callable[[ManagerAdapter, Any], None]] = {
     e.JobSubmitted: ManagerAdapter._hear_submitted,
     e.JobEnded: ManagerAdapter._hear_ended,
-    e.JobRequeued: ManagerAdapter._hear_requeued,
     e.JobWithdrawn: ManagerAdapter._hear_withdrawn,
     e.PrioritiesChanged: ManagerAdapter._hear_priorities,
     e.WalltimeChanged: ManagerAdapter._hear_walltime,

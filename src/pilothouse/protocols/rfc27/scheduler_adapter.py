@@ -15,7 +15,9 @@ from typing import Any
 
 import msgspec
 
+from pilothouse.core.calls import Calls
 from pilothouse.core.cluster import Cluster
+from pilothouse.core.decision_table import nothing, table
 from pilothouse.formats import jobspec
 from pilothouse.formats.jobspec import Jobspec
 from pilothouse.formats.resource_set import ResourceSet
@@ -27,7 +29,6 @@ from pilothouse.model.job import Job, Shape
 from pilothouse.model.lifecycle import JobState
 from pilothouse.protocols.rfc27 import job_conversion
 from pilothouse.protocols.rfc27 import scheduler_events as s
-from pilothouse.protocols.rfc27.calls import Calls
 from pilothouse.protocols.rfc27.job_conversion import our_id
 from pilothouse.protocols.rfc27.machine import Machine
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
@@ -63,7 +64,6 @@ class SchedulerAdapter:
         self.engine: SchedulerEngine
         self.calls = Calls()
         self.events: list[e.Event] = []
-        self.warnings: list[str] = []
         self.stopped = False
         self.asked_quiet: list[int] = []
         self.told_now: float | None = None
@@ -80,7 +80,7 @@ class SchedulerAdapter:
         self._running: list[e.Running] = []
         """Running jobs of the first handshake."""
         self._began = False
-        self._unsupported: set[type] = set()
+        self._now = 0.0
 
     # ---- events
 
@@ -328,17 +328,12 @@ class SchedulerAdapter:
     # ---- decisions
 
     def apply(self, now: float, decisions: list[d.Decision]) -> None:
+        self._now = now
         for decision in decisions:
-            kind = type(decision)
-            carry_out = _DECISIONS.get(kind)
-            if carry_out is not None:
-                carry_out(self, now, decision)
-            elif kind not in self._unsupported:
-                self._unsupported.add(kind)
-                self.warnings.append(f"Flux has no word for {kind.__name__}; such decisions are dropped")
+            _DECISIONS[type(decision)](self, decision)
 
-    def _start(self, now: float, decision: d.StartJob) -> None:
-        found = self._waiting.get(decision.job_id)
+    def _start(self, decision: d.StartJob) -> None:
+        now, found = self._now, self._waiting.get(decision.job_id)
         if found is None or not found.told:
             # The job was canceled before the decision: for the decider it started, so it is told that it ended.
             ended = e.JobEnded(now, decision.job_id, JobState.KILLED, 0, decision.units, "withdrawn before it could start")
@@ -357,29 +352,32 @@ class SchedulerAdapter:
             notes["queue"] = job.shape.queue
         self.engine.grant(found.id, grant.resources, {"sched": notes})
 
-    def _reject(self, now: float, decision: d.RejectJob) -> None:
+    def _reject(self, decision: d.RejectJob) -> None:
         found = self._waiting.get(decision.job_id)
         if found is not None and found.told:
             del self._waiting[decision.job_id]
             self._annotated.discard(decision.job_id)
             self.engine.deny(found.id, decision.reason or "the scheduler will never start it")
 
-    def _annotate(self, now: float, decision: d.Annotate) -> None:
+    def _annotate(self, decision: d.Annotate) -> None:
         found = self._waiting.get(decision.job_id)
         if found is not None:
             self._annotated.add(decision.job_id)
             self.engine.annotate(found.id, decision.notes)
 
-    def _set_metadata(self, now: float, decision: d.SetMetadata) -> None:
-        self._annotate(now, d.Annotate(decision.at, decision.job_id, {"user": {"metadata": decision.text}}))
+    def _set_metadata(self, decision: d.SetMetadata) -> None:
+        self._annotate(d.Annotate(decision.at, decision.job_id, {"user": {"metadata": decision.text}}))
 
-    def _kill(self, now: float, decision: d.KillJobs) -> None:
+    def _kill(self, decision: d.KillJobs) -> None:
         for job_id in decision.job_ids:
             held = self._held.get(job_id)
             if held is not None:
                 self.engine.raise_exception(held.id, "cancel", "killed by the scheduler")
 
-    def _stop_world(self, now: float, decision: d.StopWorld) -> None:
+    def _ask_calls(self, decision: d.CallAt | d.CallEvery | d.StopCalls) -> None:
+        self.calls.ask(decision, self._now)
+
+    def _stop_world(self, decision: d.StopWorld) -> None:
         self.stopped = True
 
 
@@ -401,15 +399,16 @@ _HEARD: dict[type, Callable[[SchedulerAdapter, float, Any], None]] = {
     s.Failed: lambda self, now, event: None,  # The world closes the connection.
 }
 
-_DECISIONS: dict[type, Callable[[SchedulerAdapter, float, Any], None]] = {
+_HANDLERS: dict[type, Callable[[SchedulerAdapter, Any], None]] = {
     d.StartJob: SchedulerAdapter._start,
     d.RejectJob: SchedulerAdapter._reject,
     d.Annotate: SchedulerAdapter._annotate,
     d.SetMetadata: SchedulerAdapter._set_metadata,
     d.KillJobs: SchedulerAdapter._kill,
-    d.CallAt: lambda self, now, decision: self.calls.once(decision),
-    d.CallEvery: lambda self, now, decision: self.calls.every(decision, now),
-    d.StopCalls: lambda self, now, decision: self.calls.stop(decision),
+    d.CallAt: SchedulerAdapter._ask_calls,
+    d.CallEvery: SchedulerAdapter._ask_calls,
+    d.StopCalls: SchedulerAdapter._ask_calls,
     d.StopWorld: SchedulerAdapter._stop_world,
-    d.ConfirmWithdrawal: lambda self, now, decision: None,  # The cancel was confirmed when it arrived.
+    d.ConfirmWithdrawal: nothing,  # The cancel was confirmed when it arrived.
 }
+_DECISIONS = table(_HANDLERS, "flux")

@@ -134,7 +134,7 @@ class FluxWorld:
         while True:
             self._send()
             now = self._now()
-            if adapter.calls.next_date() <= now:
+            if adapter.calls.next_at <= now:
                 adapter.events.extend(adapter.calls.due(now))
             if adapter.stopped or self._over:
                 self._ended = True
@@ -172,7 +172,7 @@ class FluxWorld:
         if link is None:
             return
         if adapter.asked_quiet and not adapter.events and not adapter.engine.busy:
-            call_at = adapter.calls.next_date()
+            call_at = adapter.calls.next_at
             for question in adapter.asked_quiet:
                 adapter.engine.answer_quiesce(question, None if call_at == inf else call_at)
             adapter.asked_quiet.clear()
@@ -185,9 +185,8 @@ class FluxWorld:
         elif wanted != self._mask:
             self._mask = wanted
             self._poller.modify(link.fileno(), wanted)
-        for warning in adapter.engine.take_warnings() + adapter.warnings:
+        for warning in adapter.engine.take_warnings():
             _log.warning("%s: %s", self.uri, warning)
-        adapter.warnings.clear()
 
     def _wait(self) -> bool:
         """Waits for the broker, the date of a call, the next attempt to connect, or a watched descriptor (then True)."""
@@ -199,7 +198,7 @@ class FluxWorld:
             self._hear()
             return False
         simulated = self.adapter.told_now is not None
-        until = self._retry_at if simulated else min(self.adapter.calls.next_date(), self._retry_at)
+        until = self._retry_at if simulated else min(self.adapter.calls.next_at, self._retry_at)
         limit_ms = None if until == inf else max(0.0, (until - now) * 1000) + 1
         for fd, mask in self._poller.poll(limit_ms):
             if fd in self._watched:

@@ -190,11 +190,13 @@ def test_jobs_that_ran_before_are_in_the_first_hello() -> None:
     assert [m.topic for m in heard] == ["sched.free"]
 
 
-def test_a_requeued_job_is_a_new_one_for_the_scheduler() -> None:
+def test_a_job_that_is_submitted_again_is_a_new_one_for_the_scheduler() -> None:
+    """core/translate.py turns a requeue into an end and a submission: Flux has no word for it."""
     scheduler = Scheduler()
     (first,) = asked(scheduler.happen(0.0, e.JobSubmitted(0.0, Job("w!1", 1))))
     scheduler.grant(first, core(0, "0"))
-    heard = scheduler.happen(5.0, e.JobRequeued(5.0, "w!1", "its node was lost"))
+    ended = e.JobEnded(5.0, "w!1", JobState.FAILED, -1, IdSet(), "its node was lost")
+    heard = scheduler.happen(5.0, ended, e.JobSubmitted(5.0, Job("w!1", 1)))
     assert [m.topic for m in heard] == ["sched.free", "sched.alloc"]
     (second,) = asked(heard)
     assert second != first

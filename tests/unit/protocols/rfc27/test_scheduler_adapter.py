@@ -8,6 +8,7 @@ import pytest
 from pilothouse.core.session import Session
 from pilothouse.formats import resource_set
 from pilothouse.model.decisions import Annotate, KillJobs, Reply, SwitchUnits
+from pilothouse.model.errors import DecisionError
 from pilothouse.model.events import Batch, JobEnded, JobSubmitted
 from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import JobState
@@ -222,10 +223,9 @@ def test_a_decider_may_kill(pair: Pair) -> None:
     assert Denied(job_id, "killed by the scheduler") in pair.events
 
 
-def test_an_order_that_flux_has_no_word_for_is_told_once(pair: Pair) -> None:
-    for _ in range(2):
+def test_a_decision_that_flux_cannot_carry_out_is_an_error(pair: Pair) -> None:
+    with pytest.raises(DecisionError, match=r"this world \(flux\) cannot switch units on or off"):
         pair.instance.apply(0.0, [SwitchUnits(0.0, IdSet.of([0]), 1)])
-    assert pair.instance.warnings == ["Flux has no word for SwitchUnits; such decisions are dropped"]
 
 
 def test_a_second_alloc_for_a_pending_job_is_logged_and_the_first_one_answered(pair: Pair) -> None:
