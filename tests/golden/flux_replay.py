@@ -148,8 +148,8 @@ class SchedulerReplay:
 
     def _start(self) -> None:
         self.engine = SchedulerEngine(strict=self._strict)
-        self.instance = SchedulerAdapter()
-        self.instance.engine = self.engine
+        self.adapter = SchedulerAdapter()
+        self.adapter.engine = self.engine
         self.decider: PolicyDecider | None = None
         self.acquire_tag = 0
         self.engine.begin()
@@ -171,13 +171,13 @@ class SchedulerReplay:
             self._settle()
 
     def _think(self) -> None:
-        self.instance.hear(0.0, self.engine.take_events())
+        self.adapter.handle(0.0, self.engine.take_events())
         if self.decider is None and self.engine.phase is Phase.ONLINE:
-            self.cluster = Cluster(self.instance.begins(0.0), "fcfs")
+            self.cluster = Cluster(self.adapter.begins(0.0), "fcfs")
             self.decider = PolicyDecider(make("fcfs", {}))
             self.decider.begin(self.cluster.begins, self.cluster)
-        while self.decider is not None and self.instance.events:
-            self.instance.apply(1000.0, self.decider.decide(Batch(0.0, self.instance.take_events())).decisions)
+        while self.decider is not None and self.adapter.events:
+            self.adapter.apply(1000.0, self.decider.decide(Batch(0.0, self.adapter.take_events())).decisions)
 
     def _answered(self, message: Message) -> list[Message]:
         """The broker's part: everything but the recorded requests to us."""

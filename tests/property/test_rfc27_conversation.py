@@ -150,8 +150,8 @@ class Conversation(RuleBasedStateMachine):
         for job_id, job in pair.manager.holding.items():
             left = job.resource_set()
             left = left.only(left.rank_ids() - IdSet(job.freed_ranks))
-            assert pair.cluster.running[our_id(job_id)].units == pair.instance.machine.units_in(left)
-        assert pair.cluster.off_mask == pair.instance.machine.units_on(IdSet.span(0, 2) - self.up).mask
+            assert pair.cluster.running[our_id(job_id)].units == pair.adapter.machine.units_in(left)
+        assert pair.cluster.off_mask == pair.adapter.machine.units_on(IdSet.span(0, 2) - self.up).mask
         assert set(pair.engine.pending) == set(pair.manager.pending)
         assert {our_id(job_id) for job_id in pair.manager.pending} == set(pair.cluster.waiting)
         if not pair.manager.stopped and not pair.limit:

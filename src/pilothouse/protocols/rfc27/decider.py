@@ -66,7 +66,7 @@ class Rfc27Decider:
         return self._server.fileno()
 
     def decide(self, batch: Batch) -> Reply:
-        self._adapter.hear(batch)
+        self._adapter.handle(batch)
         self._server.deliver()
         if self._waits or batch.waits:
             self._await_answers()
@@ -97,13 +97,13 @@ class Rfc27Decider:
             self._question += 1
             manager.ask_quiet(self._question, adapter.now)
             adapter.broker.flush(adapter.now)
-            before = adapter.heard
+            before = adapter.answers
             while adapter.quiet_until < self._question and manager.online:
                 self._step(deadline, f"silent for {self._limit_s:g} s", event="sched.quiesce")
             if not manager.online:
                 continue
             # Answers that came meanwhile may allow more alloc requests.
-            settled = adapter.says_quiet or (not self._pause(deadline) and adapter.heard == before)
+            settled = adapter.says_quiet or (not self._pause(deadline) and adapter.answers == before)
             if settled and not adapter.more_to_ask:
                 return
 
@@ -123,7 +123,7 @@ class Rfc27Decider:
         if left <= 0:
             raise PeerError(self.name, problem, event=event)
         came = self._server.step(min(left, most_s))
-        self._adapter.digest()
+        self._adapter.process_answers()
         return came
 
 

@@ -43,7 +43,7 @@ class ManagerAdapter:
         """The last sched.quiesce request that was answered."""
         self.says_quiet = False
         """The scheduler has sched.quiesce."""
-        self.heard = 0
+        self.answers = 0
         """Number of answers so far that changed anything."""
         self._cluster = cluster
         self._began = begins.started_at
@@ -68,18 +68,18 @@ class ManagerAdapter:
         for run in begins.running:
             self._note_running(run)
 
-    def hear(self, batch: e.Batch) -> None:
+    def handle(self, batch: e.Batch) -> None:
         """Passes the world's events on to the manager."""
         self.now = batch.now
         for event in batch.events:
-            heard = _HEARD.get(type(event))
-            if heard is not None:
-                heard(self, event)
+            handler = _ON_EVENT.get(type(event))
+            if handler is not None:
+                handler(self, event)
         self.broker.flush(self.now)
-        self.digest()
+        self.process_answers()
 
     def take_decisions(self) -> list[d.Decision]:
-        self.digest()
+        self.process_answers()
         decisions, self._decisions = self._decisions, []
         self._taken = 0
         return decisions
@@ -93,13 +93,13 @@ class ManagerAdapter:
 
     # ---- events of the manager
 
-    def digest(self) -> None:
+    def process_answers(self) -> None:
         """Turns what the scheduler said into decisions."""
         for event in self.manager.take_events():
-            digested = _DIGESTED.get(type(event))
-            if digested is not None:
-                self.heard += 1
-                digested(self, event)
+            handler = _ON_ANSWER.get(type(event))
+            if handler is not None:
+                self.answers += 1
+                handler(self, event)
             elif isinstance(event, m.Quiet):
                 self.quiet_until = event.question
                 self.says_quiet = event.done
@@ -107,7 +107,7 @@ class ManagerAdapter:
                     self._decisions.append(d.CallAt(self.now, event.call_at, "rfc27"))
         self.broker.flush(self.now)
 
-    def _digest_allocated(self, event: m.Allocated) -> None:
+    def _scheduler_allocated(self, event: m.Allocated) -> None:
         job_id = self._our_ids.get(event.id, "")
         if event.id not in self.manager.holding:
             # It has ended since.
@@ -135,7 +135,7 @@ class ManagerAdapter:
             return f"unit already in use: {IdSet(decision.units.mask & self._taken)} was given away in this same turn"
         return ""
 
-    def _digest_denied(self, event: m.Denied) -> None:
+    def _scheduler_denied(self, event: m.Denied) -> None:
         job_id = self._our_ids.get(event.id)
         if job_id is not None:
             self._forget(event.id)
@@ -144,30 +144,30 @@ class ManagerAdapter:
             elif job_id in self._cluster.running:
                 self._decisions.append(d.KillJobs(self.now, (job_id,)))
 
-    def _digest_annotated(self, event: m.Annotated) -> None:
+    def _scheduler_annotated(self, event: m.Annotated) -> None:
         job_id = self._our_ids.get(event.id)
         if job_id is not None:
             self._decisions.append(d.Annotate(self.now, job_id, event.notes))
 
-    def _digest_canceled(self, event: m.CancelConfirmed) -> None:
+    def _scheduler_canceled(self, event: m.CancelConfirmed) -> None:
         if event.id in self._withdrawn:
             self._confirm(event.id)
 
-    def _digest_feasibility(self, event: m.FeasibilityAnswered) -> None:
+    def _scheduler_feasibility(self, event: m.FeasibilityAnswered) -> None:
         question = self._questions.pop(event.question, None)
         if question is not None:
             self._decisions.append(d.AnswerFeasibility(self.now, question, event.refusal))
 
     # ---- events of the world
 
-    def _hear_submitted(self, event: e.JobSubmitted) -> None:
+    def _on_submitted(self, event: e.JobSubmitted) -> None:
         job = event.job
         flux_id = self._new_id(event.at, job.id)
         self.manager.submit(
             event.at, flux_id, self._spec(job), userid=self._userid, priority=job_conversion.priority_of(job.priority)
         )
 
-    def _hear_ended(self, event: e.JobEnded) -> None:
+    def _on_ended(self, event: e.JobEnded) -> None:
         flux_id = self._flux_ids.get(event.job_id)
         if flux_id is None:
             return
@@ -181,7 +181,7 @@ class ManagerAdapter:
                 self.manager.finish(event.at, flux_id, max(event.return_code << 8, -event.return_code))
         self._forget(flux_id)
 
-    def _hear_withdrawn(self, event: e.JobWithdrawn) -> None:
+    def _on_withdrawn(self, event: e.JobWithdrawn) -> None:
         flux_id = self._flux_ids.get(event.job_id)
         if flux_id is None:
             return
@@ -199,48 +199,48 @@ class ManagerAdapter:
         if job_id in self._cluster.withdrawn:
             self._decisions.append(d.ConfirmWithdrawal(self.now, job_id))
 
-    def _hear_priorities(self, event: e.PrioritiesChanged) -> None:
+    def _on_priorities(self, event: e.PrioritiesChanged) -> None:
         known = ((self._flux_ids.get(job_id), priority) for job_id, priority in event.priorities.items())
         changed = [(flux_id, job_conversion.priority_of(priority)) for flux_id, priority in known if flux_id is not None]
         self.manager.prioritize(event.at, changed)
 
-    def _hear_walltime(self, event: e.WalltimeChanged) -> None:
+    def _on_walltime(self, event: e.WalltimeChanged) -> None:
         flux_id = self._flux_ids.get(event.job_id)
         run = self._cluster.running.get(event.job_id)
         if flux_id is not None and run is not None:
             expiration = 0.0 if event.walltime == inf else run.started_at + event.walltime
             self.manager.expire(event.at, flux_id, expiration)
 
-    def _hear_freed(self, event: e.UnitsFreed) -> None:
+    def _on_freed(self, event: e.UnitsFreed) -> None:
         flux_id = self._flux_ids.get(event.job_id)
         run = self._cluster.running.get(event.job_id)
         if flux_id is not None and run is not None:
             # A rank is released when the job holds none of its units.
             self.manager.release(event.at, flux_id, self._ranks(event.units) - self._ranks(run.units))
 
-    def _hear_available(self, event: e.UnitsAvailable) -> None:
+    def _on_available(self, event: e.UnitsAvailable) -> None:
         up = self._ranks(event.units) - self._ranks(IdSet(self._cluster.off_mask))
         self.broker.change_ranks(up=up - self._up)
         self._up |= up
 
-    def _hear_unavailable(self, event: e.UnitsUnavailable | e.UnitsSwitched) -> None:
+    def _on_unavailable(self, event: e.UnitsUnavailable | e.UnitsSwitched) -> None:
         """A rank is down if any of its units is: Flux has no partly available ranks."""
         off = self._ranks(IdSet(self._cluster.off_mask))
         up = self._machine.inventory.rank_ids() - off
         self.broker.change_ranks(up=up - self._up, down=off & self._up)
         self._up = up
 
-    def _hear_left(self, event: e.NodesLeft) -> None:
+    def _on_left(self, event: e.NodesLeft) -> None:
         gone = IdSet.of(rank for rank, node in enumerate(self._nodes) if node.name in event.names)
         self.broker.change_ranks(gone=gone)
         self._up -= gone
 
-    def _hear_joined(self, event: e.NodesJoined) -> None:
+    def _on_joined(self, event: e.NodesJoined) -> None:
         names = {node.name for node in self._nodes}
         if any(node.name not in names for node in event.nodes):
             self.manager.warnings.append("RFC 28 cannot announce new nodes: the scheduler will not use them")
 
-    def _hear_feasibility(self, event: e.FeasibilityAsked) -> None:
+    def _on_feasibility(self, event: e.FeasibilityAsked) -> None:
         self._asked += 1
         self._questions[self._asked] = event.question_id
         self.manager.ask_feasibility(self._asked, self._spec(event.job))
@@ -296,25 +296,25 @@ def _inventory(nodes: tuple[Node, ...]) -> ResourceSet:
     return ResourceSet(ranks=ranks, hosts=hosts, properties=properties)
 
 
-_HEARD: dict[type, Callable[[ManagerAdapter, Any], None]] = {
-    e.JobSubmitted: ManagerAdapter._hear_submitted,
-    e.JobEnded: ManagerAdapter._hear_ended,
-    e.JobWithdrawn: ManagerAdapter._hear_withdrawn,
-    e.PrioritiesChanged: ManagerAdapter._hear_priorities,
-    e.WalltimeChanged: ManagerAdapter._hear_walltime,
-    e.UnitsFreed: ManagerAdapter._hear_freed,
-    e.UnitsAvailable: ManagerAdapter._hear_available,
-    e.UnitsUnavailable: ManagerAdapter._hear_unavailable,
-    e.UnitsSwitched: ManagerAdapter._hear_unavailable,
-    e.NodesLeft: ManagerAdapter._hear_left,
-    e.NodesJoined: ManagerAdapter._hear_joined,
-    e.FeasibilityAsked: ManagerAdapter._hear_feasibility,
+_ON_EVENT: dict[type, Callable[[ManagerAdapter, Any], None]] = {
+    e.JobSubmitted: ManagerAdapter._on_submitted,
+    e.JobEnded: ManagerAdapter._on_ended,
+    e.JobWithdrawn: ManagerAdapter._on_withdrawn,
+    e.PrioritiesChanged: ManagerAdapter._on_priorities,
+    e.WalltimeChanged: ManagerAdapter._on_walltime,
+    e.UnitsFreed: ManagerAdapter._on_freed,
+    e.UnitsAvailable: ManagerAdapter._on_available,
+    e.UnitsUnavailable: ManagerAdapter._on_unavailable,
+    e.UnitsSwitched: ManagerAdapter._on_unavailable,
+    e.NodesLeft: ManagerAdapter._on_left,
+    e.NodesJoined: ManagerAdapter._on_joined,
+    e.FeasibilityAsked: ManagerAdapter._on_feasibility,
 }
 
-_DIGESTED: dict[type, Callable[[ManagerAdapter, Any], None]] = {
-    m.Allocated: ManagerAdapter._digest_allocated,
-    m.Denied: ManagerAdapter._digest_denied,
-    m.Annotated: ManagerAdapter._digest_annotated,
-    m.CancelConfirmed: ManagerAdapter._digest_canceled,
-    m.FeasibilityAnswered: ManagerAdapter._digest_feasibility,
+_ON_ANSWER: dict[type, Callable[[ManagerAdapter, Any], None]] = {
+    m.Allocated: ManagerAdapter._scheduler_allocated,
+    m.Denied: ManagerAdapter._scheduler_denied,
+    m.Annotated: ManagerAdapter._scheduler_annotated,
+    m.CancelConfirmed: ManagerAdapter._scheduler_canceled,
+    m.FeasibilityAnswered: ManagerAdapter._scheduler_feasibility,
 }

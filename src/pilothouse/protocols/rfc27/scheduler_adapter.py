@@ -84,9 +84,9 @@ class SchedulerAdapter:
 
     # ---- events
 
-    def hear(self, now: float, events: list[s.Event]) -> None:
+    def handle(self, now: float, events: list[s.Event]) -> None:
         for event in events:
-            _HEARD[type(event)](self, now, event)
+            _ON_EVENT[type(event)](self, now, event)
 
     def take_events(self) -> list[e.Event]:
         """The events of the next batch. If a job was canceled and asked for again, the second request waits for the batch
@@ -149,7 +149,7 @@ class SchedulerAdapter:
                 self._end(now, job_id, JobState.KILLED, reason)
         self._greeted = []
 
-    def _hear_inventory(self, now: float, event: s.Inventory) -> None:
+    def _on_inventory(self, now: float, event: s.Inventory) -> None:
         self.told_now = event.now
         if self._began:
             known = [(r.rank, r.cores, r.gpus) for r in self.machine.inventory.ranks]
@@ -160,7 +160,7 @@ class SchedulerAdapter:
             self.machine = Machine(event.resources)
             self._up = event.up
 
-    def _hear_ranks(self, now: float, event: s.RanksChanged) -> None:
+    def _on_ranks(self, now: float, event: s.RanksChanged) -> None:
         self._change_ranks(now, event.up, event.down)
         if event.gone:
             units = self.machine.units_on(event.gone)
@@ -178,7 +178,7 @@ class SchedulerAdapter:
         if went:
             self.events.append(e.UnitsUnavailable(now, self.machine.units_on(went)))
 
-    def _hear_properties(self, now: float, event: s.PropertiesChanged) -> None:
+    def _on_properties(self, now: float, event: s.PropertiesChanged) -> None:
         properties = self.machine.properties
         touched = IdSet()
         for name, ranks in event.added.items():
@@ -190,10 +190,10 @@ class SchedulerAdapter:
         self._fits = None
         self.events.append(e.NodesJoined(now, self.machine.nodes_of(touched)))
 
-    def _hear_instance_end(self, now: float, event: s.InstanceExpires) -> None:
+    def _on_instance_end(self, now: float, event: s.InstanceExpires) -> None:
         self.machine.ends_s = event.expiration_s
 
-    def _hear_ready(self, now: float, event: s.Ready) -> None:
+    def _on_ready(self, now: float, event: s.Ready) -> None:
         """After a later handshake: compares the running jobs with what the decider was told."""
         if not self._began:
             self._note_running()
@@ -225,7 +225,7 @@ class SchedulerAdapter:
         self.machine.take(gpus)
         return our_id(known.job.id), _Held(known.job.id, units, gpus, known.resources.start_s)
 
-    def _hear_alloc(self, now: float, event: s.AllocAsked) -> None:
+    def _on_alloc(self, now: float, event: s.AllocAsked) -> None:
         try:
             spec, shape = self._parsed(event.spec)
         except InputError as problem:
@@ -250,17 +250,17 @@ class SchedulerAdapter:
                 self._specs.popitem(last=False)
         return found
 
-    def _hear_cancel(self, now: float, event: s.AllocCanceled) -> None:
+    def _on_cancel(self, now: float, event: s.AllocCanceled) -> None:
         job_id = our_id(event.id)
         if self._waiting.pop(job_id, None) is not None:
             self._annotated.discard(job_id)
             self.events.append(e.JobWithdrawn(now, job_id))
 
-    def _hear_priorities(self, now: float, event: s.Prioritized) -> None:
+    def _on_priorities(self, now: float, event: s.Prioritized) -> None:
         changed = {our_id(job_id): float(priority) for job_id, priority in event.jobs}
         self.events.append(e.PrioritiesChanged(now, changed))
 
-    def _hear_freed(self, now: float, event: s.Freed) -> None:
+    def _on_freed(self, now: float, event: s.Freed) -> None:
         job_id = our_id(event.id)
         held = self._held.get(job_id)
         stranger = self._strangers.get(job_id)
@@ -281,14 +281,14 @@ class SchedulerAdapter:
         held.units -= units
         self.events.append(e.UnitsFreed(now, job_id, units))
 
-    def _hear_expiration(self, now: float, event: s.ExpirationChanged) -> None:
+    def _on_expiration(self, now: float, event: s.ExpirationChanged) -> None:
         job_id = our_id(event.id)
         held = self._held.get(job_id)
         if held is not None:
             walltime = event.expiration_s - held.started_at if event.expiration_s else inf
             self.events.append(e.WalltimeChanged(now, job_id, walltime))
 
-    def _hear_feasibility(self, now: float, event: s.FeasibilityAsked) -> None:
+    def _on_feasibility(self, now: float, event: s.FeasibilityAsked) -> None:
         """Answered at once: whether a job fits an empty machine does not depend on the decider."""
         try:
             spec, shape = self._parsed(event.spec)
@@ -300,7 +300,7 @@ class SchedulerAdapter:
         refusal = self._fits.could_ever_run(job_conversion.to_job("?", spec, shape))
         self.engine.answer_feasibility(event.question, refusal.reason if refusal is not None else "")
 
-    def _hear_status(self, now: float, event: s.StatusAsked) -> None:
+    def _on_status(self, now: float, event: s.StatusAsked) -> None:
         allocated = IdSet()
         for held in (*self._held.values(), *self._strangers.values()):
             allocated |= held.units
@@ -308,7 +308,7 @@ class SchedulerAdapter:
         groups = (machine.units, allocated, machine.units - machine.units_on(self._up))
         self.engine.answer_status(event.question, *map(machine.resources, groups))
 
-    def _hear_quiesce(self, now: float, event: s.QuiesceAsked) -> None:
+    def _on_quiesce(self, now: float, event: s.QuiesceAsked) -> None:
         self.asked_quiet.append(event.question)
         if event.now is not None:
             self.told_now = event.now
@@ -381,21 +381,21 @@ class SchedulerAdapter:
         self.stopped = True
 
 
-_HEARD: dict[type, Callable[[SchedulerAdapter, float, Any], None]] = {
-    s.Inventory: SchedulerAdapter._hear_inventory,
-    s.RanksChanged: SchedulerAdapter._hear_ranks,
-    s.PropertiesChanged: SchedulerAdapter._hear_properties,
-    s.InstanceExpires: SchedulerAdapter._hear_instance_end,
+_ON_EVENT: dict[type, Callable[[SchedulerAdapter, float, Any], None]] = {
+    s.Inventory: SchedulerAdapter._on_inventory,
+    s.RanksChanged: SchedulerAdapter._on_ranks,
+    s.PropertiesChanged: SchedulerAdapter._on_properties,
+    s.InstanceExpires: SchedulerAdapter._on_instance_end,
     s.JobHolds: lambda self, now, event: self._greeted.append(event),
-    s.Ready: SchedulerAdapter._hear_ready,
-    s.AllocAsked: SchedulerAdapter._hear_alloc,
-    s.AllocCanceled: SchedulerAdapter._hear_cancel,
-    s.Prioritized: SchedulerAdapter._hear_priorities,
-    s.Freed: SchedulerAdapter._hear_freed,
-    s.ExpirationChanged: SchedulerAdapter._hear_expiration,
-    s.FeasibilityAsked: SchedulerAdapter._hear_feasibility,
-    s.StatusAsked: SchedulerAdapter._hear_status,
-    s.QuiesceAsked: SchedulerAdapter._hear_quiesce,
+    s.Ready: SchedulerAdapter._on_ready,
+    s.AllocAsked: SchedulerAdapter._on_alloc,
+    s.AllocCanceled: SchedulerAdapter._on_cancel,
+    s.Prioritized: SchedulerAdapter._on_priorities,
+    s.Freed: SchedulerAdapter._on_freed,
+    s.ExpirationChanged: SchedulerAdapter._on_expiration,
+    s.FeasibilityAsked: SchedulerAdapter._on_feasibility,
+    s.StatusAsked: SchedulerAdapter._on_status,
+    s.QuiesceAsked: SchedulerAdapter._on_quiesce,
     s.Failed: lambda self, now, event: None,  # The world closes the connection.
 }
 

@@ -195,7 +195,7 @@ class FluxWorld:
             self._retry()
             return False
         if self._link is not None and self._link.has_more:
-            self._hear()
+            self._receive()
             return False
         simulated = self.adapter.told_now is not None
         until = self._retry_at if simulated else min(self.adapter.calls.next_at, self._retry_at)
@@ -206,10 +206,10 @@ class FluxWorld:
             if self._link is not None and mask & select.POLLOUT:
                 self._link.flush()
             if mask & ~select.POLLOUT:
-                self._hear()
+                self._receive()
         return False
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         link = self._link
         if link is None:
             return
@@ -221,7 +221,7 @@ class FluxWorld:
                 engine.receive(message)
         events = engine.take_events()
         if events:
-            self.adapter.hear(self._now(), events)
+            self.adapter.handle(self._now(), events)
         if engine.phase is Phase.ONLINE:
             self._backoff_s = FIRST_BACKOFF_S
         failed = next((event for event in events if isinstance(event, s.Failed)), None)
@@ -245,7 +245,7 @@ class FluxWorld:
                 self._disconnect()
                 raise PeerError(self.uri, f"no answer for {HANDSHAKE_LIMIT_S:g} s while {engine.phase.value}")
             if self._link is not None and (self._link.has_more or self._poller.poll(500)):
-                self._hear()
+                self._receive()
 
     def _connect_patiently(self) -> None:
         deadline = time.monotonic() + self._patience_s

@@ -62,8 +62,8 @@ class Pair:
     def begin(self) -> None:
         """As `connect`, but the conversation has only begun."""
         self.engine = SchedulerEngine(limit=self.limit, strict=self.strict)
-        self.instance = SchedulerAdapter()
-        self.instance.engine = self.engine
+        self.adapter = SchedulerAdapter()
+        self.adapter.engine = self.engine
         self.decider: PolicyDecider | None = None
         self.link = InProcessLink(_Spied(self), self.engine, self._think, on_wire=True)
         self.link._peer = self._peer
@@ -108,13 +108,13 @@ class Pair:
         return [m.topic for m in messages if job_id is None or body(m).get("id") == job_id]
 
     def _think(self, now: float) -> None:
-        self.instance.hear(now, self.engine.take_events())
+        self.adapter.handle(now, self.engine.take_events())
         if self.decider is None and self.engine.phase is Phase.ONLINE:
-            self.cluster = Cluster(self.instance.begins(now), self.policy)
+            self.cluster = Cluster(self.adapter.begins(now), self.policy)
             self.decider = PolicyDecider(make(self.policy, {}))
             self.decider.begin(self.cluster.begins, self.cluster)
-        while self.decider is not None and self.instance.events:
-            self.instance.apply(now, self.decider.decide(Batch(now, self.instance.take_events())).decisions)
+        while self.decider is not None and self.adapter.events:
+            self.adapter.apply(now, self.decider.decide(Batch(now, self.adapter.take_events())).decisions)
 
 
 class _Spied:

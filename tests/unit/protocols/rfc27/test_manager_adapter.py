@@ -55,7 +55,7 @@ class Scheduler:
         self.cluster.now = now
         for event in events:
             self.cluster.observe(event)
-        self.adapter.hear(e.Batch(now, list(events)))
+        self.adapter.handle(e.Batch(now, list(events)))
         return self.heard()
 
     def grant(self, flux_id: int, lite: str) -> list[d.Decision]:

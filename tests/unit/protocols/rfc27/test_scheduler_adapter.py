@@ -218,14 +218,14 @@ def test_resource_status_tells_what_is_allocated_and_down(pair: Pair) -> None:
 def test_a_decider_may_kill(pair: Pair) -> None:
     job_id = pair.submit(1)
     pair.settle()
-    pair.instance.apply(0.0, [KillJobs(0.0, (our_id(job_id),))])
+    pair.adapter.apply(0.0, [KillJobs(0.0, (our_id(job_id),))])
     pair.settle()
     assert Denied(job_id, "killed by the scheduler") in pair.events
 
 
 def test_a_decision_that_flux_cannot_carry_out_is_an_error(pair: Pair) -> None:
     with pytest.raises(DecisionError, match=r"this world \(flux\) cannot switch units on or off"):
-        pair.instance.apply(0.0, [SwitchUnits(0.0, IdSet.of([0]), 1)])
+        pair.adapter.apply(0.0, [SwitchUnits(0.0, IdSet.of([0]), 1)])
 
 
 def test_a_second_alloc_for_a_pending_job_is_logged_and_the_first_one_answered(pair: Pair) -> None:
@@ -288,7 +288,7 @@ def test_users_are_told_why_and_when() -> None:
     told.clear()
     notes(Batch(1.0, []))
     assert told == []
-    pair.instance.apply(0.0, [Annotate(0.0, job.id, {"sched": {"t_estimate": 100.0}})])
+    pair.adapter.apply(0.0, [Annotate(0.0, job.id, {"sched": {"t_estimate": 100.0}})])
     pair.settle()
     assert pair.manager.jobs[waiting].annotations == {"sched": {"t_estimate": 100.0}}
     pair.finish(next(iter(pair.manager.holding)))
@@ -315,11 +315,11 @@ def test_priorities_of_ours_never_hold_a_job(ours: float, theirs: int) -> None:
 def test_a_second_loss_before_the_hello_ends_nobodys_job(pair: Pair) -> None:
     running, waiting = pair.submit(12), pair.submit(12)
     pair.settle()
-    pair.instance.lost(1.0, "the broker restarts")
-    assert [type(event).__name__ for event in pair.instance.take_events()] == ["JobWithdrawn"]
-    pair.instance.engine = SchedulerEngine()
-    pair.instance.lost(2.0, "it restarts again")
-    assert pair.instance.take_events() == []
+    pair.adapter.lost(1.0, "the broker restarts")
+    assert [type(event).__name__ for event in pair.adapter.take_events()] == ["JobWithdrawn"]
+    pair.adapter.engine = SchedulerEngine()
+    pair.adapter.lost(2.0, "it restarts again")
+    assert pair.adapter.take_events() == []
     assert waiting in pair.manager.pending and running in pair.manager.holding
 
 
@@ -329,6 +329,6 @@ def test_a_grant_whose_answer_never_left_ends_with_its_connection(pair: Pair) ->
     pair.link.step()
     # the commit was sent, and nothing came back
     assert pair.engine.busy
-    pair.instance.lost(1.0, "gone")
-    (ended,) = pair.instance.take_events()
+    pair.adapter.lost(1.0, "gone")
+    (ended,) = pair.adapter.take_events()
     assert isinstance(ended, JobEnded) and ended.state is JobState.KILLED and ended.reason == "gone"

@@ -115,7 +115,7 @@ def test_the_socket_is_for_its_owner_alone(instance: Instance, path: Path) -> No
 
 def test_a_file_in_the_way_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("precious")
-    with pytest.raises(InputError, match="no socket is in the way"):
+    with pytest.raises(InputError, match="exists and is not a socket"):
         unix_socket.Listener(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "precious"
 
