@@ -1,4 +1,4 @@
-"""Batsim events as our events: what the end that plays the scheduler hears from a Batsim of any generation.
+"""Reads the messages of a Batsim of any generation as our events (used by world.py).
 
 In: decoded messages. Out: batches. Jobs are read from the message or, with Redis, from the store. Raises PeerError.
 """
@@ -7,30 +7,32 @@ from __future__ import annotations
 
 from heapq import heappop
 from math import inf
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from pilothouse.formats.profile_json import full_name
 from pilothouse.model import events as e
-from pilothouse.model.errors import InputError, PeerError, quoted
-from pilothouse.model.idset import IdSet
+from pilothouse.model.errors import quoted
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import FROM_BATSIM
-from pilothouse.model.profile import HomogeneousTask, Profile, Sequence, Spread
 from pilothouse.protocols.batsim import messages as wire
 from pilothouse.protocols.batsim.simulation_begins import read_profile
+from pilothouse.protocols.batsim.wire_reader import JobDescription, WireReader
+
+if TYPE_CHECKING:
+    from pilothouse.protocols.batsim.redis_store import RedisStore
 
 
-class Calls:
-    """The calls that were asked for. Batsim's answer does not say which one it is: it is the one that was due first."""
+class RequestedCalls:
+    """The calls that were requested. REQUESTED_CALL does not say which one it is: it is the one that was due first."""
 
     def __init__(self) -> None:
         self.due: list[tuple[float, int, str, float, int]] = []
-        """Date, number, id, period (0: only once), and how many are left (0: for ever)."""
+        """Date, number, id, period (0: only once), and how many are left (0: no limit)."""
         self.again: list[tuple[str, float, int]] = []
-        """Series that need their next call to be asked for."""
+        """Series whose next call is to be requested."""
 
     def arrived(self, at: float) -> e.CallArrived:
         if not self.due:
@@ -42,29 +44,11 @@ class Calls:
         return e.CallArrived(at, call_id, last)
 
 
-class JobStore(Protocol):
-    """Where job data is when it does not come through the socket."""
+class EventReader(WireReader):
+    """Remembers the profiles and the requested calls."""
 
-    def get_job(self, job_id: str) -> bytes: ...
-
-
-class _Job(msgspec.Struct):
-    res: int
-    profile: str = ""
-    subtime: float | None = None
-    walltime: float | None = None
-
-
-_JOB = msgspec.json.Decoder(_Job)
-
-
-class EventReader:
-    """Knows the profiles, and which calls are under way."""
-
-    def __init__(self, peer: str, begins: e.Begins, store: JobStore | None, calls: Calls) -> None:
-        self._peer = peer
-        self._profiles: dict[str, Profile] = dict(begins.profiles)
-        self._store = store
+    def __init__(self, peer: str, begins: e.Begins, store: RedisStore | None, calls: RequestedCalls) -> None:
+        super().__init__(peer, dict(begins.profiles), store)
         self._calls = calls
 
     def batch(self, message: wire.Message[wire.FromBatsim]) -> e.Batch:
@@ -73,60 +57,32 @@ class EventReader:
         for event in message.events:
             read = _READERS.get(type(event))
             if read is None:
-                raise self._error(event, "it came a second time")
+                raise self.error(event, "sent a second time")
             events.append(read(self, event))
         return e.Batch(message.now, events)
-
-    def _error(self, event: msgspec.Struct, problem: str) -> PeerError:
-        return PeerError(self._peer, problem, event=wire.name_of(event))
-
-    def _units(self, event: msgspec.Struct, text: object) -> IdSet:
-        try:
-            return IdSet.parse(str(text))
-        except InputError:
-            raise self._error(event, f"not a set of resources: {quoted(text)}") from None
 
     def _ends(self, event: wire.SimulationEnds) -> e.Event:
         return e.Ended(event.timestamp)
 
     def _submitted(self, event: wire.JobSubmitted) -> e.Event:
         data = event.data
-        if data.job is not UNSET:
-            source = data.job
-        elif self._store is not None:
-            source = Raw(self._store.get_job(data.job_id))
-        else:
-            raise self._error(event, f"job {data.job_id} has no description, and Redis is not enabled")
-        return e.JobSubmitted(event.timestamp, self._job(event, data.job_id, source, data.profile))
+        job = self._read_job(event, data.job_id, self._source(event, data), data.profile)
+        return e.JobSubmitted(event.timestamp, job)
 
-    def _job(self, event: msgspec.Struct, job_id: str, source: Raw, told: Raw | msgspec.UnsetType) -> Job:
-        try:
-            written = _JOB.decode(source)
-        except msgspec.DecodeError as problem:
-            raise self._error(event, f"job {job_id}: {problem}") from None
+    def _read_job(self, event: wire.WireEvent, job_id: str, source: Raw, profile: Raw | UnsetType = UNSET) -> Job:
+        written = self._description(event, job_id, source, JobDescription)
         workload = job_id.partition("!")[0]
         name = full_name(workload, written.profile)
-        profile = self._profiles.get(name)
-        if profile is None and told is not UNSET:
-            profile = read_profile(told, workload, written.profile, self._peer, wire.name_of(event))
-            self._profiles[profile.name] = profile
+        if profile is not UNSET and name not in self._profiles:
+            self._profiles[name] = read_profile(profile, workload, written.profile, self.peer, wire.name_of(event))
         walltime = inf if written.walltime is None or written.walltime < 0 else written.walltime
-        submitted_at = event.timestamp if written.subtime is None else written.subtime  # type: ignore[attr-defined]
-        job = Job(job_id, written.res, walltime, submitted_at, profile, source=source)
-        job.elastic = profile is not None and self._is_elastic(profile)
-        return job
-
-    def _is_elastic(self, profile: Profile) -> bool:
-        spec = profile.spec
-        if isinstance(spec, Sequence):
-            return all(part in self._profiles and self._is_elastic(self._profiles[part]) for part in spec.parts)
-        return isinstance(spec, HomogeneousTask) and spec.spread is Spread.TOTAL
+        return self._job(event, job_id, written, walltime, source)
 
     def _completed(self, event: wire.JobCompleted) -> e.Event:
         data = event.data
         state = FROM_BATSIM.get(data.job_state)
         if state is None:
-            raise self._error(event, f"unknown job state {quoted(data.job_state)}")
+            raise self.error(event, f"unknown job state {quoted(data.job_state)}")
         reason = "" if data.kill_reason is UNSET else data.kill_reason
         return e.JobEnded(event.timestamp, data.job_id, state, data.return_code, self._units(event, data.alloc), reason)
 
@@ -136,10 +92,7 @@ class EventReader:
         return e.JobsKilled(event.timestamp, tuple(event.data.job_ids), progress)
 
     def _power(self, event: wire.ResourceStateChanged) -> e.Event:
-        try:
-            state = int(event.data.state)
-        except ValueError:
-            raise self._error(event, f"not a power state: {quoted(event.data.state)}") from None
+        state = self._number(event, event.data.state, "a power state")
         return e.UnitsSwitched(event.timestamp, self._units(event, event.data.resources), state)
 
     def _called(self, event: wire.RequestedCall) -> e.Event:
@@ -152,31 +105,31 @@ class EventReader:
         if kind == "no_more_external_event_to_occur":
             return e.NoMoreExternalEvents(at)
         if kind == "event_machine_available":
-            return e.UnitsAvailable(at, self._units(event, event.data.get("resources", "")))
+            return e.UnitsAvailable(at, self._units(event, str(event.data.get("resources", ""))))
         if kind == "event_machine_unavailable":
-            return e.UnitsUnavailable(at, self._units(event, event.data.get("resources", "")))
+            return e.UnitsUnavailable(at, self._units(event, str(event.data.get("resources", ""))))
         return e.ExternalEvent(at, "", str(kind), msgspec.json.encode(event.data).decode())
 
     def _answer(self, event: wire.Answer) -> e.Event:
         if event.data.consumed_energy is UNSET:
-            raise self._error(event, "an answer should hold consumed_energy")
+            raise self.error(event, "an answer should hold consumed_energy")
         return e.EnergyMeasured(event.timestamp, event.data.consumed_energy)
 
     def _query(self, event: wire.Query) -> e.Event:
         asked = event.data.requests.get("estimate_waiting_time")
         if asked is None:
             names = ", ".join(event.data.requests) or "nothing"
-            raise self._error(event, f"only estimate_waiting_time can be asked for; it asks for {names}")
+            raise self.error(event, f"only estimate_waiting_time can be asked for; it asks for {names}")
         job_id = str(asked.get("job_id", ""))
         source = Raw(msgspec.json.encode(asked.get("job", {})))
-        return e.EstimateAsked(event.timestamp, self._job(event, job_id, source, UNSET))
+        return e.EstimateAsked(event.timestamp, self._read_job(event, job_id, source))
 
     def _message(self, event: wire.FromJobMessage) -> e.Event:
         return e.JobMessage(event.timestamp, event.data.job_id, event.data.msg)
 
 
 def _progress(tree: dict[str, object]) -> e.Progress:
-    """The tree of a killed job; generation 2 calls its profile `profile`, generation 4 `profile_name`."""
+    """The progress of a killed job. Generation 2 names the profile `profile`, generation 4 `profile_name`."""
     name = str(tree.get("profile_name", tree.get("profile", "")))
     inner = tree.get("current_task")
     index = tree.get("current_task_index")
@@ -201,4 +154,4 @@ _READERS: dict[type, Any] = {
     wire.Query: EventReader._query,
     wire.FromJobMessage: EventReader._message,
 }
-"""All but SIMULATION_BEGINS, which comes once and first (world.py)."""
+"""All but SIMULATION_BEGINS, the first event, which world.py reads."""

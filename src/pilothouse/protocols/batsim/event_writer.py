@@ -1,4 +1,4 @@
-"""Our events as Batsim events: what the end that plays the resource manager tells a scheduler.
+"""Writes our events as the messages of a Batsim (used by decider.py).
 
 In: batches. Out: the text of wire events. What the protocol has no word for is told with the nearest word it has (a job
 that lost its node: ended, and submitted again) or not at all; each such case is marked.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from json.encoder import encode_basestring as quote
 from math import inf
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
@@ -23,49 +23,42 @@ from pilothouse.protocols.batsim import simulation_begins as begins_of
 from pilothouse.protocols.batsim.codec import passed_on, text_of
 from pilothouse.protocols.batsim.settings import Dialect, Settings
 
-NO_PROFILE = '{"type":"delay","delay":1}'
-"""What schedulers are told of a job that has only a command: they want a profile, and do not look into it."""
+if TYPE_CHECKING:
+    from pilothouse.protocols.batsim.redis_store import RedisStore
 
+NO_PROFILE = '{"type":"delay","delay":1}'
+"""The profile of a job that has only a command: schedulers need one, and do not read it."""
 
 _WITHOUT_PROGRESS = (SendMessage, ReceiveMessage, TraceReplay)
 
 
-class Store(Protocol):
-    """Where job data goes when it does not go through the socket (Redis)."""
-
-    def put_begins(self, nb_res: int) -> None: ...
-
-    def put_job(self, job_id: str, description: bytes) -> None: ...
-
-    def put_profile(self, workload: str, name: str, description: bytes) -> None: ...
-
-
 class EventWriter:
-    """Knows what the scheduler has been told so far."""
+    """Remembers what the scheduler has been told."""
 
     def __init__(
         self,
         settings: Settings,
         dialect: Dialect,
-        store: Store | None = None,
+        store: RedisStore | None = None,
         profiles: dict[str, Profile] | None = None,
     ) -> None:
         self._settings = settings
         self._dialect = dialect
         self._is_any = dialect is Dialect.ANY
-        self._is_young = dialect.is_young
+        self._since_three = dialect.since_three
         self._store = store
         self._forward_profiles = False
         self._registers = False
         self._withheld: list[str] = []
         self.listener: Dialect | None = None
-        """TWO, or THREE (which is as good as FOUR), once the words of the scheduler have told which."""
-        self._jobs: dict[str, Job] = {}
+        """The scheduler's generation (TWO, or THREE for 3 and 4), once its messages have shown it."""
+        self._jobs: set[str] = set()
+        """Jobs that have been submitted and have not ended."""
         self.profiles: dict[str, Profile] = {} if profiles is None else profiles
-        """Full name -> profile: what is known, registered ones included."""
+        """The known profiles by full name, including registered ones."""
 
     def events(self, batch: e.Batch) -> str:
-        """The wire events of a batch, in decision, with commas between them."""
+        """The wire events of a batch, separated by commas."""
         events = batch.events
         if len(events) == 1 and (write := _WRITERS.get(type(events[0]))) is not None:
             return write(self, events[0])
@@ -96,10 +89,10 @@ class EventWriter:
     def _submitted(self, event: e.JobSubmitted) -> str:
         # One of the two most frequent events, written by hand.
         job = event.job
-        self._jobs[job.id] = job
+        self._jobs.add(job.id)
         head = f'{{"timestamp":{event.at:.6f},"type":"JOB_SUBMITTED","data":{{"job_id":{quote(job.id)}'
         profile = ""
-        # Batsim itself does not tell of profiles that come up later, but clients refuse jobs without one.
+        # Batsim does not send profiles that are registered later, but clients refuse jobs without one.
         if self._forward_profiles or (self._is_any and (job.profile is None or job.profile.name not in self.profiles)):
             profile = NO_PROFILE if job.profile is None else text_of(begins_of.profile_text(job.profile))
         if self._store is None:
@@ -112,8 +105,8 @@ class EventWriter:
 
     def _job_ended(self, event: e.JobEnded) -> str:
         # The other one.
-        self._jobs.pop(event.job_id, None)
-        reason = "" if self._is_young else f'"kill_reason":{quote(event.reason)},'
+        self._jobs.discard(event.job_id)
+        reason = "" if self._since_three else f'"kill_reason":{quote(event.reason)},'
         return (
             f'{{"timestamp":{event.at:.6f},"type":"JOB_COMPLETED","data":{{"job_id":{quote(event.job_id)},'
             f'"job_state":"{BATSIM[event.state]}","return_code":{event.return_code},{reason}'
@@ -134,7 +127,7 @@ class EventWriter:
         if self._settings.job_kill.forward_profiles and profile is not None:
             written = {"profile_name": name, "profile": begins_of.profile_text(profile)}
         if not tree.parts:
-            if self._is_young and profile is not None and isinstance(profile.spec, _WITHOUT_PROGRESS):
+            if self._since_three and profile is not None and isinstance(profile.spec, _WITHOUT_PROGRESS):
                 return written | {"current_task_index": -1}  # QUIRK: only tasks and delays know how far they are.
             return written | {"progress": tree.done}
         length = len(profile.spec.parts) if profile is not None and isinstance(profile.spec, Sequence) else 0
@@ -151,21 +144,22 @@ class EventWriter:
         return text_of(wire.RequestedCall(event.at))
 
     def _notify(self, at: float, data: dict[str, object]) -> str:
-        # Generation 2 has no NOTIFY to the scheduler, and its clients end on words that they do not know.
+        # Generation 2 has no NOTIFY to the scheduler, and its clients end on unknown events.
         return "" if self._dialect is Dialect.TWO else text_of(wire.Notify(at, data))
 
     def _no_more(self, at: float, kind: str) -> str:
         text = self._notify(at, {"type": kind})
         if not self._is_any or self.listener is Dialect.THREE:
             return text
-        # Where nobody knows which generation listens, only those who register jobs need to know, if they are young.
+        # While the generation is unknown the notification waits: only schedulers of generation 3 or 4 that register
+        # jobs need it.
         if self._registers and self.listener is None:
             self._withheld.append(text)
         return ""
 
     def withheld(self, said: bool) -> str:
-        """What was not told as long as nobody knew who listens, and is now: a young scheduler, or one that has said
-        nothing (not `said`) although no job is left, and so may wait for it."""
+        """The notifications that waited for the scheduler's generation. They are sent to one of generation 3 or 4, and to
+        one that has sent nothing (not `said`) although no job is left, because it may wait for them."""
         if not self._withheld:
             return ""
         text = ""
@@ -212,7 +206,7 @@ class EventWriter:
 
 
 def job_text(job: Job) -> str:
-    """A job as it is passed on: as it was written, under its full id, or made up from what is known of it."""
+    """The JSON text of a job: as it was written, under its full id, or made from what is known."""
     if job.source is not None:
         return passed_on(job.source, id=job.id)
     description: dict[str, object] = {"id": job.id, "subtime": job.submitted_at, "res": job.least_units}
@@ -223,12 +217,12 @@ def job_text(job: Job) -> str:
 
 
 def profile_name(job: Job) -> str:
-    """The name of the job's profile without its workload's."""
+    """The name of the job's profile, without the workload."""
     return "command" if job.profile is None else job.profile.name.rpartition("!")[2]
 
 
 def external_data(event: e.ExternalEvent) -> dict[str, object]:
-    """The object that an external event was written as, or one made up from its parts."""
+    """The JSON object of an external event, as it was written or made from its parts."""
     try:
         data = msgspec.json.decode(event.data)
     except msgspec.DecodeError:
@@ -255,4 +249,4 @@ _WRITERS: dict[type, Callable[[EventWriter, Any], str]] = {
     e.EstimateAsked: EventWriter._estimate,
     e.JobMessage: EventWriter._message,
 }
-"""Facts that are missing here cannot be said (priorities, changed walltimes, parts of jobs given back, probes)."""
+"""The protocol has no message for other events (priorities, changed walltimes, freed units, probes)."""

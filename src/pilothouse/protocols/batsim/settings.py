@@ -24,7 +24,7 @@ class Dialect(enum.Enum):
     ANY = "any"
 
     @property
-    def is_young(self) -> bool:
+    def since_three(self) -> bool:
         """Only words that generation 3 brought count, not those that they replaced."""
         return self is Dialect.THREE or self is Dialect.FOUR
 

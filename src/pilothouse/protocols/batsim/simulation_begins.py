@@ -168,7 +168,7 @@ def read_profile(raw: Raw, workload: str, name: str, peer: str, event: str, dial
     place = profile_json.Place(f"profile {name}", workload, Path())
     try:
         profile = profile_json.parse(raw, name, place)
-        if dialect.is_young:
+        if dialect.since_three:
             profile_json.refuse_other_generations(raw, place)
         return profile
     except InputError as problem:

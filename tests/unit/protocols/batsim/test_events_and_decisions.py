@@ -20,7 +20,7 @@ from pilothouse.protocols.batsim import codec
 from pilothouse.protocols.batsim import messages as wire
 from pilothouse.protocols.batsim.decision_reader import DecisionReader
 from pilothouse.protocols.batsim.decision_writer import DecisionWriter
-from pilothouse.protocols.batsim.event_reader import Calls, EventReader
+from pilothouse.protocols.batsim.event_reader import EventReader, RequestedCalls
 from pilothouse.protocols.batsim.event_writer import EventWriter
 from pilothouse.protocols.batsim.settings import Dialect, Settings
 
@@ -290,8 +290,8 @@ def test_orders_that_mean_nothing_are_the_peers_mistake(event: dict[str, Any], p
 # ---- the scheduler's side
 
 
-def spoken(*decisions: d.Decision, dialect: Dialect = Dialect.FOUR, calls: Calls | None = None) -> list[dict[str, Any]]:
-    events = DecisionWriter("policy", dialect, calls or Calls()).events(d.Reply(50.0, list(decisions)))
+def spoken(*decisions: d.Decision, dialect: Dialect = Dialect.FOUR, calls: RequestedCalls | None = None) -> list[dict[str, Any]]:
+    events = DecisionWriter(dialect, calls or RequestedCalls()).events(d.Reply(50.0, list(decisions)))
     return list(json.loads(codec.encode_plainly(50.0, events))["events"])
 
 
@@ -322,18 +322,18 @@ def test_registrations_have_the_names_of_their_generation() -> None:
 
 
 def test_what_cannot_be_said_is_refused() -> None:
-    with pytest.raises(DecisionError, match="the Batsim protocol has no word for it"):
+    with pytest.raises(DecisionError, match=r"this world \(batsim\) cannot be stopped by the decider"):
         spoken(d.StopWorld(50.0))
 
 
 def test_series_of_calls_are_asked_for_one_by_one() -> None:
-    calls = Calls()
+    calls = RequestedCalls()
     (event,) = spoken(d.CallEvery(50.0, 20.0, "tick", 2), calls=calls)
     assert event["data"] == {"timestamp": 60.0}
     reader = EventReader("Batsim", begins(), None, calls)
     first = reader.batch(wire.Message(60.0, [wire.RequestedCall(60.0)])).events[0]
     assert first == e.CallArrived(60.0, "tick", False)
-    events = DecisionWriter("policy", Dialect.FOUR, calls).events(d.Reply(60.0, []))
+    events = DecisionWriter(Dialect.FOUR, calls).events(d.Reply(60.0, []))
     assert isinstance(events[0], wire.CallMeLater) and events[0].data.timestamp == 80.0
     assert reader.batch(wire.Message(80.0, [wire.RequestedCall(80.0)])).events == [e.CallArrived(80.0, "tick", True)]
 
@@ -350,7 +350,7 @@ def test_what_a_batsim_tells_is_understood() -> None:
     ]
     writer = EventWriter(Settings(), Dialect.FOUR)
     data = codec.encode(25.0, writer.events(e.Batch(25.0, events)))
-    heard = EventReader("Batsim", begins(), None, Calls()).batch(codec.decode_from_batsim(data)).events
+    heard = EventReader("Batsim", begins(), None, RequestedCalls()).batch(codec.decode_from_batsim(data)).events
     assert heard[1:] == events[1:]
     assert isinstance(heard[0], e.JobSubmitted)
     job = heard[0].job
