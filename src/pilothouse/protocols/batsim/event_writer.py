@@ -181,10 +181,7 @@ class EventWriter:
     def _available(self, event: e.UnitsAvailable) -> str:
         return self._notify(event.at, {"type": "event_machine_available", "resources": str(event.units)})
 
-    def _unavailable(self, event: e.UnitsUnavailable) -> str:
-        return self._notify(event.at, {"type": "event_machine_unavailable", "resources": str(event.units)})
-
-    def _left(self, event: e.NodesLeft) -> str:
+    def _unavailable(self, event: e.UnitsUnavailable | e.NodesLeft) -> str:
         return self._notify(event.at, {"type": "event_machine_unavailable", "resources": str(event.units)})
 
     def _external(self, event: e.ExternalEvent) -> str:
@@ -243,7 +240,7 @@ _WRITERS: dict[type, Callable[[EventWriter, Any], str]] = {
     e.NoMoreExternalEvents: EventWriter._no_more_external,
     e.UnitsAvailable: EventWriter._available,
     e.UnitsUnavailable: EventWriter._unavailable,
-    e.NodesLeft: EventWriter._left,
+    e.NodesLeft: EventWriter._unavailable,
     e.ExternalEvent: EventWriter._external,
     e.EnergyMeasured: EventWriter._energy,
     e.EstimateAsked: EventWriter._estimate,

@@ -36,7 +36,6 @@ class JobEvent(enum.Enum):
     DEPEND = "depend"
     PRIORITY = "priority"
     URGENCY = "urgency"
-    ANNOTATIONS = "annotations"
     ALLOC = "alloc"
     START = "start"
     FINISH = "finish"
@@ -57,25 +56,21 @@ _ROWS: dict[State, dict[JobEvent, State]] = {
     State.DEPEND: {
         JobEvent.DEPEND: State.PRIORITY,
         JobEvent.URGENCY: State.DEPEND,
-        JobEvent.ANNOTATIONS: State.DEPEND,
         JobEvent.EXCEPTION: State.CLEANUP,
     },
     State.PRIORITY: {
         JobEvent.PRIORITY: State.SCHED,
         JobEvent.URGENCY: State.PRIORITY,
-        JobEvent.ANNOTATIONS: State.PRIORITY,
         JobEvent.EXCEPTION: State.CLEANUP,
     },
     State.SCHED: {
         JobEvent.URGENCY: State.PRIORITY,
         JobEvent.PRIORITY: State.SCHED,
-        JobEvent.ANNOTATIONS: State.SCHED,
         JobEvent.ALLOC: State.RUN,
         JobEvent.EXCEPTION: State.CLEANUP,
     },
     State.RUN: {
         JobEvent.START: State.RUN,
-        JobEvent.ANNOTATIONS: State.RUN,
         JobEvent.RESOURCE_UPDATE: State.RUN,
         JobEvent.RELEASE: State.RUN,
         JobEvent.FINISH: State.CLEANUP,
@@ -86,7 +81,6 @@ _ROWS: dict[State, dict[JobEvent, State]] = {
         JobEvent.FINISH: State.CLEANUP,
         JobEvent.RELEASE: State.CLEANUP,
         JobEvent.FREE: State.CLEANUP,
-        JobEvent.ANNOTATIONS: State.CLEANUP,
         JobEvent.EXCEPTION: State.CLEANUP,
         JobEvent.CLEAN: State.INACTIVE,
     },

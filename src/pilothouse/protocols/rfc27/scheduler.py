@@ -48,8 +48,6 @@ class SchedulerEngine(Handshake):
         self._routes: dict[tuple[bytes, ...] | None, tuple[bytes, ...] | None] = {}
         self._grants: list[tuple[int, bytes, dict[str, Any] | None]] = []
         self._granting: set[int] = set()
-        self._questions: dict[int, Message] = {}
-        self._next_question = 0
 
     # ---- called by the owner
 
@@ -82,22 +80,16 @@ class SchedulerEngine(Handshake):
         self._answer(job_id, p.encode(p.AllocAnswer(job_id, p.AllocType.DENY, note=note)))
         self.pending.pop(job_id, None)
 
-    def answer_feasibility(self, question: int, refusal: str = "", errnum: int = errno.EOVERFLOW) -> None:
-        message = self._questions.pop(question, None)
-        if message is not None:
-            self.out.append(rpc.respond_error(message, errnum, refusal) if refusal else rpc.respond(message))
+    def answer_feasibility(self, request: Message, refusal: str = "", errnum: int = errno.EOVERFLOW) -> None:
+        self.out.append(rpc.respond_error(request, errnum, refusal) if refusal else rpc.respond(request))
 
-    def answer_status(self, question: int, everything: bytes, allocated: bytes, down: bytes) -> None:
-        message = self._questions.pop(question, None)
-        if message is not None:
-            body = b'{"all":' + everything + b',"allocated":' + allocated + b',"down":' + down + b"}"
-            self.out.append(rpc.respond(message, body))
+    def answer_status(self, request: Message, everything: bytes, allocated: bytes, down: bytes) -> None:
+        body = b'{"all":' + everything + b',"allocated":' + allocated + b',"down":' + down + b"}"
+        self.out.append(rpc.respond(request, body))
 
-    def answer_quiesce(self, question: int, call_at: float | None = None) -> None:
-        message = self._questions.pop(question, None)
-        if message is not None:
-            asked = p.decode(message.body() or b"{}", p.QuiesceRequest)
-            self.out.append(rpc.respond(message, p.encode(p.QuiesceAnswer(asked.id, call_at))))
+    def answer_quiesce(self, request: Message, call_at: float | None = None) -> None:
+        asked = p.decode(request.body() or b"{}", p.QuiesceRequest)
+        self.out.append(rpc.respond(request, p.encode(p.QuiesceAnswer(asked.id, call_at))))
 
     # ---- messages of the manager
 
@@ -204,19 +196,14 @@ class SchedulerEngine(Handshake):
 
     def _on_feasibility(self, message: Message) -> None:
         source = bytes(p.decode(message.body(), p.FeasibilityRequest).jobspec)
-        self.events.append(FeasibilityAsked(self._question(message), source))
+        self.events.append(FeasibilityAsked(message, source))
 
     def _on_status(self, message: Message) -> None:
-        self.events.append(StatusAsked(self._question(message)))
+        self.events.append(StatusAsked(message))
 
     def _on_quiesce(self, message: Message) -> None:
         asked = p.decode(message.body() or b"{}", p.QuiesceRequest)
-        self.events.append(QuiesceAsked(self._question(message), asked.now))
-
-    def _question(self, message: Message) -> int:
-        self._next_question += 1
-        self._questions[self._next_question] = message
-        return self._next_question
+        self.events.append(QuiesceAsked(message, asked.now))
 
     # ---- answers
 

@@ -29,6 +29,7 @@ from pilothouse.model.job import Job, Shape
 from pilothouse.model.lifecycle import JobState
 from pilothouse.protocols.rfc27 import job_conversion
 from pilothouse.protocols.rfc27 import scheduler_events as s
+from pilothouse.protocols.rfc27.frames import Message
 from pilothouse.protocols.rfc27.job_conversion import our_id
 from pilothouse.protocols.rfc27.machine import Machine
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
@@ -65,7 +66,7 @@ class SchedulerAdapter:
         self.calls = Calls()
         self.events: list[e.Event] = []
         self.stopped = False
-        self.asked_quiet: list[int] = []
+        self.asked_quiet: list[Message] = []
         self.told_now: float | None = None
         """The date of a manager in simulated time: nothing happens between its sched.quiesce requests."""
         self._waiting: dict[str, _Waiting] = {}
@@ -293,12 +294,12 @@ class SchedulerAdapter:
         try:
             spec, shape = self._parsed(event.spec)
         except InputError as problem:
-            self.engine.answer_feasibility(event.question, str(problem), errno.EINVAL)
+            self.engine.answer_feasibility(event.request, str(problem), errno.EINVAL)
             return
         if self._fits is None:
             self._fits = Cluster(e.Begins(nodes=self.machine.nodes()), "feasibility")
         refusal = self._fits.could_ever_run(job_conversion.to_job("?", spec, shape))
-        self.engine.answer_feasibility(event.question, refusal.reason if refusal is not None else "")
+        self.engine.answer_feasibility(event.request, refusal.reason if refusal is not None else "")
 
     def _on_status(self, now: float, event: s.StatusAsked) -> None:
         allocated = IdSet()
@@ -306,10 +307,10 @@ class SchedulerAdapter:
             allocated |= held.units
         machine = self.machine
         groups = (machine.units, allocated, machine.units - machine.units_on(self._up))
-        self.engine.answer_status(event.question, *map(machine.resources, groups))
+        self.engine.answer_status(event.request, *map(machine.resources, groups))
 
     def _on_quiesce(self, now: float, event: s.QuiesceAsked) -> None:
-        self.asked_quiet.append(event.question)
+        self.asked_quiet.append(event.request)
         if event.now is not None:
             self.told_now = event.now
             for waiting in self.events:

@@ -6,6 +6,7 @@ import msgspec
 
 from pilothouse.formats.resource_set import ResourceSet
 from pilothouse.model.idset import IdSet
+from pilothouse.protocols.rfc27.frames import Message
 from pilothouse.protocols.rfc27.payloads import HelloJob
 
 
@@ -83,18 +84,18 @@ class ExpirationChanged(Event):
 
 
 class FeasibilityAsked(Event):
-    question: int
+    request: Message
     spec: bytes
 
 
 class StatusAsked(Event):
-    question: int
+    request: Message
 
 
 class QuiesceAsked(Event):
     """Our extension sched.quiesce. It is answered after all answers to earlier requests."""
 
-    question: int
+    request: Message
     now: float | None = None
     """The date of a manager in simulated time."""
 

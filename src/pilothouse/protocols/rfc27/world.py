@@ -13,7 +13,7 @@ import select
 import time
 from collections.abc import Callable
 from math import inf
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pilothouse.formats import duration
 from pilothouse.model import events as e
@@ -21,9 +21,13 @@ from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import InputError, PeerError
 from pilothouse.protocols.rfc27 import scheduler_events as s
 from pilothouse.protocols.rfc27 import unix_socket
-from pilothouse.protocols.rfc27.frames import BadFrame, Message
+from pilothouse.protocols.rfc27.frames import BadFrame
 from pilothouse.protocols.rfc27.handshake import Phase
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
+from pilothouse.protocols.rfc27.unix_socket import Connection
+
+if TYPE_CHECKING:
+    from pilothouse.protocols.rfc27.zmq_link import ZmqConnection
 from pilothouse.protocols.rfc27.scheduler_adapter import SchedulerAdapter
 
 _log = logging.getLogger("pilothouse.rfc27")
@@ -34,23 +38,6 @@ MOST_BACKOFF_S = 10.0
 DEFAULT_PATIENCE_S = 5.0
 
 
-class Link(Protocol):
-    """A connection to a broker: unix_socket.Connection or zmq_link.ZmqConnection."""
-
-    name: str
-    closed: bool
-
-    def fileno(self) -> int: ...
-    @property
-    def wants_write(self) -> bool: ...
-    @property
-    def has_more(self) -> bool: ...
-    def send(self, messages: list[Message]) -> None: ...
-    def flush(self) -> None: ...
-    def receive(self) -> list[Message | BadFrame]: ...
-    def close(self) -> None: ...
-
-
 def default_uri(uri: str) -> str:
     """The given instance, or the one of this process's environment."""
     found = uri or os.environ.get("FLUX_URI", "")
@@ -59,7 +46,7 @@ def default_uri(uri: str) -> str:
     return found
 
 
-def connect(uri: str) -> Link:
+def connect(uri: str) -> Connection | ZmqConnection:
     if uri.startswith("tcp://"):
         from pilothouse.protocols.rfc27.zmq_link import ZmqConnection
 
@@ -109,7 +96,7 @@ class FluxWorld:
         self._reconnect = reconnect
         self._patience_s = patience_s
         self._clock = clock
-        self._link: Link | None = None
+        self._link: Connection | ZmqConnection | None = None
         self._poller = select.poll()
         self._mask = 0
         self._watched: set[int] = set()
@@ -134,8 +121,8 @@ class FluxWorld:
         while True:
             self._send()
             now = self._now()
-            if adapter.calls.next_at <= now:
-                adapter.events.extend(adapter.calls.due(now))
+            arrived: list[e.CallArrived] = adapter.calls.due(now)
+            adapter.events += arrived
             if adapter.stopped or self._over:
                 self._ended = True
                 adapter.events.append(e.Ended(now, reason=self._over))
@@ -173,8 +160,8 @@ class FluxWorld:
             return
         if adapter.asked_quiet and not adapter.events and not adapter.engine.busy:
             call_at = adapter.calls.next_at
-            for question in adapter.asked_quiet:
-                adapter.engine.answer_quiesce(question, None if call_at == inf else call_at)
+            for request in adapter.asked_quiet:
+                adapter.engine.answer_quiesce(request, None if call_at == inf else call_at)
             adapter.asked_quiet.clear()
         messages = adapter.engine.take()
         if messages:
