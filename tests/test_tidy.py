@@ -52,8 +52,8 @@ MIXED = ("protocols", "worlds/live", "dropins", "journal")
 SHELLS = {
     *(f"protocols/{name}.py" for name in ("process", "request_socket", "waiting")),
     *(f"protocols/batprotocol/{name}.py" for name in ("channel", "library_host", "world")),
-    *(f"protocols/batsim/{name}.py" for name in ("channel", "store", "world")),
-    *(f"protocols/rfc27/{name}.py" for name in ("decider", "guard", "server", "unix_socket", "world", "zmq_link")),
+    *(f"protocols/batsim/{name}.py" for name in ("channel", "redis_store", "world")),
+    *(f"protocols/rfc27/{name}.py" for name in ("decider", "server", "unix_socket", "world", "zmq_link")),
     *(f"worlds/live/{name}.py" for name in ("requests", "stream_lines", "world")),
     *(f"worlds/live/contexts/{name}.py" for name in ("auto_allocation", "nodes", "programs", "slurm_queue")),
     *(f"worlds/live/engine/{name}.py" for name in ("cylinder", "process", "spawn")),

@@ -1,11 +1,12 @@
-"""The manager's desk: all jobs, where each one's request is, and the messages about them. Sans-IO.
+"""The job manager's jobs and their alloc and free requests, sans-IO.
 
-Below are the moves that manager.Manager is made of: queue and send, take back, bump in limited mode, free, clean up, and
-what a lost scheduler leaves behind. It decides nothing about dialects but how to phrase alloc and free.
+The base of manager.Manager: queue and send an alloc request, cancel it, replace one in limited mode, free resources, clean
+up after a job, and recover after the loss of a scheduler.
 """
 
 from __future__ import annotations
 
+import errno
 import heapq
 from collections import OrderedDict
 
@@ -13,60 +14,44 @@ from pilothouse.formats import resource_set
 from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27 import payloads as p
-from pilothouse.protocols.rfc27.frames import Message
-from pilothouse.protocols.rfc27.joblife import JobEvent, State
+from pilothouse.protocols.rfc27.job_states import JobEvent, State
 from pilothouse.protocols.rfc27.managed_job import Alloc, AllocQueue, ManagedJob
-from pilothouse.protocols.rfc27.manager_facts import CancelConfirmed, Fact, Suspended
+from pilothouse.protocols.rfc27.manager_events import CancelConfirmed, Event, Suspended
 
 MOST_INACTIVE = 10_000
-"""So many jobs are remembered after their end."""
+"""Limit of ended jobs that are remembered."""
 MOST_SPECS = 10_000
-"""So many jobspecs are shared by the jobs that have the same."""
+"""Limit of different jobspecs that jobs share."""
 
 
-class Desk:
-    """All jobs of one instance. Take `out`, `facts` and `troubles` after every call."""
+class AllocRequests(rpc.Endpoint[Event]):
+    """All jobs of one instance."""
 
     def __init__(self, *, strict: bool = False) -> None:
+        super().__init__()
         self.jobs: dict[int, ManagedJob] = {}
         self.inactive: OrderedDict[int, ManagedJob] = OrderedDict()
-        self.out: list[Message] = []
-        self.facts: list[Fact] = []
-        self.troubles: list[str] = []
         self.online = False
         self.strict = strict
         self.limit = 0
         self.stopped = False
-        """The queue is administratively stopped: nothing is asked for."""
+        """The queue is administratively stopped: no alloc requests are sent."""
         self.pending: dict[int, ManagedJob] = {}
         self.holding: dict[int, ManagedJob] = {}
         self.queue = AllocQueue()
         self._forced = strict
-        self._caller = rpc.Caller()
         self._specs: dict[bytes, bytes] = {}
         self._ghosts: set[int] = set()
-        """Jobs that are over while their canceled request is still open (today's dialect does not wait)."""
+        """Ended jobs whose canceled request is still open (today's dialect does not wait for the answer)."""
         self._lowest: list[tuple[int, float, int, ManagedJob]] = []
-        """Pending jobs, the first to be bumped in front; kept in limited mode only."""
+        """Heap of pending jobs, lowest priority first; kept in limited mode only."""
         self._bumping: int | None = None
-
-    def take(self) -> list[Message]:
-        out, self.out = self.out, []
-        return out
-
-    def take_facts(self) -> list[Fact]:
-        facts, self.facts = self.facts, []
-        return facts
-
-    def take_troubles(self) -> list[str]:
-        troubles, self.troubles = self.troubles, []
-        return troubles
 
     def find(self, job_id: int) -> ManagedJob | None:
         return self.jobs.get(job_id) or self.inactive.get(job_id)
 
     def dispatch(self, most: int = 2**62) -> int:
-        """Sends up to `most` alloc requests, as many as the scheduler may have; returns how many."""
+        """Sends up to `most` alloc requests within the scheduler's limit; returns their number."""
         sent = 0
         while self.online and not self.stopped and sent < most:
             if self.limit and len(self.pending) >= self.limit:
@@ -81,25 +66,25 @@ class Desk:
         return sent
 
     def lost(self, now: float, reason: str = "the scheduler disconnected") -> None:
-        """RFC 27, Finalization: scheduling is suspended; what runs goes on."""
+        """RFC 27, Finalization: scheduling is suspended; running jobs go on."""
         if self.online:
-            self.facts.append(Suspended(reason))
-            self.troubles.append(f"scheduling is suspended: {reason}")
+            self.events.append(Suspended(reason))
+            self.warnings.append(f"scheduling is suspended: {reason}")
         self.online = False
         self._bumping = None
         self._lowest = []
-        self._caller.fail_all(rpc.ECANCELED)
+        self._caller.fail_all(errno.ECANCELED)
         self._ghosts.clear()
         pending, self.pending = self.pending, {}
         for job in pending.values():
             job.alloc = Alloc.NONE
-            # RFC 27, Alloc Annotate: annotations are volatile until the allocation succeeds
+            # RFC 27, Alloc Annotate: annotations are volatile until the allocation succeeds.
             job.annotations = None
             if job.state is State.SCHED:
                 self._enqueue(job)
             elif job.state is State.CLEANUP and not job.holds:
                 self._clean(now, job)
-                self.facts.append(CancelConfirmed(job.id))
+                self.events.append(CancelConfirmed(job.id))
         for job in self.holding.values():
             job.freeing = False
 
@@ -121,11 +106,7 @@ class Desk:
         self.out.append(rpc.request(topic, payload, flags=flags))
 
     def _enqueue(self, job: ManagedJob) -> None:
-        # RFC 21: a held job is not asked for
-        if job.priority != p.HELD_PRIORITY:
-            self.queue.push(job)
-
-    def _requeue(self, job: ManagedJob) -> None:
+        """RFC 21: a held job stays out of the queue, or leaves it."""
         if job.priority == p.HELD_PRIORITY:
             self.queue.drop(job)
         else:
@@ -157,7 +138,7 @@ class Desk:
             heapq.heappush(self._lowest, (job.priority, -job.submitted_s, -job.id, job))
 
     def _bump(self) -> None:
-        """In limited mode a job of higher priority takes the place of the lowest pending one, one at a time."""
+        """Limited mode: a job of higher priority replaces the lowest pending one, one at a time."""
         first = self.queue.first()
         if first is None or self._bumping is not None:
             return
@@ -175,7 +156,7 @@ class Desk:
         if not job.holds or job.freeing:
             return
         if self.strict:
-            # the job stays in the next hello until a scheduler has answered
+            # The job is in every hello until a scheduler has answered.
             if self.online:
                 job.freeing = True
                 self._send("sched.free", b'{"id":%d}' % job.id, flags=0)
@@ -185,13 +166,13 @@ class Desk:
             if job.freed_ranks:
                 held = job.resource_set()
                 resources = resource_set.encode(held.only(held.rank_ids() - IdSet(job.freed_ranks)))
-            self._send_free(job, resources, final=True)
-        # today's Flux frees without asking; an absent scheduler learns it from the next hello
+            self._send_free(job.id, resources, final=True)
+        # Today's Flux does not wait for an answer; an absent scheduler learns it from the next hello.
         self._freed(now, job)
 
-    def _send_free(self, job: ManagedJob, resources: bytes, *, final: bool) -> None:
+    def _send_free(self, job_id: int, resources: bytes, *, final: bool) -> None:
         ending = b',"final":true}' if final else b',"final":false}'
-        self._send("sched.free", b'{"id":%d,"R":' % job.id + resources + ending, flags=0)
+        self._send("sched.free", b'{"id":%d,"R":' % job_id + resources + ending, flags=0)
 
     def _freed(self, now: float, job: ManagedJob) -> None:
         self.holding.pop(job.id, None)

@@ -1,7 +1,7 @@
-"""Tells the users of a Flux instance why their jobs wait and when they may start: annotations after each turn.
+"""Annotations that tell the users of a Flux instance why their jobs wait and when they may start.
 
-`reason_pending` comes from core.explain, `t_estimate` from the reservations of the policy. Only what changed is said,
-and only for so many jobs per turn that a turn's cost stays flat however long the queue is.
+`reason_pending` comes from core/explain.py, `t_estimate` from the policy's reservations. Only changes are sent, and the
+number of annotations per turn is limited, so that a turn's cost does not depend on the length of the queue.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 MOST_PER_TURN = 16
 LONG_QUEUE = 1000
-"""In a longer queue the position is not looked for."""
+"""In a longer queue the reason leaves out the position in the queue."""
 LEAST_CHANGE_S = 1.0
 
 
-class Notes:
-    """Called by the session after each turn."""
+class PendingReasons:
+    """An observer of a Session: called after each turn."""
 
     def __init__(self, session: Session, world: World) -> None:
         self._session = session
@@ -55,9 +55,8 @@ class Notes:
         if notes:
             self._world.apply(Reply(batch.now, notes))
 
-
     def _estimate_head(self, now: float, cluster: Cluster, notes: list[Decision]) -> None:
-        """A policy that sees no free unit plans nothing; then the expected ends tell when the first job could start."""
+        """The first waiting job without a reservation: its start is estimated from the expected ends of running jobs."""
         if len(cluster.waiting) > LONG_QUEUE:
             return
         head = next(iter(cluster.waiting.values()), None)

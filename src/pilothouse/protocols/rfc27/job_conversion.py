@@ -1,4 +1,4 @@
-"""Flux's jobs as ours, and ours as Flux's: jobspec to Job and Job to jobspec. Pure."""
+"""Converts jobs: jobspec (RFC 14, RFC 25) to Job, and Job to jobspec."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ WORKLOAD = "flux"
 
 
 def our_id(job_id: int) -> str:
-    """`flux!f2gdgYX`: every protocol's deciders can carry it."""
+    """`flux!f2gdgYX`: a job id that all protocols accept."""
     return f"{WORKLOAD}!f{fluid.to_f58(job_id)[1:]}"
 
 
 def shape_of(spec: Jobspec, ranks_of_hosts: Mapping[str, list[str]] | None = None) -> Shape | None:
-    """What the request says beyond a number of cores. Raises InputError for constraints that are none."""
+    """The request beyond a number of cores; None if there is nothing more. Raises InputError for bad constraints."""
     wanted = None
     if spec.constraints:
         wanted = msgspec.Raw(msgspec.json.encode(constraint.normalised(spec.constraints, ranks_of_hosts)))
@@ -37,19 +37,19 @@ def shape_of(spec: Jobspec, ranks_of_hosts: Mapping[str, list[str]] | None = Non
 
 
 def to_job(job_id: str, spec: Jobspec, shape: Shape | None) -> Job:
-    """The job; whoever asked, when, and how urgently is for the caller to add."""
+    """The job of a jobspec. The caller adds user, date and priority."""
     return Job(job_id, spec.slots * spec.cores_per_slot, spec.walltime_s, shape=shape)
 
 
 def to_jobspec(job: Job) -> Jobspec:
-    """What a job asks for. A moldable one asks for its least."""
+    """The jobspec of a job; of a moldable one, with its lowest number of units."""
     shape = job.shape or Shape()
     duration = 0.0 if job.walltime == inf else job.walltime
     command = job.command.argv if job.command is not None and job.command.argv else (job.local_id,)
     constraints = msgspec.json.decode(shape.constraint) if shape.constraint is not None else None
     units = max(1, job.units)
     if shape.nodes:
-        # GPUs are counted per node: one slot that has all of them
+        # GPUs are counted per node: one slot has all of them.
         slots, cores = (1, units) if shape.gpus_per_node else (units, 1)
         gpus = shape.gpus_per_node
     else:
@@ -69,12 +69,12 @@ def to_jobspec(job: Job) -> Jobspec:
 
 
 def jobspec_of(job: Job) -> bytes:
-    """The request as a Flux scheduler reads it."""
+    """The encoded jobspec of a job."""
     return jobspec.encode(to_jobspec(job))
 
 
 def priority_of(job_priority: float) -> int:
-    """Ours (any number, 0 the default) as Flux's 1 .. 4294967295; 0 would hold the job."""
+    """Our priority (any number, default 0) as Flux's: 1 to 4294967295, because 0 holds a job."""
     if job_priority == 0:
         return payloads.DEFAULT_URGENCY
     if job_priority < 0:

@@ -1,6 +1,6 @@
-"""Both ends in one process on a virtual clock: messages go through two queues, no bytes, no sockets.
+"""Both ends in one process on a virtual clock: messages go through two queues, without sockets.
 
-The empty queues are an exact "the scheduler has finished thinking", which RFC 27 itself has no word for.
+Empty queues mean that the scheduler has finished thinking.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class InProcessLink:
         for message in heard:
             self.engine.receive(self._carried(message))
         self.messages += len(sent) + len(heard)
-        if self.engine.facts:
+        if self.engine.events:
             self._think(self.now)
             return True
         return bool(sent or heard)

@@ -1,7 +1,7 @@
-"""SIMULATION_BEGINS in all dialects: from our Begins to its `data`, and back.
+"""SIMULATION_BEGINS in all dialects: our Begins as its `data`, and back.
 
-Generation 2 names its machines `resources_data` and nests its configuration; generation 3 splits compute from storage
-resources, flattens the configuration and adds the profiles; generation 4 adds zone properties. `Dialect.ANY` has all.
+Generation 2 has `resources_data` and a nested configuration. Generation 3 separates compute from storage resources, has a
+flat configuration and adds the profiles. Generation 4 adds zone properties. `Dialect.ANY` has all of these.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def write(begins: Begins, settings: Settings, dialect: Dialect) -> dict[str, obj
 
 
 def profiles_by_workload(begins: Begins) -> dict[str, dict[str, Raw]]:
-    """The profiles that are known beforehand, without their workload's name in front."""
+    """The profiles of each workload by their names without the workload."""
     found: dict[str, dict[str, Raw]] = {name: {} for name in begins.workloads}
     for profile in begins.profiles.values():
         workload, _, name = profile.name.rpartition("!")
@@ -58,7 +58,7 @@ def profiles_by_workload(begins: Begins) -> dict[str, dict[str, Raw]]:
 
 
 def profile_text(profile: Profile) -> Raw:
-    """A profile as it is passed on to a scheduler."""
+    """The JSON text of a profile for a scheduler."""
     return Raw(passed_on(profile.source if profile.source is not None else b"{}").encode())
 
 
@@ -79,7 +79,7 @@ def _resources(nodes: Iterable[Node], dialect: Dialect) -> list[dict[str, object
     return resources
 
 
-# ---- the way back
+# ---- reading
 
 
 class _Resource(Struct):
@@ -115,7 +115,7 @@ class _Nested(Struct):
 
 
 def read(data: Raw, peer: str) -> tuple[Begins, RedisSettings, Dialect]:
-    """What a Batsim of any generation says of itself. Raises PeerError."""
+    """Reads the data of a Batsim of any generation. Raises PeerError."""
     try:
         written = msgspec.json.decode(data, type=_Data)
         flat = msgspec.convert(written.config, _FlatRedis)
@@ -164,11 +164,11 @@ def _profiles(written: dict[str, dict[str, Raw]], peer: str) -> dict[str, Profil
 
 
 def read_profile(raw: Raw, workload: str, name: str, peer: str, event: str, dialect: Dialect = Dialect.ANY) -> Profile:
-    """A profile out of a message. Raises PeerError."""
+    """A profile of a message. Raises PeerError."""
     place = profile_json.Place(f"profile {name}", workload, Path())
     try:
         profile = profile_json.parse(raw, name, place)
-        if dialect.is_young:
+        if dialect.since_three:
             profile_json.refuse_other_generations(raw, place)
         return profile
     except InputError as problem:

@@ -1,4 +1,4 @@
-"""Facts become Batsim events and Batsim events orders, in every dialect; and the same on the scheduler's side."""
+"""Facts become Batsim events and Batsim events decisions, in every dialect; and the same on the scheduler's side."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pilothouse.model.lifecycle import JobState
 from pilothouse.model.profile import Delay, Profile, ReceiveMessage, SendMessage, Sequence, Spec, TraceKind, TraceReplay
 from pilothouse.protocols.batsim import codec
 from pilothouse.protocols.batsim import messages as wire
-from pilothouse.protocols.batsim.facts import FactWriter
-from pilothouse.protocols.batsim.heard import Calls, FactReader
-from pilothouse.protocols.batsim.orders import OrderReader
+from pilothouse.protocols.batsim.decision_reader import DecisionReader
+from pilothouse.protocols.batsim.decision_writer import DecisionWriter
+from pilothouse.protocols.batsim.event_reader import EventReader, RequestedCalls
+from pilothouse.protocols.batsim.event_writer import EventWriter
 from pilothouse.protocols.batsim.settings import Dialect, Settings
-from pilothouse.protocols.batsim.spoken import OrderWriter
 
 DELAY = Profile("w0!d", Delay(10.0), source=Raw(b'{"type": "delay", "delay": 10}'))
 SEQUENCE = Profile("w0!s", Sequence(("w0!d", "w0!d"), 3), source=Raw(b'{"type": "composed"}'))
@@ -36,12 +36,12 @@ def begins(**more: Any) -> e.Begins:
 
 
 def told(
-    *facts: e.Event, dialect: Dialect = Dialect.FOUR, config: bytes = b"{}", **more: Any
+    *events: e.Event, dialect: Dialect = Dialect.FOUR, config: bytes = b"{}", **more: Any
 ) -> list[dict[str, Any]]:
-    """What a scheduler hears of facts after the beginning."""
-    writer = FactWriter(Settings.parse(config), dialect)
+    """What a scheduler hears of events after the beginning."""
+    writer = EventWriter(Settings.parse(config), dialect)
     writer.events(e.Batch(0.0, [e.Began(0.0, begins(**more))]))
-    written = codec.encode(100.0, writer.events(e.Batch(100.0, list(facts))))
+    written = codec.encode(100.0, writer.events(e.Batch(100.0, list(events))))
     return list(json.loads(written)["events"])
 
 
@@ -120,8 +120,8 @@ def test_generation_2_is_not_told_what_it_does_not_know() -> None:
 
 
 def test_who_listens_is_found_out_before_the_end_of_submissions_is_told() -> None:
-    def writer() -> FactWriter:
-        made = FactWriter(Settings(), Dialect.ANY)
+    def writer() -> EventWriter:
+        made = EventWriter(Settings(), Dialect.ANY)
         made.events(e.Batch(0.0, [e.Began(0.0, begins(dynamic_registration=True))]))
         made.events(e.Batch(1.0, [e.JobSubmitted(1.0, JOB)]))
         return made
@@ -150,7 +150,7 @@ def test_who_listens_is_found_out_before_the_end_of_submissions_is_told() -> Non
     ],
 )
 def test_the_words_of_a_scheduler_tell_its_generation(event: dict[str, Any], speaker: Dialect | None) -> None:
-    reader = OrderReader("scheduler", {})
+    reader = DecisionReader("scheduler", {})
     data = json.dumps({"now": 9, "events": [{"timestamp": 1, **event}]})
     reader.reply(codec.decode_from_scheduler(data.encode()))
     assert reader.speaker is speaker
@@ -162,7 +162,7 @@ def test_the_words_of_a_scheduler_tell_its_generation(event: dict[str, Any], spe
 def test_what_cannot_tell_its_progress_has_not_begun_a_part(spec: Spec) -> None:
     """QUIRK of Batsim 4."""
     profiles = {"w0!m": Profile("w0!m", spec)}
-    writer = FactWriter(Settings(), Dialect.FOUR)
+    writer = EventWriter(Settings(), Dialect.FOUR)
     writer.events(e.Batch(0.0, [e.Began(0.0, e.Begins((Node("a", 0),), profiles=profiles))]))
     killed = e.JobsKilled(1.0, ("w0!1",), {"w0!1": e.Progress("w0!m", 0.0)})
     told = json.loads(codec.encode(1.0, writer.events(e.Batch(1.0, [killed]))))["events"][0]["data"]
@@ -170,7 +170,7 @@ def test_what_cannot_tell_its_progress_has_not_begun_a_part(spec: Spec) -> None:
 
 
 def ordered(*events: dict[str, Any]) -> list[d.Decision]:
-    reader = OrderReader("scheduler", {"w0!d": DELAY, "w0!s": SEQUENCE})
+    reader = DecisionReader("scheduler", {"w0!d": DELAY, "w0!s": SEQUENCE})
     reader.note_units({0: frozenset({3}), 1: frozenset({3})})
     data = json.dumps({"now": 9, "events": [{"timestamp": 1, **event} for event in events]})
     return reader.reply(codec.decode_from_scheduler(data.encode())).decisions
@@ -178,16 +178,16 @@ def ordered(*events: dict[str, Any]) -> list[d.Decision]:
 
 @pytest.mark.parametrize("text", ["7", "3 1 2", "0-3 7", "0,2", "1  2", " 4 ", "[5-6]", "16777216", "007"])
 def test_allocations_in_all_their_forms(text: str) -> None:
-    (order,) = ordered({"type": "EXECUTE_JOB", "data": {"job_id": "w0!1", "alloc": text}})
-    assert isinstance(order, d.StartJob) and order.units == IdSet.parse(text)
+    (decision,) = ordered({"type": "EXECUTE_JOB", "data": {"job_id": "w0!1", "alloc": text}})
+    assert isinstance(decision, d.StartJob) and decision.units == IdSet.parse(text)
 
 
 def test_orders_are_understood() -> None:
-    (order,) = ordered({"type": "EXECUTE_JOB", "data": {"job_id": "w0!1", "alloc": "2 4-5", "mapping": {"1": 0, "0": "2"}}})
-    assert isinstance(order, d.StartJob) and str(order.units) == "2 4-5"
-    assert order.placement is not None and order.placement.mapping == (2, 0)
-    (order,) = ordered({"type": "EXECUTE_JOB", "data": {"job_id": "w0!1", "alloc": "0", "storage_mapping": {"pfs": "9"}}})
-    assert isinstance(order, d.StartJob) and order.storage == {"pfs": 9}
+    (decision,) = ordered({"type": "EXECUTE_JOB", "data": {"job_id": "w0!1", "alloc": "2 4-5", "mapping": {"1": 0, "0": "2"}}})
+    assert isinstance(decision, d.StartJob) and str(decision.units) == "2 4-5"
+    assert decision.placement is not None and decision.placement.mapping == (2, 0)
+    (decision,) = ordered({"type": "EXECUTE_JOB", "data": {"job_id": "w0!1", "alloc": "0", "storage_mapping": {"pfs": "9"}}})
+    assert isinstance(decision, d.StartJob) and decision.storage == {"pfs": 9}
     assert ordered({"type": "CALL_ME_LATER", "data": {"timestamp": 25.5}}) == [d.CallAt(1.0, 25.5)]
     assert ordered({"type": "NOTIFY", "data": {"type": "registration_finished"}}) == [d.FinishRegistration(1.0)]
     assert ordered({"type": "NOTIFY", "data": {"type": "continue_submission"}}) == [d.ResumeRegistration(1.0)]
@@ -198,14 +198,14 @@ def test_transfers_beside_a_job_are_described_once() -> None:
     def started(**io_job: Any) -> d.Decision:
         data = {"job_id": "w0!1", "alloc": "0-1", "additional_io_job": {"alloc": "0", **io_job}}
         message = json.dumps({"now": 9, "events": [{"timestamp": 1, "type": "EXECUTE_JOB", "data": data}]}).encode()
-        reader = OrderReader("scheduler", {"w0!d": DELAY}, None, Dialect.FOUR)
+        reader = DecisionReader("scheduler", {"w0!d": DELAY}, None, Dialect.FOUR)
         return reader.reply(codec.decode_from_scheduler(message)).decisions[0]
 
     profile = {"type": "parallel_homogeneous", "cpu": 0, "com": 5}
-    order = started(profile_name="io", profile=profile)
-    assert isinstance(order, d.StartJob) and order.io_job is not None and order.io_job.name == "w0!io"
-    order = started(profile_name="d")
-    assert isinstance(order, d.StartJob) and order.io_job is DELAY
+    decision = started(profile_name="io", profile=profile)
+    assert isinstance(decision, d.StartJob) and decision.io_job is not None and decision.io_job.name == "w0!io"
+    decision = started(profile_name="d")
+    assert isinstance(decision, d.StartJob) and decision.io_job is DELAY
     with pytest.raises(PeerError, match="there is no profile 'io'"):
         started(profile_name="io")
     with pytest.raises(PeerError, match="there already is a profile 'd'"):
@@ -224,11 +224,11 @@ def test_registration_brings_its_profile_along() -> None:
 def test_profiles_of_another_generation_are_refused() -> None:
     profile = {"type": "msg_par_hg", "cpu": 1, "com": 2}
     event = {"type": "REGISTER_PROFILE", "data": {"workload_name": "w0", "profile_name": "old", "profile": profile}}
-    (order,) = ordered(event)
-    assert isinstance(order, d.RegisterProfile), "where any generation may speak, all words count"
+    (decision,) = ordered(event)
+    assert isinstance(decision, d.RegisterProfile), "where any generation may speak, all words count"
     data = json.dumps({"now": 9, "events": [{"timestamp": 1, **event}]}).encode()
     with pytest.raises(PeerError, match=r"REGISTER_PROFILE: .*a type of profile that Batsim 4 does not know"):
-        OrderReader("scheduler", {}, None, Dialect.FOUR).reply(codec.decode_from_scheduler(data))
+        DecisionReader("scheduler", {}, None, Dialect.FOUR).reply(codec.decode_from_scheduler(data))
 
 
 @pytest.mark.parametrize(
@@ -245,18 +245,18 @@ def test_young_generations_want_complete_jobs(changed: dict[str, Any], problem: 
     job = {"id": "7", "res": 1, "profile": "d", "subtime": 0} | changed
     event = {"timestamp": 1, "type": "REGISTER_JOB", "data": {"job_id": "w0!7", "job": job}}
     message = codec.decode_from_scheduler(json.dumps({"now": 9, "events": [event]}).encode())
-    reader = OrderReader("scheduler", {"w0!d": DELAY}, None, Dialect.FOUR)
+    reader = DecisionReader("scheduler", {"w0!d": DELAY}, None, Dialect.FOUR)
     if not problem:
         assert isinstance(reader.reply(message).decisions[0], d.RegisterJob)
         return
     with pytest.raises(PeerError, match=problem):
         reader.reply(message)
-    OrderReader("scheduler", {"w0!d": DELAY}).reply(message)
+    DecisionReader("scheduler", {"w0!d": DELAY}).reply(message)
 
 
 def test_power_states_switch_or_are_set() -> None:
     states = [{"type": "SET_RESOURCE_STATE", "data": {"resources": "0-1", "state": state}} for state in ("2", "3", "0", "1")]
-    assert [type(order) for order in ordered(*states)] == [d.SetPowerState, d.SwitchUnits, d.SwitchUnits, d.SetPowerState]
+    assert [type(decision) for decision in ordered(*states)] == [d.SetPowerState, d.SwitchUnits, d.SwitchUnits, d.SetPowerState]
 
 
 @pytest.mark.parametrize(
@@ -290,13 +290,13 @@ def test_orders_that_mean_nothing_are_the_peers_mistake(event: dict[str, Any], p
 # ---- the scheduler's side
 
 
-def spoken(*orders: d.Decision, dialect: Dialect = Dialect.FOUR, calls: Calls | None = None) -> list[dict[str, Any]]:
-    events = OrderWriter("policy", dialect, calls or Calls()).events(d.Reply(50.0, list(orders)))
+def spoken(*decisions: d.Decision, dialect: Dialect = Dialect.FOUR, calls: RequestedCalls | None = None) -> list[dict[str, Any]]:
+    events = DecisionWriter(dialect, calls or RequestedCalls()).events(d.Reply(50.0, list(decisions)))
     return list(json.loads(codec.encode_plainly(50.0, events))["events"])
 
 
 def test_our_orders_are_read_back_as_they_were() -> None:
-    orders: list[d.Decision] = [
+    decisions: list[d.Decision] = [
         d.StartJob(50.0, "w0!1", IdSet.parse("0-1 7"), d.Placement(mapping=(0, 0, 2))),
         d.RejectJob(50.0, "w0!2"),
         d.KillJobs(50.0, ("w0!3", "w0!4")),
@@ -308,38 +308,38 @@ def test_our_orders_are_read_back_as_they_were() -> None:
         d.FinishRegistration(50.0),
         d.AnswerEstimate(50.0, "w0!9", 56.0),
     ]
-    data = json.dumps({"now": 50.0, "events": spoken(*orders)}).encode()
-    reader = OrderReader("scheduler", {})
+    data = json.dumps({"now": 50.0, "events": spoken(*decisions)}).encode()
+    reader = DecisionReader("scheduler", {})
     reader.note_units({0: frozenset({3})})
-    assert reader.reply(codec.decode_from_scheduler(data)) == d.Reply(50.0, orders)
+    assert reader.reply(codec.decode_from_scheduler(data)) == d.Reply(50.0, decisions)
 
 
 def test_registrations_have_the_names_of_their_generation() -> None:
-    orders = (d.RegisterProfile(50.0, DELAY), d.RegisterJob(50.0, JOB))
-    assert [event["type"] for event in spoken(*orders)] == ["REGISTER_PROFILE", "REGISTER_JOB"]
-    assert [event["type"] for event in spoken(*orders, dialect=Dialect.TWO)] == ["SUBMIT_PROFILE", "SUBMIT_JOB"]
-    assert spoken(*orders)[1]["data"]["job"] == {"id": "w0!1", "subtime": 5, "res": 2, "profile": "d"}
+    decisions = (d.RegisterProfile(50.0, DELAY), d.RegisterJob(50.0, JOB))
+    assert [event["type"] for event in spoken(*decisions)] == ["REGISTER_PROFILE", "REGISTER_JOB"]
+    assert [event["type"] for event in spoken(*decisions, dialect=Dialect.TWO)] == ["SUBMIT_PROFILE", "SUBMIT_JOB"]
+    assert spoken(*decisions)[1]["data"]["job"] == {"id": "w0!1", "subtime": 5, "res": 2, "profile": "d"}
 
 
 def test_what_cannot_be_said_is_refused() -> None:
-    with pytest.raises(DecisionError, match="the Batsim protocol has no word for it"):
+    with pytest.raises(DecisionError, match=r"this world \(batsim\) cannot be stopped by the decider"):
         spoken(d.StopWorld(50.0))
 
 
 def test_series_of_calls_are_asked_for_one_by_one() -> None:
-    calls = Calls()
+    calls = RequestedCalls()
     (event,) = spoken(d.CallEvery(50.0, 20.0, "tick", 2), calls=calls)
     assert event["data"] == {"timestamp": 60.0}
-    reader = FactReader("Batsim", begins(), None, calls)
+    reader = EventReader("Batsim", begins(), None, calls)
     first = reader.batch(wire.Message(60.0, [wire.RequestedCall(60.0)])).events[0]
     assert first == e.CallArrived(60.0, "tick", False)
-    events = OrderWriter("policy", Dialect.FOUR, calls).events(d.Reply(60.0, []))
+    events = DecisionWriter(Dialect.FOUR, calls).events(d.Reply(60.0, []))
     assert isinstance(events[0], wire.CallMeLater) and events[0].data.timestamp == 80.0
     assert reader.batch(wire.Message(80.0, [wire.RequestedCall(80.0)])).events == [e.CallArrived(80.0, "tick", True)]
 
 
 def test_what_a_batsim_tells_is_understood() -> None:
-    facts: list[e.Event] = [
+    events: list[e.Event] = [
         e.JobSubmitted(5.0, JOB),
         e.JobEnded(20.0, "w0!1", JobState.SUCCEEDED, 0, IdSet.span(0, 2)),
         e.JobsKilled(21.0, ("w0!1",), {"w0!1": e.Progress("d", 0.25)}),
@@ -348,10 +348,10 @@ def test_what_a_batsim_tells_is_understood() -> None:
         e.EnergyMeasured(24.0, 5.0),
         e.NoMoreJobs(25.0),
     ]
-    writer = FactWriter(Settings(), Dialect.FOUR)
-    data = codec.encode(25.0, writer.events(e.Batch(25.0, facts)))
-    heard = FactReader("Batsim", begins(), None, Calls()).batch(codec.decode_from_batsim(data)).events
-    assert heard[1:] == facts[1:]
+    writer = EventWriter(Settings(), Dialect.FOUR)
+    data = codec.encode(25.0, writer.events(e.Batch(25.0, events)))
+    heard = EventReader("Batsim", begins(), None, RequestedCalls()).batch(codec.decode_from_batsim(data)).events
+    assert heard[1:] == events[1:]
     assert isinstance(heard[0], e.JobSubmitted)
     job = heard[0].job
     assert (job.id, job.units, job.walltime, job.submitted_at) == ("w0!1", 2, inf, 5.0)

@@ -1,4 +1,7 @@
-"""Starts a scheduler process again when it crashes, with a back-off. Its state is in the manager: hello tells it all."""
+"""Restarts a command after a crash, with a back-off (`steer --restart`).
+
+A scheduler of a Flux instance keeps no state of its own: the manager sends it all in the next handshake.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,18 @@ import time
 FIRST_BACKOFF_S = 0.1
 MOST_BACKOFF_S = 10.0
 
-_GUARDED = "PILOTHOUSE_GUARDED"
+_RESTARTED = "PILOTHOUSE_RESTARTED"
 _FINAL = (0, 2, 130)
-"""A regular end, a mistake of the user's, and Ctrl-C: trying again would not help."""
+"""Exit codes after which there is no restart: a regular end, an error of the user, Ctrl-C."""
 
 
-def guarded() -> bool:
-    """Whether this process is the one that is guarded."""
-    return _GUARDED in os.environ
+def is_child() -> bool:
+    """Whether this process is the command that would be restarted."""
+    return _RESTARTED in os.environ
 
 
-def guard(command: list[str]) -> int:
-    """Runs the command until it ends for good; its exit code."""
+def run_with_restarts(command: list[str]) -> int:
+    """Runs the command until it ends with a final exit code, which is returned."""
     backoff_s = FIRST_BACKOFF_S
     while True:
         began = time.monotonic()
@@ -31,13 +34,13 @@ def guard(command: list[str]) -> int:
             return code
         if time.monotonic() - began > MOST_BACKOFF_S:
             backoff_s = FIRST_BACKOFF_S
-        logging.getLogger("pilothouse.rfc27").warning("the scheduler ended with %d; again in %.1f s", code, backoff_s)
+        logging.getLogger("pilothouse").warning("exit code %d; restarting in %.1f s", code, backoff_s)
         time.sleep(backoff_s)
         backoff_s = min(2 * backoff_s, MOST_BACKOFF_S)
 
 
 def _run(command: list[str]) -> int:
-    process = subprocess.Popen(command, env={**os.environ, _GUARDED: "1"})
+    process = subprocess.Popen(command, env={**os.environ, _RESTARTED: "1"})
     ended = False
 
     def end(number: int, frame: object) -> None:

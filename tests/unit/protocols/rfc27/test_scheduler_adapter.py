@@ -8,17 +8,18 @@ import pytest
 from pilothouse.core.session import Session
 from pilothouse.formats import resource_set
 from pilothouse.model.decisions import Annotate, KillJobs, Reply, SwitchUnits
+from pilothouse.model.errors import DecisionError
 from pilothouse.model.events import Batch, JobEnded, JobSubmitted
 from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import JobState
 from pilothouse.protocols.rfc27 import broker, rpc
 from pilothouse.protocols.rfc27.handshake import Phase
-from pilothouse.protocols.rfc27.joblife import read_log
+from pilothouse.protocols.rfc27.job_conversion import our_id, priority_of, to_jobspec
 from pilothouse.protocols.rfc27.machine import Machine
-from pilothouse.protocols.rfc27.manager_facts import Denied, FeasibilityAnswered
-from pilothouse.protocols.rfc27.notes import Notes
-from pilothouse.protocols.rfc27.requests import our_id, priority_of, to_jobspec
+from pilothouse.protocols.rfc27.manager_events import Denied, FeasibilityAnswered
+from pilothouse.protocols.rfc27.pending_reasons import PendingReasons
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
+from unit.protocols.rfc27.eventlog import read_log
 from unit.protocols.rfc27.pair import Pair, body, spec
 
 
@@ -148,12 +149,12 @@ def test_priorities_decide_who_is_next(pair: Pair) -> None:
     pair.manager.prioritize(0.0, [(third, 500)])
     pair.manager.set_urgency(0.0, second, 25)
     pair.settle()
-    order = []
+    decision = []
     for _ in range(3):
         pair.finish(running)
         (running,) = pair.manager.holding
-        order.append(running)
-    assert order == [third, second, first]
+        decision.append(running)
+    assert decision == [third, second, first]
 
 
 def test_the_queue_is_named_in_the_annotations(pair: Pair) -> None:
@@ -188,7 +189,7 @@ def test_expiration_reaches_the_decider(pair: Pair) -> None:
     pair.manager.expire(20.0, job_id, 0.0)
     pair.settle()
     assert pair.cluster.expected_end(our_id(job_id)) == float("inf")
-    assert pair.manager.take_troubles() == []
+    assert pair.manager.take_warnings() == []
 
 
 def test_feasibility_is_answered_without_a_decider(pair: Pair) -> None:
@@ -196,8 +197,8 @@ def test_feasibility_is_answered_without_a_decider(pair: Pair) -> None:
         pair.manager.ask_feasibility(question, spec(slots))
     pair.manager.ask_feasibility(2, b'{"version":9}')
     pair.settle()
-    answered = sorted((f for f in pair.facts if isinstance(f, FeasibilityAnswered)), key=lambda fact: fact.question)
-    refusals = [fact.refusal for fact in answered]
+    answered = sorted((f for f in pair.events if isinstance(f, FeasibilityAnswered)), key=lambda event: event.question)
+    refusals = [event.refusal for event in answered]
     assert refusals[0] == "" and refusals[1] == "it needs 13 units, and there are 12"
     assert "not a V1 jobspec" in refusals[2]
 
@@ -217,15 +218,14 @@ def test_resource_status_tells_what_is_allocated_and_down(pair: Pair) -> None:
 def test_a_decider_may_kill(pair: Pair) -> None:
     job_id = pair.submit(1)
     pair.settle()
-    pair.instance.apply(0.0, [KillJobs(0.0, (our_id(job_id),))])
+    pair.adapter.apply(0.0, [KillJobs(0.0, (our_id(job_id),))])
     pair.settle()
-    assert Denied(job_id, "killed by the scheduler") in pair.facts
+    assert Denied(job_id, "killed by the scheduler") in pair.events
 
 
-def test_an_order_that_flux_has_no_word_for_is_told_once(pair: Pair) -> None:
-    for _ in range(2):
-        pair.instance.apply(0.0, [SwitchUnits(0.0, IdSet.of([0]), 1)])
-    assert pair.instance.troubles == ["Flux has no word for SwitchUnits; such orders are dropped"]
+def test_a_decision_that_flux_cannot_carry_out_is_an_error(pair: Pair) -> None:
+    with pytest.raises(DecisionError, match=r"this world \(flux\) cannot switch units on or off"):
+        pair.adapter.apply(0.0, [SwitchUnits(0.0, IdSet.of([0]), 1)])
 
 
 def test_a_second_alloc_for_a_pending_job_is_logged_and_the_first_one_answered(pair: Pair) -> None:
@@ -234,7 +234,7 @@ def test_a_second_alloc_for_a_pending_job_is_logged_and_the_first_one_answered(p
     pair.settle()
     again = next(m for m in pair.heard if m.topic == "sched.alloc" and body(m)["id"] == waiting)
     pair.engine.receive(rpc.request("sched.alloc", again.body()))
-    assert any("second sched.alloc" in trouble for trouble in pair.engine.take_troubles())
+    assert any("second sched.alloc" in warning for warning in pair.engine.take_warnings())
     pair.settle()
     assert len(pair.cluster.waiting) == 1
 
@@ -259,7 +259,7 @@ def test_the_machine_numbers_cores_that_have_gaps() -> None:
     )  # fmt: skip
     machine = Machine(inventory)
     assert [(node.name, node.first, node.count) for node in machine.nodes()] == [("a@3", 0, 4), ("a@5", 4, 2)]
-    part = resource_set.parse(machine.part_of(IdSet.of([1, 2, 4])))
+    part = resource_set.parse(machine.resources(IdSet.of([1, 2, 4])))
     assert [(entry.rank, str(entry.cores)) for entry in part.ranks] == [(3, "4 6"), (5, "8")]
     assert machine.units_in(part) == IdSet.of([1, 2, 4])
 
@@ -275,20 +275,20 @@ def test_users_are_told_why_and_when() -> None:
         def apply(self, reply: Reply) -> None:
             told.extend(reply.decisions)  # type: ignore[arg-type]
 
-    notes = Notes(session, Ear())  # type: ignore[arg-type]
+    notes = PendingReasons(session, Ear())  # type: ignore[arg-type]
     pair.submit(8, duration_s=100.0)
     waiting = pair.submit(8, duration_s=50.0)
     pair.settle()
     job = pair.cluster.waiting[our_id(waiting)]
     notes(Batch(0.0, [JobSubmitted(0.0, job)]))
-    assert [order.notes for order in told] == [
+    assert [decision.notes for decision in told] == [
         {"sched": {"reason_pending": "it needs 8 units, and 0 are free"}},
         {"sched": {"t_estimate": 100.0}},
     ]
     told.clear()
     notes(Batch(1.0, []))
     assert told == []
-    pair.instance.apply(0.0, [Annotate(0.0, job.id, {"sched": {"t_estimate": 100.0}})])
+    pair.adapter.apply(0.0, [Annotate(0.0, job.id, {"sched": {"t_estimate": 100.0}})])
     pair.settle()
     assert pair.manager.jobs[waiting].annotations == {"sched": {"t_estimate": 100.0}}
     pair.finish(next(iter(pair.manager.holding)))
@@ -315,11 +315,11 @@ def test_priorities_of_ours_never_hold_a_job(ours: float, theirs: int) -> None:
 def test_a_second_loss_before_the_hello_ends_nobodys_job(pair: Pair) -> None:
     running, waiting = pair.submit(12), pair.submit(12)
     pair.settle()
-    pair.instance.lost(1.0, "the broker restarts")
-    assert [type(event).__name__ for event in pair.instance.take_events()] == ["JobWithdrawn"]
-    pair.instance.engine = SchedulerEngine()
-    pair.instance.lost(2.0, "it restarts again")
-    assert pair.instance.take_events() == []
+    pair.adapter.lost(1.0, "the broker restarts")
+    assert [type(event).__name__ for event in pair.adapter.take_events()] == ["JobWithdrawn"]
+    pair.adapter.engine = SchedulerEngine()
+    pair.adapter.lost(2.0, "it restarts again")
+    assert pair.adapter.take_events() == []
     assert waiting in pair.manager.pending and running in pair.manager.holding
 
 
@@ -329,6 +329,6 @@ def test_a_grant_whose_answer_never_left_ends_with_its_connection(pair: Pair) ->
     pair.link.step()
     # the commit was sent, and nothing came back
     assert pair.engine.busy
-    pair.instance.lost(1.0, "gone")
-    (ended,) = pair.instance.take_events()
+    pair.adapter.lost(1.0, "gone")
+    (ended,) = pair.adapter.take_events()
     assert isinstance(ended, JobEnded) and ended.state is JobState.KILLED and ended.reason == "gone"

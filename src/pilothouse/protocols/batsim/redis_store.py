@@ -1,7 +1,7 @@
-"""Job data through Redis: the keys and values that Batsim and its schedulers agree on.
+"""Job data in Redis, with the keys and values of Batsim.
 
-`<prefix>:nb_res`, `<prefix>:job_<workload>!<id>`, `<prefix>:profile_<workload>!<profile>`; values are JSON text,
-written before the job's submission is told, and never deleted. Needs the extra `redis`.
+Keys: `<prefix>:nb_res`, `<prefix>:job_<workload>!<id>`, `<prefix>:profile_<workload>!<profile>`. Values are JSON text,
+written before JOB_SUBMITTED is sent, and never deleted. Needs the extra `redis`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CONNECT_TIMEOUT_S = 5.0
 
 
 class RedisStore:
-    """Connects at once, so that a missing server is told before anything else happens."""
+    """Connects at once, so that a missing server is an error before the run begins."""
 
     def __init__(self, settings: RedisSettings, peer: str = "scheduler") -> None:
         try:
@@ -51,7 +51,7 @@ class RedisStore:
         self._set(f"profile_{workload}!{name}", description)
 
     def get_job(self, job_id: str) -> bytes:
-        """The description that the scheduler left for a job. Raises PeerError if there is none."""
+        """The description of a job that the scheduler wrote. Raises PeerError if there is none."""
         return self._get(f"job_{job_id}")
 
     def get_profile(self, workload: str, name: str) -> bytes:
