@@ -1,11 +1,11 @@
-/* The frequent messages of batprotocol in C: what binary.py and orders.py do in Python, who are its oracle.
+/* The frequent messages of batprotocol in C: what binary.py and decisions.py do in Python, who are its oracle.
  *
- * encode(now, facts, kinds, profiles) -> bytes | None
+ * encode(now, events, kinds, profiles) -> bytes | None
  *     A message of submitted jobs, ended jobs and "no more jobs", byte for byte as binary.encode writes it. `kinds` is
  *     (JobSubmitted, JobEnded, NoMoreJobs, {state: number of the final state}); the profiles of submitted jobs are put
  *     into `profiles` by their names. None: something else is to be told.
- * decode(data) -> (now, [order, ...]) | None
- *     A message of orders to execute jobs (at, job id, bitmask of hosts, whether to fill hosts) with predefined placement
+ * decode(data) -> (now, [decision, ...]) | None
+ *     A message of decisions to execute jobs (at, job id, bitmask of hosts, whether to fill hosts) with predefined placement
  *     and nothing else, and to reject jobs (at, job id). None: anything else, and everything that is malformed; the
  *     Python codec has the words for it.
  * take_decisions(address, message) -> bytes | int | None
@@ -127,11 +127,11 @@ static int put_event(out *o, double at, uint8_t kind, uint8_t table_at)
 }
 
 /* 1: written; 0: this job must be told by others; -1: an exception. */
-static int put_submitted(out *o, PyObject *fact, PyObject *profiles)
+static int put_submitted(out *o, PyObject *event, PyObject *profiles)
 {
     static const uint8_t event_head[24] = {12, 0, 24, 0, 4, 0, 16, 0, 8, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 20, 0, 0, 0};
     static const uint8_t job_head[20] = {14, 0, 25, 0, 4, 0, 0, 0, 16, 0, 24, 0, 20, 0, 0, 0, 16, 0, 0, 0};
-    PyObject *job = PyObject_GetAttr(fact, s_job), *shape, *profile = NULL, *extra = NULL;
+    PyObject *job = PyObject_GetAttr(event, s_job), *shape, *profile = NULL, *extra = NULL;
     double at, submitted_at, walltime;
     long long units, most_units;
     size_t start, text;
@@ -149,7 +149,7 @@ static int put_submitted(out *o, PyObject *fact, PyObject *profiles)
     }
     profile = PyObject_GetAttr(job, s_profile);
     extra = PyObject_GetAttr(job, s_extra_data);
-    if (profile == NULL || extra == NULL || number_of(fact, s_at, &at) || number_of(job, s_submitted_at, &submitted_at) ||
+    if (profile == NULL || extra == NULL || number_of(event, s_at, &at) || number_of(job, s_submitted_at, &submitted_at) ||
         number_of(job, s_walltime, &walltime) || integer_of(job, s_units, &units) ||
         integer_of(job, s_most_units, &most_units))
         goto end;
@@ -218,10 +218,10 @@ end:
     return result;
 }
 
-static int put_ended(out *o, PyObject *fact, PyObject *finals)
+static int put_ended(out *o, PyObject *event, PyObject *finals)
 {
     static const uint8_t head[24] = {10, 0, 13, 0, 4, 0, 12, 0, 8, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 12, 0, 0, 0};
-    PyObject *state = PyObject_GetAttr(fact, s_state), *final;
+    PyObject *state = PyObject_GetAttr(event, s_state), *final;
     double at;
     long long code;
     long number;
@@ -233,7 +233,7 @@ static int put_ended(out *o, PyObject *fact, PyObject *finals)
     if (final == NULL)
         return PyErr_Occurred() ? -1 : 0;
     number = PyLong_AsLong(final);
-    if ((number == -1 && PyErr_Occurred()) || number_of(fact, s_at, &at) || integer_of(fact, s_return_code, &code) ||
+    if ((number == -1 && PyErr_Occurred()) || number_of(event, s_at, &at) || integer_of(event, s_return_code, &code) ||
         put_event(o, at, 2, 16))
         return -1;
     to = more(o, 32);
@@ -242,15 +242,15 @@ static int put_ended(out *o, PyObject *fact, PyObject *finals)
     memcpy(to, head, 24);
     put32(to + 24, (uint32_t)code);
     put32(to + 28, (uint32_t)(uint8_t)number);
-    return text_of(o, fact, s_job_id) ? 1 : -1;
+    return text_of(o, event, s_job_id) ? 1 : -1;
 }
 
-static int put_no_more(out *o, PyObject *fact)
+static int put_no_more(out *o, PyObject *event)
 {
     static const uint8_t body[16] = {4, 0, 4, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0};
     double at;
     uint8_t *to;
-    if (number_of(fact, s_at, &at) || put_event(o, at, 21, 8))
+    if (number_of(event, s_at, &at) || put_event(o, at, 21, 8))
         return -1;
     to = more(o, 16);
     if (to == NULL)
@@ -263,7 +263,7 @@ static PyObject *encode(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     static const uint8_t head[24] = {16, 0, 0, 0, 0, 0, 0, 0, 8, 0, 16, 0, 8, 0, 4, 0, 8, 0, 0, 0, 12, 0, 0, 0};
     out o = {NULL, 0, 0};
-    PyObject *facts, *kinds, *profiles, *result = NULL;
+    PyObject *events, *kinds, *profiles, *result = NULL;
     Py_ssize_t count, i;
     size_t base;
     double now;
@@ -271,20 +271,20 @@ static PyObject *encode(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     (void)self;
     if (nargs != 4 || !PyList_Check(args[1]) || !PyTuple_Check(args[2]) || PyTuple_GET_SIZE(args[2]) != 4 ||
         !PyDict_Check(PyTuple_GET_ITEM(args[2], 3)) || !PyDict_Check(args[3])) {
-        PyErr_SetString(PyExc_TypeError, "encode(now, facts, (submitted, ended, no more, finals), profiles)");
+        PyErr_SetString(PyExc_TypeError, "encode(now, events, (submitted, ended, no more, finals), profiles)");
         return NULL;
     }
     now = PyFloat_AsDouble(args[0]);
     if (now == -1.0 && PyErr_Occurred())
         return NULL;
-    facts = args[1];
+    events = args[1];
     kinds = args[2];
     profiles = args[3];
-    count = PyList_GET_SIZE(facts);
+    count = PyList_GET_SIZE(events);
     if (!count)
         Py_RETURN_NONE;
     for (i = 0; i < count; i++) {
-        PyObject *kind = (PyObject *)Py_TYPE(PyList_GET_ITEM(facts, i));
+        PyObject *kind = (PyObject *)Py_TYPE(PyList_GET_ITEM(events, i));
         if (kind != PyTuple_GET_ITEM(kinds, 0) && kind != PyTuple_GET_ITEM(kinds, 1) && kind != PyTuple_GET_ITEM(kinds, 2))
             Py_RETURN_NONE;
     }
@@ -302,15 +302,15 @@ static PyObject *encode(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
         goto end;
     put32(to + 32, (uint32_t)count);
     for (i = 0; i < count; i++) {
-        PyObject *fact = PyList_GET_ITEM(facts, i), *kind = (PyObject *)Py_TYPE(fact);
+        PyObject *event = PyList_GET_ITEM(events, i), *kind = (PyObject *)Py_TYPE(event);
         int done;
         put32(o.data + 36 + 4 * i, (uint32_t)(o.size + 16 - (36 + 4 * (size_t)i)));
         if (kind == PyTuple_GET_ITEM(kinds, 0))
-            done = put_submitted(&o, fact, profiles);
+            done = put_submitted(&o, event, profiles);
         else if (kind == PyTuple_GET_ITEM(kinds, 1))
-            done = put_ended(&o, fact, PyTuple_GET_ITEM(kinds, 3));
+            done = put_ended(&o, event, PyTuple_GET_ITEM(kinds, 3));
         else
-            done = put_no_more(&o, fact);
+            done = put_no_more(&o, event);
         if (done <= 0) {
             if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_MemoryError))
                 PyErr_Clear(); /* Python says what is wrong. */
@@ -444,8 +444,8 @@ static PyObject *hosts_in(const char *text, size_t length)
     return _PyLong_FromByteArray(bits, used, 1, 0);
 }
 
-/* One order as a tuple, or NULL (with or without an exception). */
-static PyObject *order_in(const in *i, size_t at, double *last, double now)
+/* One decision as a tuple, or NULL (with or without an exception). */
+static PyObject *decision_in(const in *i, size_t at, double *last, double now)
 {
     table event, body;
     int64_t date, kind, where;
@@ -516,7 +516,7 @@ static PyObject *decode(PyObject *self, PyObject *data)
     int64_t date, events;
     uint32_t count = 0, number;
     double now, last = 0.0;
-    PyObject *orders;
+    PyObject *decisions;
     (void)self;
     if (!PyBytes_Check(data)) {
         PyErr_SetString(PyExc_TypeError, "decode(bytes)");
@@ -536,22 +536,22 @@ static PyObject *decode(PyObject *self, PyObject *data)
         if (count > (i.size - (size_t)events - 4) / 4)
             Py_RETURN_NONE;
     }
-    orders = PyList_New((Py_ssize_t)count);
-    if (orders == NULL)
+    decisions = PyList_New((Py_ssize_t)count);
+    if (decisions == NULL)
         return NULL;
     for (number = 0; number < count; number++) {
         size_t at = (size_t)events + 4 + 4 * (size_t)number;
-        PyObject *order = order_in(&i, at + get32(&i, at), &last, now);
-        if (order == NULL) {
-            Py_DECREF(orders);
+        PyObject *decision = decision_in(&i, at + get32(&i, at), &last, now);
+        if (decision == NULL) {
+            Py_DECREF(decisions);
             if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_MemoryError))
                 return NULL;
             PyErr_Clear();
             Py_RETURN_NONE;
         }
-        PyList_SET_ITEM(orders, number, order);
+        PyList_SET_ITEM(decisions, number, decision);
     }
-    return Py_BuildValue("(dN)", now, orders);
+    return Py_BuildValue("(dN)", now, decisions);
 }
 
 /* ---- calling */
@@ -585,8 +585,8 @@ static PyObject *take_decisions(PyObject *self, PyObject *const *args, Py_ssize_
 }
 
 static PyMethodDef methods[] = {
-    {"encode", (PyCFunction)(void (*)(void))encode, METH_FASTCALL, "A message of frequent facts, or None."},
-    {"decode", decode, METH_O, "The orders of a message of frequent ones, or None."},
+    {"encode", (PyCFunction)(void (*)(void))encode, METH_FASTCALL, "A message of frequent events, or None."},
+    {"decode", decode, METH_O, "The decisions of a message of frequent ones, or None."},
     {"take_decisions", (PyCFunction)(void (*)(void))take_decisions, METH_FASTCALL, "Calls a component."},
     {NULL, NULL, 0, NULL},
 };
