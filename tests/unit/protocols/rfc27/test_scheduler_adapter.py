@@ -300,9 +300,9 @@ def test_our_jobs_become_jobspecs_and_back(pair: Pair) -> None:
 
     assert to_jobspec(Job("w0!1", 4, 60.0)).total_cores == 4
     shaped = to_jobspec(Job("w0!2", 3, shape=Shape(nodes=2, gpus_per_node=1)))
-    assert (shaped.nodes, shaped.total_cores, shaped.total_gpus) == (2, 6, 2)
+    assert (shaped.nodes, shaped.total_cores, shaped.gpus_per_slot) == (2, 6, 1)
     chunked = to_jobspec(Job("w0!3", 6, shape=Shape(chunk=2, gpus_per_chunk=1)))
-    assert (chunked.total_slots, chunked.total_cores, chunked.total_gpus) == (3, 6, 3)
+    assert (chunked.total_slots, chunked.total_cores, chunked.gpus_per_slot) == (3, 6, 1)
     whole = to_jobspec(Job("w0!4", 0, shape=Shape(nodes=1)))
     assert whole.exclusive
 
