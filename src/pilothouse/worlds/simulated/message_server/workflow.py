@@ -1,4 +1,4 @@
-"""Who submits the jobs of a workflow: each when the last of its parents is done.
+"""The source of the jobs of a workflow: each is submitted when the last of its parents is done.
 
 The source waits for the server to call it back, submits the tasks that are ready now one message after the other, and
 says bye when all are done. A task that is never done (refused, killed) keeps its children from being submitted.
@@ -26,7 +26,7 @@ SLACK_S = 10.0
 class WorkflowSource:
     """`limit` is the most tasks of this workflow that may be submitted and not done at once; 0: any number."""
 
-    tells_jobs = True
+    sends_jobs = True
 
     def __init__(self, workflow: Workflow, starts_at: float = 0.0, limit: int = 0) -> None:
         self.workflow = workflow
