@@ -305,9 +305,6 @@ class Server:
 
     # ---- what messages do
 
-    def on_hello(self, _: object) -> None:
-        """A source is there; nothing depends on it."""
-
     def on_bye(self, source: Source) -> None:
         self._open_workflows -= isinstance(source, WorkflowSource)
         if source.sends_jobs:

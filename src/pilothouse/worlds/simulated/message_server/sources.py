@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from pilothouse.worlds.simulated.message_server.server import Server
 
 
+def hello(_: object) -> None:
+    """A source is there. Only the message itself counts: it takes time."""
+
+
 class Source(Protocol):
     @property
     def sends_jobs(self) -> bool: ...
@@ -35,7 +39,7 @@ class JobSource:
 
     def actor(self, server: Server) -> Actor:
         agenda = server.agenda
-        yield server.send(server.on_hello)
+        yield server.send(hello)
         asks_hosts = server.rules.hosts_asked_first
         if asks_hosts and server.begins.energy and self.jobs and self.jobs[0].submitted_at <= agenda.now:
             server.job_due()
@@ -69,7 +73,7 @@ class EventSource:
 
     def actor(self, server: Server) -> Actor:
         agenda = server.agenda
-        yield server.send(server.on_hello)
+        yield server.send(hello)
         awake_at = agenda.now
         due: list[e.Event] = []
         for event in self.events:

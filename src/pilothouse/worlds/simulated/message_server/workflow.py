@@ -15,6 +15,7 @@ from pilothouse.formats.dax import Task, Workflow
 from pilothouse.model.job import Job
 from pilothouse.model.profile import Delay, Profile
 from pilothouse.worlds.simulated.message_server.rounds import Actor, Mailbox, receive, sleep
+from pilothouse.worlds.simulated.message_server.sources import hello
 
 if TYPE_CHECKING:
     from pilothouse.worlds.simulated.message_server.server import Server
@@ -35,7 +36,7 @@ class WorkflowSource:
 
     def actor(self, server: Server) -> Actor:
         mailbox = Mailbox()
-        yield server.send(server.on_hello)
+        yield server.send(hello)
         if self._starts_at > server.agenda.now:
             yield sleep(self._starts_at - server.agenda.now)
         missing = {task.id: task.parents for task in self.workflow.tasks}
