@@ -60,7 +60,7 @@ SHELLS = {
     *(f"worlds/live/services/{name}.py" for name in ("key_values", "kvs_client", "kvs_server", "redis_shelf")),
     "worlds/live/wire/sockets.py",
     "journal/lock.py",
-    "dropins/batsim4/run.py",
+    *(f"dropins/{name}.py" for name in ("batsim_decider", "batsim4/run")),
     *(f"dropins/batsim5/{name}.py" for name in ("guard", "run")),
     *(f"dropins/disbatch/{name}.py" for name in ("batcher", "bridge", "names", "run")),
     *(f"dropins/qcg/{name}.py" for name in ("bundle_runner", "client", "governing", "network", "parent", "service")),

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from pilothouse.cli.options import Seconds, decider_options, platform_option, workload_options
-from pilothouse.model.errors import InputError
 
 if TYPE_CHECKING:
-    from pilothouse.launch.machine_outputs import MachineOutputs
+    from pilothouse.launch.machine_outputs import MachineTables
 
 
 @click.command()
@@ -80,7 +79,7 @@ def command(
         platform, workloads, events, duration, energy=energy, solver=solver, control_latency=control_latency
     )
     units = setup.begins.units
-    machines = _machine_outputs(prefix, trace_machines, energy, control_latency)
+    machines = _machine_tables(prefix, trace_machines, energy)
     outputs = Outputs(prefix, exports, tau)
     outputs.describe(decider=by, units=units, workloads=list(workloads), platform=platform)
     bar = progress(outputs, len(setup.jobs))
@@ -93,7 +92,10 @@ def command(
     finally:
         if bar is not None:
             bar.close()
-        extra = {name: value for one in machines for name, value in one.close().items()}
+        extra = {}
+        for table in machines:
+            table.close()
+            extra = table.figures()
         metrics = outputs.close(units, complete=complete, ranks=not quiet, extra=extra)
     if not quiet:
         from pilothouse.views.tables import run_summary
@@ -116,13 +118,10 @@ def command(
         sys.exit(1)
 
 
-def _machine_outputs(prefix: str, wanted: bool, energy: bool, control_latency: bool) -> list[MachineOutputs]:
-    """The files of machines, if they were asked for."""
+def _machine_tables(prefix: str, wanted: bool, energy: bool) -> list[MachineTables]:
+    """The tables of machines, if they were asked for."""
     if not (wanted or energy):
         return []
-    if control_latency:
-        hint = "the Batsim drop-ins write these files with control latency"
-        raise InputError("--control-latency", "cannot be combined with --energy or --trace-machines", hint=hint)
-    from pilothouse.launch.machine_outputs import MachineOutputs
+    from pilothouse.launch.machine_outputs import MachineTables
 
-    return [MachineOutputs(prefix, energy=energy)]
+    return [MachineTables(prefix, energy=energy)]
