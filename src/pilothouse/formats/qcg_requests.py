@@ -54,7 +54,7 @@ class RequestVariables(msgspec.Struct, frozen=True):
         return {field: getattr(self, field) for field in self.__struct_fields__}
 
 
-class Planned:
+class SubmittedJob:
     """One job of a submit request: its final name, and its description (made when it is first needed for a loop)."""
 
     __slots__ = ("_description", "_index", "_loop", "dialect", "name")
@@ -90,7 +90,7 @@ class Planned:
 
 
 class Submit(msgspec.Struct):
-    jobs: list[Planned]
+    jobs: list[SubmittedJob]
     dialect: Dialect
 
 
@@ -117,32 +117,24 @@ class Status(msgspec.Struct):
     all_jobs_finished: bool = False
 
 
-class Foreign(msgspec.Struct):
-    """register and notify: what managers say to their governor."""
+class ManagerReport(msgspec.Struct):
+    """register and notify, which managers send to their governor."""
 
     kind: str
     params: dict[str, object]
 
 
-Request: TypeAlias = Submit | Control | NamedJobs | Plain | Status | Foreign
+Request: TypeAlias = Submit | Control | NamedJobs | Plain | Status | ManagerReport
 
-_MISSING_NAMES = {
-    "jobStatus": "Wrong job status request - missing job names",
-    "jobInfo": "Wrong job info request - missing job names",
-    "cancelJob": "Wrong cancel job request - missing job names",
-    "removeJob": "Wrong remove job request - missing job names",
-}
+MISSING_NAMES = {
+    kind: f"Wrong {words} request - missing job names"
+    for kind, words in (
+        ("jobStatus", "job status"), ("jobInfo", "job info"), ("cancelJob", "cancel job"), ("removeJob", "remove job")
+    )
+}  # fmt: skip
+"""Why a request about jobs that names no job is refused."""
 
-
-def missing_names(kind: str) -> str:
-    """What is wrong with a request about jobs that names none in a way that is understood."""
-    return _MISSING_NAMES[kind]
-
-
-_FOREIGN_KEYS = {
-    "register": ("manager", ("id", "address", "resources"), "register"),
-    "notify": ("job", ("name", "state", "attributes"), "notify"),
-}
+_REPORT_KEYS = {"register": ("manager", ("id", "address", "resources")), "notify": ("job", ("name", "state", "attributes"))}
 
 
 class _Envelope(msgspec.Struct):
@@ -182,7 +174,7 @@ def parse_request(text: bytes, variables: Callable[[], RequestVariables], prefer
         case "status":
             return Status(bool(_mapping("options", envelope.options).get("allJobsFinished")))
         case "register" | "notify":
-            return _foreign(str(kind), envelope)
+            return _manager_report(str(kind), envelope)
     raise RequestError(f"Invalid request: Unknown request name: {kind}")
 
 
@@ -201,7 +193,7 @@ def _named(kind: str, envelope: _Envelope) -> NamedJobs:
     elif names is None and isinstance(envelope.jobName, str) and envelope.jobName:
         found = NamedJobs(kind, [envelope.jobName], Dialect.SPECIFICATION)
     else:
-        raise RequestError(f"Invalid request: {_MISSING_NAMES[kind]}")
+        raise RequestError(f"Invalid request: {MISSING_NAMES[kind]}")
     if kind == "jobInfo":
         found.with_childs = bool(_mapping("params", envelope.params or {}).get("withChilds"))
     return found
@@ -213,15 +205,15 @@ def _mapping(field: str, value: object) -> dict[str, object]:
     return value
 
 
-def _foreign(kind: str, envelope: _Envelope) -> Foreign:
-    entity, keys, word = _FOREIGN_KEYS[kind]
+def _manager_report(kind: str, envelope: _Envelope) -> ManagerReport:
+    entity, keys = _REPORT_KEYS[kind]
     if envelope.entity != entity:
         raise RequestError(f"Invalid request: Wrong {kind} request - missing/unknown entity")
     if envelope.params is None:
         raise RequestError(f"Invalid request: Wrong {kind} request - missing register parameters")
     if not isinstance(envelope.params, dict) or not all(key in envelope.params for key in keys):
-        raise RequestError(f"Invalid request: Wrong {kind} request - missing key {word} parameters")
-    return Foreign(kind, envelope.params)
+        raise RequestError(f"Invalid request: Wrong {kind} request - missing key {kind} parameters")
+    return ManagerReport(kind, envelope.params)
 
 
 def _submit(raw: msgspec.Raw, variables: RequestVariables, preferred: Dialect) -> Submit:
@@ -239,7 +231,7 @@ def _submit(raw: msgspec.Raw, variables: RequestVariables, preferred: Dialect) -
         if any(isinstance(job, dict) and dialect_of(job) is Dialect.SPECIFICATION for job, _ in jobs):
             dialect = Dialect.SPECIFICATION
         decoded = iter(jobs)
-    planned: list[Planned] = []
+    planned: list[SubmittedJob] = []
     later = False
     common = variables.values()
     for number, (job, variables_inside) in enumerate(decoded, 1):
@@ -250,7 +242,7 @@ def _submit(raw: msgspec.Raw, variables: RequestVariables, preferred: Dialect) -
             later = later or own is Dialect.LATER
             if own is Dialect.EITHER and dialect is not Dialect.SPECIFICATION and not variables_inside:
                 # The usual job of a long list: nothing to replace.
-                planned.append(Planned(_plain_name(job), own, _described(job, dialect)))
+                planned.append(SubmittedJob(_plain_name(job), own, _described(job, dialect)))
             else:
                 planned.extend(_plan(job, own, dialect, common))
         except RequestError as error:
@@ -313,7 +305,7 @@ def _check_outline(job: object) -> None:
             raise RequestError("Invalid request: Wrong format of iteration directive: start index larger then stop one")
 
 
-def _plan(job: dict[str, object], own: Dialect, preferred: Dialect, common: dict[str, str]) -> Iterator[Planned]:
+def _plan(job: dict[str, object], own: Dialect, preferred: Dialect, common: dict[str, str]) -> Iterator[SubmittedJob]:
     dialect = own if own is not Dialect.EITHER else preferred
     name = job["name"]
     if not isinstance(name, str):
@@ -334,7 +326,7 @@ def _plan(job: dict[str, object], own: Dialect, preferred: Dialect, common: dict
         job = {key: replaced_deep(value, values, doubled=doubled) for key, value in job.items()}
     job["name"] = final
     kept = Dialect.EITHER if own is Dialect.EITHER and dialect is Dialect.LATER else dialect
-    yield Planned(final, kept, _described(job, dialect))
+    yield SubmittedJob(final, kept, _described(job, dialect))
 
 
 def _mentions_dollar(text: msgspec.Raw) -> bool:
@@ -412,7 +404,7 @@ class _Loop:
     def _fixed(self) -> bool:
         return "${" not in str(self.template["name"])
 
-    def jobs(self) -> Iterator[Planned]:
+    def jobs(self) -> Iterator[SubmittedJob]:
         if self._fixed and self.stop - self.start > 1:
             raise RequestError(
                 f"Wrong submit request: job {self.template['name']}: name: must hold ${{it}}, "
@@ -423,7 +415,7 @@ class _Loop:
         for index in range(self.start, self.stop):
             name = self.values(index)["jname"]
             _check_name(name)
-            yield Planned(name, Dialect.SPECIFICATION, None, self, index)
+            yield SubmittedJob(name, Dialect.SPECIFICATION, None, self, index)
 
 
 def split_requests(text: bytes, where: str) -> list[bytes]:

@@ -24,10 +24,10 @@ from pilothouse.formats.qcg_description import (
     Size,
 )
 from pilothouse.formats.qcg_requests import (
-    Planned,
     RequestError,
     RequestVariables,
     Submit,
+    SubmittedJob,
     parse_request,
     preferred_dialect,
     split_requests,
@@ -67,7 +67,7 @@ class Totals(msgspec.Struct, frozen=True):
         )
 
 
-class Request(msgspec.Struct, frozen=True):
+class UnitRequest(msgspec.Struct, frozen=True):
     """Units (per node where the shape names nodes), and the shape."""
 
     units: int
@@ -85,9 +85,9 @@ class Sizing:
         per_node = totals.cores if resources.nodes is None else totals.smallest_node
         self._cores = _planned_sizes(resources.cores, description.iteration, per_node)
         self._nodes = _planned_sizes(resources.nodes, description.iteration, totals.nodes)
-        self._plain: Request | None = None
+        self._plain: UnitRequest | None = None
 
-    def request(self, position: int) -> Request:
+    def request(self, position: int) -> UnitRequest:
         """What the iteration at `position` (from 0) asks for. Raises Unfit."""
         if self._plain is not None:
             return self._plain
@@ -109,7 +109,7 @@ class Sizing:
                 gpus_per_node=resources.gpus,
                 memory_mb_per_node=resources.memory,
             )
-        request = Request(least_cores, most_cores if most_cores != least_cores else 0, shape)
+        request = UnitRequest(least_cores, most_cores if most_cores != least_cores else 0, shape)
         if self._cores is None and self._nodes is None:
             self._plain = request
         return request
@@ -282,7 +282,7 @@ def load_workload(path: str | Path, durations: Durations, nodes: tuple[Node, ...
         text = Path(path).read_bytes()
     except OSError as error:
         raise InputError(where, "cannot be read", found=error.strerror or "") from None
-    planned: list[Planned] = []
+    planned: list[SubmittedJob] = []
     try:
         requests = split_requests(text, where)
         preferred = preferred_dialect(requests)
@@ -313,7 +313,7 @@ class _Reader:
         self._loops: dict[str, Iteration] = {}
         self._profiles: dict[float, Profile] = {}
 
-    def jobs(self, planned: list[Planned]) -> Iterator[Job]:
+    def jobs(self, planned: list[SubmittedJob]) -> Iterator[Job]:
         seen: set[str] = set()
         for job in planned:
             if job.name in seen:
@@ -336,7 +336,7 @@ class _Reader:
         for position, index in enumerate(range(loop.start, loop.stop)):
             yield self._job(f"{name}:{index}", index, description, sizing.request(position))
 
-    def _job(self, name: str, index: int | None, description: Description, asked: Request) -> Job:
+    def _job(self, name: str, index: int | None, description: Description, asked: UnitRequest) -> Job:
         shape = asked.shape
         if shape is None and asked.units > self._totals.cores:
             # Too large for this machine: the policy shall refuse it, as the manager would, and not the reader.

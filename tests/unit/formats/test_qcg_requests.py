@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from pilothouse.formats.qcg_description import Dialect, Size
 from pilothouse.formats.qcg_requests import (
     NamedJobs,
-    Planned,
     RequestError,
     RequestVariables,
     Submit,
+    SubmittedJob,
     parse_request,
     preferred_dialect,
     split_requests,
@@ -23,7 +23,7 @@ from pilothouse.formats.qcg_workload import Unfit, iteration_sizes
 VARIABLES = RequestVariables("7", "uniq", "eagle", "2018-01-12", "14:58:49", "2018-01-12 14:58:49")
 
 
-def submit(*jobs: object, preferred: Dialect = Dialect.EITHER) -> list[Planned]:
+def submit(*jobs: object, preferred: Dialect = Dialect.EITHER) -> list[SubmittedJob]:
     text = msgspec.json.encode({"request": "submit", "jobs": list(jobs)})
     request = parse_request(text, lambda: VARIABLES, preferred)
     assert isinstance(request, Submit)
