@@ -14,11 +14,21 @@ from math import inf
 
 import msgspec
 
+from pilothouse.core.dependencies import Dependencies, Verdict
 from pilothouse.dropins.qcg.answers import Usage, duration_text
-from pilothouse.dropins.qcg.dependencies import Dependencies, Verdict
 from pilothouse.dropins.qcg.layout import NodeLayout
-from pilothouse.dropins.qcg.registry import Entry, Item, Iterations, JobStatus, Registry, Runtime, state_name
+from pilothouse.dropins.qcg.registry import (
+    Entry,
+    Item,
+    Iterations,
+    JobStatus,
+    Registry,
+    Runtime,
+    split_name,
+    state_name,
+)
 from pilothouse.formats.qcg_requests import SubmittedJob
+from pilothouse.formats.qcg_variables import replaced
 from pilothouse.formats.qcg_workload import Sizing, Totals, Unfit, UnitRequest
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
@@ -66,7 +76,7 @@ class JobQueue:
         self.totals = Totals.of(nodes)
         self._instance = instance
         self._reserved = reserved
-        self._dependencies = Dependencies(self.registry)
+        self._dependencies: Dependencies[Item] = Dependencies()
         self._ready: list[tuple[int, int, Entry, bool]] = []
         """(arrival, index, job, whether the indexes after this one follow)."""
         self.ready = 0
@@ -131,8 +141,7 @@ class JobQueue:
         """
         entries = [self._register(job, now) for job in jobs]
         for entry in entries:
-            for item, verdict in self._dependencies.enter(entry):
-                self._judged(item, verdict)
+            self._judge((entry, None))
         return entries
 
     def _register(self, submitted: SubmittedJob, now: float) -> Entry:
@@ -171,22 +180,50 @@ class JobQueue:
             return
         if self._in_world.pop(job_id, None) is not None:
             self.outbox.withdraw.append(job_id)
-        self._dependencies.forget(item)
+        self._dependencies.remove(item)
         self._end(item, Stimulus.KILLED, now)
 
     # ---- ready jobs
 
-    def _judged(self, item: Item, verdict: Verdict) -> None:
+    def _judge(self, item: Item) -> None:
+        """A new item becomes ready, or waits for others, or will be omitted.
+
+        `after` may name a job (all of it), one iteration (`job:3`), or the iteration of the same index (`job:${it}`).
+        """
         entry, index = item
-        if verdict is Verdict.NEVER:
-            # Later, in a loop: recursion along a chain of jobs would be as deep as the chain is long.
+        names = list(entry.submitted.after)
+        if names and entry.iterations is not None:
+            names = [name for name in names if ("$" in name) is (index is not None)]
+        if index is not None and entry.iterations is not None:
+            values = {"it": str(index), "itval": entry.iterations.loop.value(index)}
+            names = [replaced(name, values) for name in names]
+        verdict = self._dependencies.enter(item, item, map(_plain_name, names), self._succeeded)
+        if verdict is Verdict.READY:
+            self._make_ready(item)
+        elif verdict is Verdict.NEVER:
+            # Omitted later, in a loop: recursion along a chain of jobs would be as deep as the chain is long.
             self._to_omit.append(item)
-        elif entry.iterations is not None and index is None:
-            self.ready += len(entry.iterations.loop)
-            heapq.heappush(self._ready, (entry.number, entry.iterations.loop.start, entry, True))
-        else:
+
+    def _succeeded(self, name: str) -> bool | None:
+        """Whether a job or iteration succeeded; None: it has not ended. Unknown names never succeed."""
+        found = self.registry.find(name)
+        state = found[0].state_of(found[1]) if found is not None else JobState.OMITTED
+        return state is JobState.SUCCEEDED if state in FINAL else None
+
+    def _make_ready(self, item: Item) -> None:
+        """What it waited for has succeeded. Its iterations may have dependencies of their own."""
+        entry, index = item
+        loop = entry.iterations.loop if entry.iterations is not None else None
+        if loop is None or index is not None:
             self.ready += 1
             heapq.heappush(self._ready, (entry.number, 0 if index is None else index, entry, False))
+        elif not any("$" in name for name in entry.submitted.after):
+            self.ready += len(loop)
+            heapq.heappush(self._ready, (entry.number, loop.start, entry, True))
+        else:
+            for part in range(loop.start, loop.stop):
+                if entry.state_of(part) not in FINAL:
+                    self._judge((entry, part))
 
     def take_ready(self, room: int, now: float, narrow_room: int = WINDOW) -> list[Job]:
         """The next jobs for the world, in order of arrival, at most `room`.
@@ -297,7 +334,7 @@ class JobQueue:
         status = entry.status_of(index)
         if status.state is not JobState.WAITING:
             status.undo_start()
-        self._judged(item, Verdict.READY)
+        self._make_ready(item)
 
     def requeued(self, job_id: str, now: float) -> None:
         """Its node was lost; it waits again."""
@@ -324,7 +361,7 @@ class JobQueue:
         entry, index = item
         if entry.state_of(index) in FINAL:
             return
-        self._dependencies.forget(item)
+        self._dependencies.remove(item)
         if end.state is JobState.OMITTED and index is None and entry.iterations is not None:
             entry.iterations.close(JobState.OMITTED)
         status = entry.status_of(index)
@@ -376,8 +413,11 @@ class JobQueue:
         elif iterations is not None:
             iterations.unfinished -= 1
             iterations.unsuccessful += status.state is not JobState.SUCCEEDED
-        for freed, verdict in list(self._dependencies.ended(entry.full_name(index), status.state)):
-            self._judged(freed, verdict)
+        succeeded = status.state is JobState.SUCCEEDED
+        free, hopeless = self._dependencies.ended(entry.full_name(index), succeeded=succeeded)
+        self._to_omit += hopeless
+        for freed in free:
+            self._make_ready(freed)
         if index is not None and iterations is not None and iterations.unfinished == 0 and not entry.status.final:
             whole = Stimulus.FAILED if iterations.unsuccessful else Stimulus.SUCCEEDED
             self._end((entry, None), Stimulus.KILLED if entry.cancelled else whole, now)
@@ -396,7 +436,7 @@ class JobQueue:
         self._omit_all(now)
         if self.registry.unfinished and not self._in_world and not self._ready:
             # Nothing runs and nothing is ready: what still waits is a circle.
-            for entry, index in self._dependencies.waiting():
+            for entry, index in list(self._dependencies.held.values()):
                 if entry.state_of(index) not in FINAL:
                     entry.status_of(index).say("the jobs that it waits for wait for it")
                     self._to_omit.append((entry, index))
@@ -436,3 +476,9 @@ class JobQueue:
         self.outbox.publications.append((f"{kind}ST", event))
         if state in FINAL:
             self.outbox.publications.append((f"{kind}FI", event))
+
+
+def _plain_name(name: str) -> str:
+    """`job:03` is the iteration that ends as `job:3`."""
+    job, index = split_name(name)
+    return name if index is None else f"{job}:{index}"
