@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
-from typing import cast
+from typing import TypeGuard
 
 import msgspec
 
@@ -34,6 +34,11 @@ class Dialect(enum.Enum):
 
 class DescriptionError(ValueError):
     """A job description that is refused; the text is what the client is told."""
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """JSON's true and false are integers for Python."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class Size(msgspec.Struct, frozen=True):
@@ -262,22 +267,16 @@ def _execution(raw: Mapping[str, object], where: _Where) -> Execution:
         if value is not None and not isinstance(value, str):
             raise where.wrong(f"execution/{key}", "must be a text", value)
         texts[key] = value
-    model = texts["model"].lower() if texts["model"] else None
+    model = (texts.pop("model") or "").lower() or None
     if model is not None and model not in MODELS:
         raise where.wrong("execution/model", f"must be one of {', '.join(sorted(MODELS))}", model)
     return Execution(
-        exec=texts["exec"],
-        script=texts["script"],
         args=tuple(str(arg) for arg in args) if args else (),
         env={str(key): str(value) for key, value in env.items()} if env else _NO_ENV,
-        wd=texts["wd"],
-        stdin=texts["stdin"],
-        stdout=texts["stdout"],
-        stderr=texts["stderr"],
         modules=tuple(modules) if modules is not None else None,
-        venv=texts["venv"],
         model=model,
         model_opts=options if options else _NO_OPTIONS,
+        **texts,
     )
 
 
@@ -330,7 +329,7 @@ def _new_resources(raw: object, where: _Where) -> Resources:
 def _size(raw: object, field: str, where: _Where) -> Size | None:
     if raw is None:
         return None
-    if isinstance(raw, int) and not isinstance(raw, bool):
+    if is_integer(raw):
         raw = {"exact": raw}
     if not isinstance(raw, dict):
         if where.specified:
@@ -345,7 +344,7 @@ def _size(raw: object, field: str, where: _Where) -> Size | None:
             raise where.unknown(f"resources/{field}/{key}", "ResourceSize")
         if key == "scheduler" or value is None:
             continue
-        if not isinstance(value, int) or isinstance(value, bool):
+        if not is_integer(value):
             raise where.wrong(f"resources/{field}/{key}", "must be a whole number", value)
         numbers[key] = value
     scheduler, parts = _scheduler(raw.get("scheduler"), field, where)
@@ -390,7 +389,7 @@ def _scheduler(raw: object, field: str, where: _Where) -> tuple[str, int]:
     if name != "split-into" or "parts" not in params:
         return name, 0
     parts = params["parts"]
-    if not isinstance(parts, int) or isinstance(parts, bool) or parts < 1:
+    if not is_integer(parts) or parts < 1:
         raise where.wrong(f"resources/{field}/scheduler/params/parts", "must be a positive number", parts)
     return name, parts
 
@@ -422,7 +421,7 @@ def _consumables(raw: object) -> dict[str, int]:
             raise DescriptionError(f"Unknown consumable resource {name}")
         if known in counts:
             raise DescriptionError(f"Consumable resource {name} already defined")
-        if not isinstance(count, int) or isinstance(count, bool):
+        if not is_integer(count):
             raise DescriptionError(f"Consumable resource {name} count not a number {type(count).__name__}")
         if count < 1:
             raise DescriptionError(f"Number of consumable resource {name} must be greater than 0")
@@ -444,16 +443,16 @@ def _iteration(raw: object, where: _Where) -> Iteration | None:
         if not isinstance(values, list) or not values:
             raise where.wrong("iteration/values", "must be a list of at least one value", values)
         return Iteration(0, len(values), tuple(str(value) for value in values))
-    first = start if start is not None else 0
-    for key, number in (("start", first), ("stop", stop)):
-        if not isinstance(number, int) or isinstance(number, bool):
-            raise where.wrong(f"iteration/{key}", "must be a whole number", number)
-    first, last = cast(int, first), cast(int, stop)
-    if first >= last:
+    start = start if start is not None else 0
+    if not is_integer(start):
+        raise where.wrong("iteration/start", "must be a whole number", start)
+    if not is_integer(stop):
+        raise where.wrong("iteration/stop", "must be a whole number", stop)
+    if start >= stop:
         raise DescriptionError("Job iteration stop greater or equal than start")
-    if last - first > MOST_ITERATIONS:
-        raise where.wrong("iteration", f"must not be longer than {MOST_ITERATIONS}", last - first)
-    return Iteration(first, last)
+    if stop - start > MOST_ITERATIONS:
+        raise where.wrong("iteration", f"must not be longer than {MOST_ITERATIONS}", stop - start)
+    return Iteration(start, stop)
 
 
 def _after(raw: object, where: _Where) -> tuple[str, ...]:

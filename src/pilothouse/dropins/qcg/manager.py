@@ -52,12 +52,10 @@ class RequestHandler:
         except r.RequestError as error:
             return refused(str(error))
 
-    def _variables(self) -> r.RequestVariables:
-        """Values of the variables that are replaced when a request arrives."""
+    def _variables(self) -> dict[str, str]:
         self._submits += 1
         day, _, clock = date_text(self._now).partition(" ")
-        clock = clock.partition(".")[0]
-        return r.RequestVariables(str(self._submits), self._new_id(), self._cluster, day, clock, f"{day} {clock}")
+        return r.request_variables(self._submits, self._new_id(), self._cluster, day, clock.partition(".")[0])
 
     def _answer(self, request: r.Request, text: bytes) -> Answer:
         match request:
@@ -68,10 +66,10 @@ class RequestHandler:
                 return self._reported(request)
             case r.NamedJobs():
                 return self._about_jobs(request)
-            case r.Status(all_jobs_finished=True):
+            case r.Plain(kind="allJobsFinished"):
                 self.dialect = Dialect.LATER
                 return ok(data={"AllJobsFinished": self.registry.unfinished == 0})
-            case r.Status():
+            case r.Plain(kind="status"):
                 self.dialect = Dialect.LATER
                 return ok(data=self.status(self._now, self.usage()))
             case r.Plain(kind="listJobs"):
@@ -80,9 +78,9 @@ class RequestHandler:
                 return ok(data=answers.resources(self.usage(), self.dialect))
         if self.finish_when_done or self.stop_at is not None:
             return refused("Finish request already requested")
-        if isinstance(request, r.Control):
+        if request.kind == "control":
             self.finish_when_done = True
-            return ok(f"{request.command} command accepted")
+            return ok(f"{r.FINISH_WHEN_DONE} command accepted")
         # The specification: immediately. 0.14.2: after two seconds.
         delay = 0.0 if self.dialect is Dialect.SPECIFICATION else FINISH_DELAY_S
         self.stop_at = self._now + delay
