@@ -1,9 +1,9 @@
-"""What a QCG job asks for: the description of a job in both dialects, checked field by field.
+"""Job descriptions of QCG in both dialects, checked field by field.
 
-Comes in: one job of a submit request, as it was decoded from JSON. Goes out: a `Description`, or a `DescriptionError`
-whose text is the one QCG PilotJob 0.14.2 answers where that is known (users' scripts match it), and otherwise names
-the job and the field. The specification's dialect (2018) differs in `iterate`, in `split-into` inside a size and in
-names that hold variables; everything else is common, so that a file may use the newer fields with the older loops.
+Comes in: one job of a submit request, decoded from JSON. Goes out: a `Description`, or a `DescriptionError`. Its text
+is that of QCG PilotJob 0.14.2 where that is known (users' scripts match it), otherwise it names the job and the field.
+The specification's dialect (2018) differs in `iterate`, in `split-into` inside a size and in names that hold variables.
+Everything else is common, so that a file may use the newer fields with the older loops.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import msgspec
 from pilothouse.model.errors import quoted
 
 MOST_ITERATIONS = 10_000_000
-"""No loop may be longer: a typing error must not fill the memory."""
+"""The longest loop that is accepted: a typing error must not fill the memory."""
 
 _WALLTIME = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 _CONSUMABLES = {"gpu": "GPU", "mem": "MEM"}
 
 
 class Dialect(enum.Enum):
-    """Which of the two wire languages a request is written in; EITHER where it does not tell."""
+    """The language of a request; EITHER if it fits both."""
 
     SPECIFICATION = "specification"
     LATER = "0.14.2"
@@ -33,7 +33,7 @@ class Dialect(enum.Enum):
 
 
 class DescriptionError(ValueError):
-    """A job description that is refused; the text is what the client is told."""
+    """A job description that is refused; the text is the client's answer."""
 
 
 def is_integer(value: object) -> TypeGuard[int]:
@@ -42,7 +42,7 @@ def is_integer(value: object) -> TypeGuard[int]:
 
 
 class Size(msgspec.Struct, frozen=True):
-    """A number of cores or nodes: exact, or from least to most; or to be worked out by an iteration scheduler."""
+    """A number of cores or nodes: exact, a range, or computed by an iteration scheduler."""
 
     exact: int | None = None
     least: int | None = None
@@ -58,11 +58,9 @@ class Size(msgspec.Struct, frozen=True):
         return self.exact if self.exact is not None else (self.least or 0)
 
     def written(self) -> dict[str, object]:
-        """As the size is shown in reports."""
-        result: dict[str, object] = {}
-        for key, value in (("exact", self.exact), ("min", self.least), ("max", self.most)):
-            if value is not None:
-                result[key] = value
+        """The size as reports show it."""
+        numbers = {"exact": self.exact, "min": self.least, "max": self.most}
+        result: dict[str, object] = {key: value for key, value in numbers.items() if value is not None}
         if self.inside:
             result["split-into"] = self.parts
         elif self.scheduler:
@@ -83,7 +81,7 @@ class Resources(msgspec.Struct, frozen=True):
 
     @property
     def scheduled(self) -> bool:
-        """An iteration scheduler has a say in it."""
+        """Whether an iteration scheduler computes a size."""
         return any(size is not None and size.scheduler for size in (self.cores, self.nodes))
 
     def written(self, *, walltime: bool = False) -> dict[str, object]:
@@ -101,7 +99,7 @@ class Resources(msgspec.Struct, frozen=True):
 
 
 ONE_CORE = Resources(cores=Size(exact=1))
-"""What a job gets that does not say (0.14.2)."""
+"""The default of 0.14.2."""
 
 
 class Execution(msgspec.Struct, frozen=True):
@@ -124,22 +122,10 @@ class Execution(msgspec.Struct, frozen=True):
         return "bash" if self.script else (self.exec or "").rpartition("/")[2]
 
     def written(self) -> dict[str, object]:
-        result: dict[str, object] = {
-            "exec": self.exec,
-            "args": list(self.args),
-            "env": self.env,
-            "script": self.script,
-        }
-        for key in ("wd", "stdin", "stdout", "stderr"):
-            if (value := getattr(self, key)) is not None:
-                result[key] = value
-        if self.modules is not None:
-            result["modules"] = list(self.modules)
-        for key in ("venv", "model"):
-            if (value := getattr(self, key)) is not None:
-                result[key] = value
-        result["model_opts"] = self.model_opts
-        return result
+        always = {"exec": self.exec, "args": self.args, "env": self.env, "script": self.script}
+        optional = {key: getattr(self, key) for key in ("wd", "stdin", "stdout", "stderr", "modules", "venv", "model")}
+        given = {key: value for key, value in optional.items() if value is not None}
+        return {**always, **given, "model_opts": self.model_opts}
 
 
 class Iteration(msgspec.Struct, frozen=True):
@@ -169,7 +155,7 @@ class Description(msgspec.Struct, frozen=True):
     dialect: Dialect = Dialect.LATER
 
     def written(self) -> dict[str, object]:
-        """The description as 0.14.2 writes it: what the tracker keeps and a resumed manager reads."""
+        """The description as 0.14.2 writes it into track.reqs, from which a resumed manager reads it."""
         result: dict[str, object] = {
             "name": self.name,
             "execution": self.execution.written(),
@@ -186,7 +172,7 @@ class Description(msgspec.Struct, frozen=True):
 
 
 def describe(raw: Mapping[str, object], dialect: Dialect) -> Description:
-    """Checks one job. Variables of the request have been replaced already; those of the start have not."""
+    """Checks one job. Variables of the first phase have been replaced already. Raises DescriptionError."""
     where = _Where(str(raw.get("name")), dialect)
     loop = "iterate" if dialect is Dialect.SPECIFICATION else "iteration"
     for key in raw:
@@ -220,10 +206,7 @@ class _Where:
     def __init__(self, job: str, dialect: Dialect) -> None:
         self.job = job
         self.dialect = dialect
-
-    @property
-    def specified(self) -> bool:
-        return self.dialect is Dialect.SPECIFICATION
+        self.specified = dialect is Dialect.SPECIFICATION
 
     def unknown(self, field: str, peers_class: str) -> DescriptionError:
         if self.specified:
@@ -285,16 +268,8 @@ _NO_ENV: dict[str, str] = {}
 _NO_OPTIONS: dict[str, object] = {}
 
 
-class _Cache:
-    """The last resources that were read. Jobs of one list mostly ask for the same: one object serves them all."""
-
-    def __init__(self) -> None:
-        self.raw: object = None
-        self.dialect = Dialect.EITHER
-        self.resources = ONE_CORE
-
-
-_last = _Cache()
+_last: list[tuple[object, Dialect, Resources]] = [(None, Dialect.EITHER, ONE_CORE)]
+"""The last resources that were read. Jobs of one list mostly ask for the same: they share one object."""
 
 
 def _resources(job: Mapping[str, object], where: _Where) -> Resources:
@@ -303,10 +278,11 @@ def _resources(job: Mapping[str, object], where: _Where) -> Resources:
         raise where.wrong("resources", "is required")
     if "resources" not in job:
         return ONE_CORE
-    if raw != _last.raw or where.dialect is not _last.dialect:
-        _last.resources = _new_resources(raw, where)
-        _last.raw, _last.dialect = raw, where.dialect
-    return _last.resources
+    known, dialect, resources = _last[0]
+    if raw != known or where.dialect is not dialect:
+        resources = _new_resources(raw, where)
+        _last[0] = (raw, where.dialect, resources)
+    return resources
 
 
 def _new_resources(raw: object, where: _Where) -> Resources:
@@ -408,7 +384,7 @@ def _walltime(raw: object, where: _Where) -> float | None:
 
 
 def _consumables(raw: object) -> dict[str, int]:
-    """The fields of Resources that count GPUs and memory."""
+    """GPUs and memory, as fields of Resources."""
     if raw is None:
         return {}
     if not isinstance(raw, dict):

@@ -13,7 +13,8 @@ request to one manager and returns its answer.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -26,23 +27,19 @@ from pilothouse.formats.qcg_requests import MISSING_NAMES, ManagerReport, NamedJ
 from pilothouse.formats.qcg_workload import fits_ever
 from pilothouse.model.errors import PeerError
 from pilothouse.model.job import Node
-from pilothouse.model.lifecycle import QCG, JobState, Stimulus
+from pilothouse.model.lifecycle import ENDS, QCG, JobState, Stimulus
 from pilothouse.protocols.qcg.network import Answer
 
 log = logging.getLogger("pilothouse.qcg")
 
-_ENDS = {
-    QCG[JobState.SUCCEEDED]: Stimulus.SUCCEEDED,
-    QCG[JobState.FAILED]: Stimulus.FAILED,
-    QCG[JobState.KILLED]: Stimulus.KILLED,
-    QCG[JobState.OMITTED]: Stimulus.OMITTED,
-}
+_FINAL = (JobState.SUCCEEDED, JobState.FAILED, JobState.KILLED, JobState.OMITTED)
+_ENDS = {QCG[state]: ENDS[state] for state in _FINAL}
 Ask = Callable[["Member", dict[str, object]], Answer]
 """Sends a request to a manager and returns its answer. Raises PeerError if there is none."""
 
 
 class Member(msgspec.Struct):
-    """A manager that registered."""
+    """A manager that has registered."""
 
     id: str
     address: str
@@ -78,7 +75,7 @@ class Governor(RequestHandler):
         self._order = {name: number for number, name in enumerate(partitions)}
         self._awaited = set(partitions)
         """They must have registered before the first job is handed out."""
-        self._descriptions: dict[str, dict[str, object]] = {}
+        self._descriptions: dict[str, dict[str, Any]] = {}
         self._parts: dict[str, dict[str, Part]] = {}
         self._waiting: list[Entry] = []
 
@@ -245,15 +242,9 @@ class Governor(RequestHandler):
         cuts = [
             [(part.member, part.start, part.stop) for part in self._parts.get(name, {}).values()] for name in others
         ]
-        loop = entry.description.iteration
-        first = cuts[0]
-        alike = all(cut == first for cut in cuts)
-        if (
-            loop is not None
-            and alike
-            and first
-            and (first[0][1], first[-1][2]) in ((loop.start, loop.stop), (None, None))
-        ):
+        loop, first = entry.description.iteration, cuts[0]
+        alike = bool(first) and all(cut == first for cut in cuts)
+        if loop is not None and alike and (first[0][1], first[-1][2]) in ((loop.start, loop.stop), (None, None)):
             return [Part(*cut) for cut in first]
         if len({member for cut in cuts for member, _, _ in cut}) == 1:
             return [Part(first[0][0], loop.start if loop else None, loop.stop if loop else None)]
@@ -261,19 +252,14 @@ class Governor(RequestHandler):
 
     def _part_of(self, entry: Entry, number: str, part: Part) -> dict[str, object]:
         """The description that a manager gets."""
-        job = dict(self._descriptions[entry.name])
-        job["name"] = entry.name
-        given = job.get("attributes")
-        job["attributes"] = {
-            **(given if isinstance(given, dict) else {}),
-            "parent_job_id": entry.name,
-            "parent_job_part_id": number,
-        }
+        described = self._descriptions[entry.name]
+        given = described["attributes"] if isinstance(described.get("attributes"), dict) else {}
+        attributes = {**given, "parent_job_id": entry.name, "parent_job_part_id": number}
+        job = {**described, "name": entry.name, "attributes": attributes}
         if part.start is not None:
             job["iteration"] = {"start": part.start, "stop": part.stop}
-        after = [name for name in entry.submitted.after if ":" in name]
         job.pop("dependencies", None)
-        if after:
+        if after := [name for name in entry.submitted.after if ":" in name]:
             job["dependencies"] = {"after": after}
         return job
 
@@ -330,11 +316,14 @@ class Governor(RequestHandler):
             return dict(next((reply for reply in replies if reply["status"]), replies[0]))
         return {"status": 0, "data": _merged(answers.one_info(entry, None, with_childs=False), replies)}
 
-    def _holders(self, job: str, index: int | None) -> Iterator[Part]:
-        for part in self._parts.get(job, {}).values():
-            inside = part.start is None or part.stop is None or index is None or part.start <= index < part.stop
-            if inside and part.member in self.members:
-                yield part
+    def _holders(self, job: str, index: int | None) -> list[Part]:
+        """The parts of a job that hold this iteration (None: all), at managers that are still there."""
+        parts = [part for part in self._parts.get(job, {}).values() if part.member in self.members]
+        return [
+            part
+            for part in parts
+            if part.start is None or part.stop is None or index is None or part.start <= index < part.stop
+        ]
 
     def _cancel(self, name: str) -> str | None:
         job, index = split_name(name)
@@ -353,8 +342,7 @@ class Governor(RequestHandler):
             data = self._asked(self.members[part.member], question).get("data")
             problems = data.get("errors", {}) if isinstance(data, dict) else {name: "no answer"}
             errors += [str(problem) for problem in problems.values()]
-        holders = sum(1 for _ in self._holders(job, index))
-        return errors[0] if errors and len(errors) == holders else None
+        return errors[0] if errors and len(errors) == len(self._holders(job, index)) else None
 
     def _remove(self, name: str) -> str | None:
         entry = self._finished_entry(name)

@@ -53,19 +53,6 @@ class Outbox(msgspec.Struct):
     withdraw: list[str] = []
 
 
-class EarlierEnd(msgspec.Struct, frozen=True):
-    """How a job ended before the manager was resumed; what is not known is empty."""
-
-    state: JobState
-    allocation: str = ""
-    counts: str = ""
-    started_at: float = 0.0
-    ended_at: float = 0.0
-    return_code: int = 0
-    pid: int = -1
-    wd: str = ""
-
-
 class JobQueue:
     """Everything between the acceptance of a job and its end."""
 
@@ -356,25 +343,24 @@ class JobQueue:
 
     # ---- resuming
 
-    def restore(self, item: Item, end: EarlierEnd, now: float) -> None:
+    def restore(
+        self, item: Item, state: JobState, ended_at: float, runtime: Runtime | None = None, started_at: float = 0.0
+    ) -> None:
         """Something had ended before the manager was resumed. Ends that are known already are skipped."""
         entry, index = item
         if entry.state_of(index) in FINAL:
             return
         self._dependencies.remove(item)
-        if end.state is JobState.OMITTED and index is None and entry.iterations is not None:
+        if state is JobState.OMITTED and index is None and entry.iterations is not None:
             entry.iterations.close(JobState.OMITTED)
         status = entry.status_of(index)
-        if end.allocation:
-            status.runtime = Runtime(
-                end.allocation, end.counts, end.wd or None, duration_text(end.ended_at - end.started_at),
-                end.return_code, end.pid, entry.description.execution.program,
-            )  # fmt: skip
-            status.step(Stimulus.ALLOCATED, end.started_at)
-            status.step(Stimulus.LAUNCHED, end.started_at)
-        elif end.state is JobState.SUCCEEDED and index is not None:
-            status.step(Stimulus.ALLOCATED, now)
-        self._end(item, ENDS[end.state], end.ended_at or now)
+        if runtime is not None:
+            status.runtime = runtime
+            status.step(Stimulus.ALLOCATED, started_at)
+            status.step(Stimulus.LAUNCHED, started_at)
+        elif state is JobState.SUCCEEDED and index is not None:
+            status.step(Stimulus.ALLOCATED, ended_at)
+        self._end(item, ENDS[state], ended_at)
 
     def replace(self, name: str) -> None:
         """The name was submitted again later: its first job had ended and was removed."""

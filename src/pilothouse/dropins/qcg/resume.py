@@ -11,15 +11,15 @@ import logging
 import re
 import time
 from collections.abc import Callable
-from typing import Any
 
+from pilothouse.dropins.qcg.answers import duration_text
 from pilothouse.dropins.qcg.bundles import is_bundle
 from pilothouse.dropins.qcg.executor import Executor
 from pilothouse.dropins.qcg.files import ManagerFiles
-from pilothouse.dropins.qcg.job_queue import EarlierEnd
 from pilothouse.dropins.qcg.layout import NodeLayout
 from pilothouse.dropins.qcg.options import VirtualNodes
-from pilothouse.journal.read import read_jobs, read_nodes
+from pilothouse.dropins.qcg.registry import Runtime
+from pilothouse.journal.read import JobRow, read_jobs, read_nodes
 from pilothouse.launch.running import is_alive
 from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import JobState
@@ -45,28 +45,34 @@ def restore(executor: Executor, files: ManagerFiles) -> None:
         queue.accept([submitted], arrived or now)
     queue.outbox.accepted.clear()
 
-    def ended(job_id: str, state: JobState, units: IdSet, *rest: Any) -> None:
-        item = registry.find(job_id.partition("#")[0])
-        if item is not None and (state is not JobState.KILLED or states.get(item[0].full_name(item[1])) is state):
-            queue.restore(item, EarlierEnd(state, layout.named_cores(units), layout.counted_cores(units), *rest), now)
+    def ended(row: JobRow) -> None:
+        item = registry.find(row.job_id.partition("#")[0])
+        if item is None or row.state is None:
+            return
+        if row.state is JobState.KILLED and states.get(item[0].full_name(item[1])) is not JobState.KILLED:
+            return
+        runtime = None
+        if row.units and row.pid > 0:
+            runtime = Runtime(
+                layout.named_cores(row.units), layout.counted_cores(row.units), row.cwd or None,
+                duration_text(row.ended - row.started), row.exit_code, row.pid, item[0].description.execution.program,
+            )  # fmt: skip
+        queue.restore(item, row.state, row.ended or now, runtime, row.started)
 
     for row in rows.values():
-        if row.state is not None:
-            units = row.units if row.pid > 0 else IdSet()
-            ended(row.job_id, row.state, units, row.started, row.ended, row.exit_code, row.pid, row.cwd)
+        ended(row)
     bundles = executor.bundles.found()
     for bundle in bundles:
         units = rows[bundle.id].units if bundle.id in rows else IdSet()
-        for result in executor.bundles.results(bundle):
-            if result.reason != "killed":
-                rest = (result.started_at, result.ended_at, result.return_code, result.pid)
-                ended(result.job_id, result.state, units, *rest)
+        for end in executor.bundles.results(bundle):
+            if end.reason != "killed":
+                ended(JobRow(end.job_id, units, "", end.state, end.started_at, end.ended_at, end.return_code, end.pid))
     for name, state in states.items():
         item = registry.find(name)
         if item is not None and state is None:
             queue.remove(item[0])
         elif item is not None and state is not None:
-            queue.restore(item, EarlierEnd(state), now)
+            queue.restore(item, state, now)
     queue.outbox.removed.clear()
     for row in rows.values():
         if row.state is None and not is_bundle(row.job_id):
