@@ -15,7 +15,7 @@ _WITHOUT_EFFECT = {
     "enable_rt_stats": _NO_STATISTICS,
     "wrapper_rt_stats": _NO_STATISTICS,
 }
-"""Options that are accepted but change nothing, and what the user is told."""
+"""Options that are accepted but change nothing, and the message for each."""
 
 
 class _WrongWord(click.BadParameter):
@@ -73,7 +73,7 @@ class _Word(click.Choice):  # type: ignore[type-arg]  # click 8.1 has no argumen
 @click.option("--resume", metavar="DIR", help="Go on with the manager of DIR: nothing that ended runs again.")
 @click.option(
     "--policy", "--by", "by", default="qcg", show_default=True, metavar="DECIDER",
-    help="The scheduler: QCG's own rules, or any policy or scheduler.",
+    help="Who decides: QCG's own rules, or any policy or scheduler.",
 )  # fmt: skip
 @click.option("--slurm-limit-nodes-range-begin", type=int, metavar="N", help="Use the allocation's nodes from here.")
 @click.option("--slurm-limit-nodes-range-end", type=int, metavar="N", help="Use the allocation's nodes up to here.")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
@@ -27,7 +28,7 @@ from pilothouse.formats.qcg_description import (
 )
 from pilothouse.formats.qcg_variables import KNOWN, LOOP_ONLY, replaced, replaced_deep, unknown_variables
 from pilothouse.formats.text_input import JSON_PROBLEMS
-from pilothouse.model.errors import quoted
+from pilothouse.model.errors import InputError, quoted
 
 FORBIDDEN_IN_NAMES = frozenset("${}()'\" \t\n")
 LATER_EXECUTION = frozenset({"script", "modules", "venv", "model", "model_opts"})
@@ -381,6 +382,16 @@ class _Loop:
             name = self.values(index)["jname"]
             _check_name(name)
             yield SubmittedJob(name, Dialect.SPECIFICATION, None, self, index)
+
+
+def read_requests(path: str | Path) -> list[bytes]:
+    """The requests of a request file, each as its own text. Raises InputError."""
+    try:
+        return split_requests(Path(path).read_bytes(), str(path))
+    except OSError as error:
+        raise InputError(str(path), "cannot be read", found=error.strerror or "") from None
+    except RequestError as error:
+        raise InputError("", str(error)) from None
 
 
 def split_requests(text: bytes, where: str) -> list[bytes]:

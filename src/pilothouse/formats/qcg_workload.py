@@ -23,8 +23,8 @@ from pilothouse.formats.qcg_requests import (
     SubmittedJob,
     parse_request,
     preferred_dialect,
+    read_requests,
     request_variables,
-    split_requests,
 )
 from pilothouse.formats.qcg_variables import replaced
 from pilothouse.formats.workload import Workload
@@ -263,14 +263,10 @@ def parse_rtime(text: str, where: str) -> float:
 def load_workload(path: str | Path, durations: Durations, nodes: tuple[Node, ...], *, name: str = "w0") -> Workload:
     """The jobs of a request file, all submitted at 0 in the order in which they are written. Raises InputError."""
     where = str(path)
-    try:
-        text = Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(where, "cannot be read", found=error.strerror or "") from None
     submitted: list[SubmittedJob] = []
+    requests = read_requests(path)
+    preferred = preferred_dialect(requests)
     try:
-        requests = split_requests(text, where)
-        preferred = preferred_dialect(requests)
         for number, request_text in enumerate(requests, 1):
             # There are no dates in simulation: every request comes at 0.
             variables = request_variables(number, f"request-{number}", "local", "1970-01-01", "00:00:00")

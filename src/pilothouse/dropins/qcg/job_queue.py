@@ -16,7 +16,7 @@ import msgspec
 
 from pilothouse.core.dependencies import Dependencies, Verdict
 from pilothouse.dropins.qcg.answers import Usage, duration_text
-from pilothouse.dropins.qcg.layout import NodeLayout
+from pilothouse.dropins.qcg.job_command import NodeLayout
 from pilothouse.dropins.qcg.registry import (
     Entry,
     Item,

@@ -16,7 +16,7 @@ from pilothouse.dropins.qcg.answers import duration_text
 from pilothouse.dropins.qcg.bundles import is_bundle
 from pilothouse.dropins.qcg.executor import Executor
 from pilothouse.dropins.qcg.files import ManagerFiles
-from pilothouse.dropins.qcg.layout import NodeLayout
+from pilothouse.dropins.qcg.job_command import NodeLayout
 from pilothouse.dropins.qcg.options import VirtualNodes
 from pilothouse.dropins.qcg.registry import Runtime
 from pilothouse.journal.read import JobRow, read_jobs, read_nodes
@@ -83,8 +83,8 @@ def restore(executor: Executor, files: ManagerFiles) -> None:
 
 
 def gone_engines(here: str) -> Callable[[EngineView], bool]:
-    """Tells which engines of the earlier manager are certainly gone: on this host those without a process, in Slurm those
-    of an allocation that is over. The others may still report. `here` is the name of the present context."""
+    """A test for engines of the earlier manager that are gone: on this host those without a process, in Slurm those of an
+    allocation that is over. The others may still report. `here` is the name of the present context."""
     over = functools.cache(lambda context: bool(_ALLOCATION.fullmatch(context)) and is_over(context[1:]))
 
     def is_gone(engine: EngineView) -> bool:

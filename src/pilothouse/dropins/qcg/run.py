@@ -28,7 +28,7 @@ from pilothouse.dropins.qcg.options import Allocation, QcgOptions, allocation
 from pilothouse.dropins.qcg.resume import gone_engines, restore
 from pilothouse.dropins.qcg.service import Service
 from pilothouse.formats.qcg_description import Dialect
-from pilothouse.formats.qcg_requests import RequestError, preferred_dialect, split_requests
+from pilothouse.formats.qcg_requests import preferred_dialect, read_requests
 from pilothouse.journal.lock import hold
 from pilothouse.journal.store import Journal
 from pilothouse.launch import naming
@@ -71,7 +71,7 @@ def _run(options: QcgOptions) -> None:
     file_path = options.file_path or (DEFAULT_FILE if options.file else None)
     if not file_path and not options.networked and options.resume is None:
         raise InputError("", "no interface enabled - finishing", hint="name a request file, or use --net")
-    requests = _read_requests(file_path) if file_path else None
+    requests = read_requests(file_path) if file_path else None
     wd = Path(options.wd).absolute()
     if options.resume is not None:
         folder = find_folder(Path(options.resume).absolute())
@@ -170,15 +170,6 @@ def _governor_link(
         # Nodes on this host are ready in a moment. Others register when they are.
         link.register()
     return link
-
-
-def _read_requests(path: str) -> list[bytes]:
-    try:
-        return split_requests(Path(path).read_bytes(), path)
-    except OSError as error:
-        raise InputError(path, "cannot be read", found=error.strerror or "") from None
-    except RequestError as error:
-        raise InputError("", str(error)) from None
 
 
 def _network(options: QcgOptions, folder: Path) -> Network:

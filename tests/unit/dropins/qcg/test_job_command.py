@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pilothouse.dropins.qcg.job_command import LaunchSettings, PreparedJob, prepare
-from pilothouse.dropins.qcg.layout import Share
+from pilothouse.dropins.qcg.job_command import LaunchSettings, PreparedJob, Share, prepare
 from pilothouse.formats.qcg_description import Description, Dialect, describe
 
 LOCAL = LaunchSettings("/pilot")

@@ -10,8 +10,8 @@ import msgspec
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.dropins.qcg.answers import System
+from pilothouse.dropins.qcg.job_command import NodeLayout
 from pilothouse.dropins.qcg.job_queue import WINDOW
-from pilothouse.dropins.qcg.layout import NodeLayout
 from pilothouse.dropins.qcg.manager import Manager
 from pilothouse.dropins.qcg.registry import Entry
 from pilothouse.model import decisions as d
