@@ -21,7 +21,7 @@ MOST_ITERATIONS = 10_000_000
 """The longest loop that is accepted: a typing error must not fill the memory."""
 
 _WALLTIME = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
-_CONSUMABLES = {"gpu": "GPU", "mem": "MEM"}
+_CONSUMABLES = {"gpu": "gpus", "mem": "memory"}
 
 
 class Dialect(enum.Enum):
@@ -230,16 +230,13 @@ def _execution(raw: Mapping[str, object], where: _Where) -> Execution:
         raise DescriptionError("Job execution (exec or script) not defined")
     if script and (program or raw.get("args") or raw.get("env")):
         raise DescriptionError("Job script and exec or args or env defined")
-    args = raw.get("args")
+    args, env, options, modules = raw.get("args"), raw.get("env"), raw.get("model_opts"), raw.get("modules")
     if args is not None and not isinstance(args, list):
         raise DescriptionError("Execution arguments must be an array")
-    env = raw.get("env")
     if env is not None and not isinstance(env, dict):
         raise DescriptionError("Execution environment must be an dictionary")
-    options = raw.get("model_opts")
     if options is not None and not isinstance(options, dict):
         raise DescriptionError("Execution model options must be an dictionary")
-    modules = raw.get("modules")
     if isinstance(modules, str):
         modules = [modules]
     if modules is not None and not (isinstance(modules, list) and all(isinstance(m, str) for m in modules)):
@@ -266,8 +263,6 @@ def _execution(raw: Mapping[str, object], where: _Where) -> Execution:
 MODELS = frozenset({"default", "threads", "openmpi", "intelmpi", "srunmpi"})
 _NO_ENV: dict[str, str] = {}
 _NO_OPTIONS: dict[str, object] = {}
-
-
 _last: list[tuple[object, Dialect, Resources]] = [(None, Dialect.EITHER, ONE_CORE)]
 """The last resources that were read. Jobs of one list mostly ask for the same: they share one object."""
 
@@ -402,7 +397,7 @@ def _consumables(raw: object) -> dict[str, int]:
         if count < 1:
             raise DescriptionError(f"Number of consumable resource {name} must be greater than 0")
         counts[known] = count
-    return {"gpus": counts.get("GPU", 0), "memory": counts.get("MEM", 0)}
+    return counts
 
 
 def _iteration(raw: object, where: _Where) -> Iteration | None:

@@ -77,28 +77,23 @@ class Executor:
                 bundle = bundles.alive[job.id]
                 bundle.command = self._bundle_command(bundle, IdSet.span(nodes[0].first, 1))
 
-    def withdraw(self, job_id: str) -> None:
-        """The job was cancelled before it started."""
-        bundle = self.bundles.of(job_id)
-        if bundle is not None:
-            if not self.bundles.drop(bundle, job_id):
-                return
-            self.bundles.close(bundle)
-            job_id = bundle.id
-        self._narrow.discard(job_id)
-        self.live.cancel(job_id)
-
-    def kill(self, job_id: str) -> None:
-        """The job was cancelled after its start, or that of its bundle. A bundle is ended only if this member runs."""
+    def cancel(self, job_id: str) -> None:
+        """Withdraws a job that waits, or kills one that runs. Of a bundle that runs, only the running member is killed."""
         bundle = self.bundles.of(job_id)
         if bundle is None:
+            self._narrow.discard(job_id)
             self.live.cancel(job_id)
-            return
-        self._read_bundle(bundle, self._clock())
-        if bundle.left and bundle.left[0] == job_id:
-            self.live.cancel(bundle.id)
-        elif job_id in bundle.left:
-            self.bundles.cancel(bundle, job_id)
+        elif not bundle.running:
+            if self.bundles.drop(bundle, job_id):
+                self.bundles.close(bundle)
+                self._narrow.discard(bundle.id)
+                self.live.cancel(bundle.id)
+        else:
+            self._read_bundle(bundle, self._clock())
+            if bundle.left and bundle.left[0] == job_id:
+                self.live.cancel(bundle.id)
+            elif job_id in bundle.left:
+                self.bundles.cancel(bundle, job_id)
 
     # ---- starts and ends
 

@@ -49,8 +49,8 @@ class Outbox(msgspec.Struct):
     finished: list[Item] = []
     """Jobs and iterations that have ended, in order: to be reported and tracked."""
     removed: list[str] = []
-    kill: list[str] = []
-    withdraw: list[str] = []
+    cancelled: list[str] = []
+    """Jobs that the world must withdraw or kill."""
 
 
 class JobQueue:
@@ -163,10 +163,10 @@ class JobQueue:
         if entry.state_of(index) in (JobState.STARTING, JobState.RUNNING):
             if job_id not in self._cancelling:
                 self._cancelling.add(job_id)
-                self.outbox.kill.append(job_id)
+                self.outbox.cancelled.append(job_id)
             return
         if self._in_world.pop(job_id, None) is not None:
-            self.outbox.withdraw.append(job_id)
+            self.outbox.cancelled.append(job_id)
         self._dependencies.remove(item)
         self._end(item, Stimulus.KILLED, now)
 

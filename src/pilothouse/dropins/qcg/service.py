@@ -158,20 +158,11 @@ class Service:
 
     def _answer(self, text: bytes) -> Answer:
         answer = self._manager.handle(text, self._clock())
-        outbox = self._manager.queue.outbox
-        if outbox.publications or self._unpublished:
-            # A client that is told of an end must not receive its event later, when it waits for other jobs.
-            self._unpublished += outbox.publications
-            outbox.publications.clear()
-            self._publish()
+        # Before the client has its answer: an accepted job must survive, and a client that learns of an end must not
+        # receive its event later, when it waits for other jobs.
+        self._empty_outbox()
+        self._publish()
         log_request(text, answer)
-        # Before the client has its answer: a job that was accepted must survive.
-        if outbox.accepted:
-            self._files.accepted(outbox.accepted)
-            outbox.accepted.clear()
-        for name in outbox.removed:
-            self._files.removed(name)
-        outbox.removed.clear()
         self._stop_if_done()
         return answer
 
@@ -194,24 +185,26 @@ class Service:
 
     def _settle(self) -> None:
         """Submits ready jobs to the live world, and empties the outbox."""
-        executor = self._executor
-        if not executor.terminating:
-            executor.feed(self._clock())
+        if not self._executor.terminating:
+            self._executor.feed(self._clock())
+        self._empty_outbox()
+        if self._unpublished and self._gathering is None:
+            self._publish_or_gather()
+
+    def _empty_outbox(self) -> None:
         outbox = self._manager.queue.take_outbox()
         if outbox.accepted:
             self._files.accepted(outbox.accepted)
-        for job_id in outbox.withdraw:
-            executor.withdraw(job_id)
-        for job_id in outbox.kill:
-            executor.kill(job_id)
-        if outbox.finished and not executor.terminating:
+        for name in outbox.removed:
+            self._files.removed(name)
+        for job_id in outbox.cancelled:
+            self._executor.cancel(job_id)
+        if outbox.finished and not self._executor.terminating:
             self._files.finished(outbox.finished)
             for entry, index in outbox.finished:
                 if self._governor is not None and index is None and (attributes := entry.description.attributes):
                     self._governor.notify(entry.name, state_name(entry.status.state), attributes)
         self._unpublished += outbox.publications
-        if self._unpublished and self._gathering is None:
-            self._publish_or_gather()
 
     def _publish_or_gather(self) -> None:
         """Jobs that began together often end together: a client that asks after the first event shall see them all."""

@@ -96,10 +96,12 @@ class VirtualPilot:
         outbox = self.queue.take_outbox()
         self.published.extend(outbox.publications)
         self.finished.extend(outbox.finished)
-        self._withdrawn.extend(outbox.withdraw)
-        for job_id in outbox.kill:
-            self._killed.add(job_id)
-            self._enter(job_id, (0.001, -15, ""))
+        for job_id in outbox.cancelled:
+            if job_id in self.cluster.running:
+                self._killed.add(job_id)
+                self._enter(job_id, (0.001, -15, ""))
+            else:
+                self._withdrawn.append(job_id)
 
     def run(self, until: float = float("inf")) -> None:
         while self._agenda and self._agenda[0][0] <= until:
