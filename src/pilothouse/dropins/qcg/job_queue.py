@@ -352,7 +352,7 @@ class JobQueue:
             return
         self._dependencies.remove(item)
         if state is JobState.OMITTED and index is None and entry.iterations is not None:
-            entry.iterations.close(JobState.OMITTED)
+            entry.iterations.omit_rest()
         status = entry.status_of(index)
         if runtime is not None:
             status.runtime = runtime
@@ -437,7 +437,7 @@ class JobQueue:
             for entry, index in items:
                 if entry.state_of(index) not in FINAL:
                     if index is None and entry.iterations is not None:
-                        entry.iterations.close(JobState.OMITTED)
+                        entry.iterations.omit_rest()
                     self._end((entry, index), Stimulus.OMITTED, now)
 
     def turn_is_over(self) -> None:

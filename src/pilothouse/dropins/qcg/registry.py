@@ -107,10 +107,10 @@ class Iterations:
         """The same for reading: nothing is kept."""
         return self._begun.get(index) or JobStatus(self.rest)
 
-    def close(self, state: JobState) -> None:
-        """All iterations that never began end together with their job."""
+    def omit_rest(self) -> None:
+        """All iterations that never began are omitted together with their job."""
         untouched = len(self.loop) - len(self._begun)
-        self.rest = state
+        self.rest = step(self.rest, Stimulus.OMITTED)
         self.unfinished -= untouched
         self.unsuccessful += untouched
 
