@@ -301,11 +301,8 @@ class Governor(RequestHandler):
         entry = self.registry.entries[job]
         if index is None and request.kind == "jobStatus":
             return {"status": 0, "data": answers.one_status(entry, None)}
-        params = {"withChilds": request.with_childs}
-        question: dict[str, object] = {"request": request.kind, "jobNames": [name], "params": params}
         replies = []
-        for part in self._holders(job, index):
-            answer = self._asked(self.members[part.member], question)
+        for answer in self._ask_holders(name, request.kind, params={"withChilds": request.with_childs}):
             data = answer.get("data")
             if not isinstance(data, dict):
                 return {"status": 1, "message": answer.get("message", "")}
@@ -316,17 +313,19 @@ class Governor(RequestHandler):
             return dict(next((reply for reply in replies if reply["status"]), replies[0]))
         return {"status": 0, "data": _merged(answers.one_info(entry, None, with_childs=False), replies)}
 
-    def _holders(self, job: str, index: int | None) -> list[Part]:
-        """The parts of a job that hold this iteration (None: all), at managers that are still there."""
-        parts = [part for part in self._parts.get(job, {}).values() if part.member in self.members]
-        return [
-            part
-            for part in parts
-            if part.start is None or part.stop is None or index is None or part.start <= index < part.stop
-        ]
+    def _ask_holders(self, name: str, kind: str, **more: object) -> list[Answer]:
+        """The answers of all managers that have the job or iteration."""
+        request = {"request": kind, "jobNames": [name], **more}
+        job, index = split_name(name)
+        found = []
+        for part in self._parts.get(job, {}).values():
+            inside = part.start is None or part.stop is None or index is None or part.start <= index < part.stop
+            if inside and part.member in self.members:
+                found.append(self._asked(self.members[part.member], request))
+        return found
 
     def _cancel(self, name: str) -> str | None:
-        job, index = split_name(name)
+        job, _ = split_name(name)
         entry = self.registry.entries.get(job)
         if entry is None:
             return f"Job/iteration {job} doesn't exist"
@@ -336,24 +335,19 @@ class Governor(RequestHandler):
             self._waiting.remove(entry)
             self._end(entry, Stimulus.KILLED)
             return None
-        errors = []
-        for part in self._holders(job, index):
-            question: dict[str, object] = {"request": "cancelJob", "jobNames": [name]}
-            data = self._asked(self.members[part.member], question).get("data")
+        errors: list[str] = []
+        replies = self._ask_holders(name, "cancelJob")
+        for reply in replies:
+            data = reply.get("data")
             problems = data.get("errors", {}) if isinstance(data, dict) else {name: "no answer"}
             errors += [str(problem) for problem in problems.values()]
-        return errors[0] if errors and len(errors) == len(self._holders(job, index)) else None
+        return errors[0] if errors and len(errors) == len(replies) else None
 
-    def _remove(self, name: str) -> str | None:
-        entry = self._finished_entry(name)
-        if isinstance(entry, str):
-            return entry
-        for part in self._holders(name, None):
-            self._asked(self.members[part.member], {"request": "removeJob", "jobNames": [name]})
-        del self.registry.entries[name]
-        self._parts.pop(name, None)
-        del self._descriptions[name]
-        return None
+    def _forget(self, entry: Entry) -> None:
+        self._ask_holders(entry.name, "removeJob")
+        del self.registry.entries[entry.name]
+        self._parts.pop(entry.name, None)
+        del self._descriptions[entry.name]
 
 
 def _nodes_of(resources: object) -> tuple[tuple[Node, ...], int]:

@@ -106,8 +106,8 @@ class RequestHandler:
         """Cancels a job or iteration; returns what is wrong with the name, if anything."""
         raise NotImplementedError
 
-    def _remove(self, name: str) -> str | None:
-        """Forgets a job that has ended; returns what is wrong with the name, if anything."""
+    def _forget(self, entry: Entry) -> None:
+        """Removes a job that has ended."""
         raise NotImplementedError
 
     def _new(self, jobs: list[r.SubmittedJob]) -> Iterator[r.SubmittedJob]:
@@ -119,12 +119,15 @@ class RequestHandler:
             names.add(job.name)
             yield job
 
-    def _finished_entry(self, name: str) -> Entry | str:
-        """The job if it may be removed, else what is wrong."""
+    def _remove(self, name: str) -> str | None:
+        """Removes a job that has ended; returns what is wrong with the name, if anything."""
         entry = self.registry.entries.get(name)
         if entry is None:
             return f"Job '{name}' doesn't exist"
-        return entry if entry.status.final else f"Job '{name}' not finished - can not be removed"
+        if not entry.status.final:
+            return f"Job '{name}' not finished - can not be removed"
+        self._forget(entry)
+        return None
 
     def _change_each(self, request: r.NamedJobs) -> Answer:
         """cancelJob and removeJob of 0.14.2: how many succeeded, and what was wrong with the others."""
@@ -231,12 +234,8 @@ class Manager(RequestHandler):
                 found[name] = {"status": 1, "message": _wrong_index(name, entry, index)}
         return ok(data={"jobs": found})
 
-    def _remove(self, name: str) -> str | None:
-        entry = self._finished_entry(name)
-        if isinstance(entry, str):
-            return entry
+    def _forget(self, entry: Entry) -> None:
         self.queue.remove(entry)
-        return None
 
     def _cancel(self, name: str) -> str | None:
         job, index = split_name(name)
