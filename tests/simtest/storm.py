@@ -21,7 +21,7 @@ from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
 from pilothouse.formats.task_file import LineKind, TaskLine, read_file
 from pilothouse.model import events as e
-from pilothouse.model.decisions import Reply, Wants
+from pilothouse.model.decisions import Reply, StartJob, Wants
 from pilothouse.model.errors import RunError
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState
@@ -33,7 +33,7 @@ from pilothouse.worlds.live.driver.engine_leaves import ask_to_leave, engine_van
 from pilothouse.worlds.live.driver.restore import restore
 from pilothouse.worlds.live.driver.settle import begins, settle
 from pilothouse.worlds.live.driver.state import DriverState, new_state
-from pilothouse.worlds.live.driver.submissions import FIRST_SUBMITTED, cancel, submit
+from pilothouse.worlds.live.driver.submissions import FIRST_SUBMITTED, bind, cancel, submit
 from pilothouse.worlds.live.driver.tick import tick
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
@@ -226,11 +226,14 @@ class Storm:
                     # Whoever started it sees that its process is gone.
                     engine_vanished(world.driver, engine, "its process is gone", self.clock.now)
         world.driver.feed(Feeder(iter(self._read()), world.driver.done.known))
-        # Whoever submits jobs does so again if nothing on disk says that they had arrived.
-        arrived = {record.job_id for record in self.disk.records if type(record) is r.JobKnown}
-        for job in self.jobs.values():
+        # A front end submits jobs again if nothing on disk says that they had arrived.
+        arrived = {record.job_id for record in self.disk.records if type(record) in (r.JobKnown, r.TaskEnded)}
+        for number, job in enumerate(self.jobs.values()):
             if job.id not in arrived:
-                submit(world.driver, copy.copy(job), self.clock.now)
+                job = copy.copy(job)
+                if number % 2:
+                    job.command = None  # bound when it starts
+                submit(world.driver, job, self.clock.now)
         Session(world, PolicyDecider(make("fcfs", {}))).run()
         self.driver_up = False
 
@@ -430,6 +433,9 @@ class StormWorld:
         self._storm.clock.steps += 1
         assert self._storm.clock.steps < MOST_STEPS, "the decider and the world go round in circles"
         for decision in reply.decisions:
+            if type(decision) is StartJob and (job := self._storm.jobs.get(decision.job_id)) is not None:
+                assert job.command is not None
+                bind(self.driver, job.id, job.command, self._storm.clock.now)
             apply(self.driver, decision, self._storm.clock.now)
         self._flush()
 

@@ -12,11 +12,10 @@ from pilothouse.model.lifecycle import JobState, Stimulus
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.assignments import kill_for_good, send_assignment
 from pilothouse.worlds.live.driver.engine_leaves import stop_context
-from pilothouse.worlds.live.driver.engines import PRESENT, EngineProxy
+from pilothouse.worlds.live.driver.engines import PRESENT
 from pilothouse.worlds.live.driver.results import confirm_kills, end_unstarted, requeue
 from pilothouse.worlds.live.driver.state import DriverState
 from pilothouse.worlds.live.driver.stop import stop
-from pilothouse.worlds.live.driver.task_groups import TaskGroup
 from pilothouse.worlds.live.driver.update import LIMIT_NOTE, record
 
 
@@ -33,16 +32,20 @@ def _start(driver: DriverState, decision: d.StartJob, now: float) -> None:
         return
     assert group.from_file or group.job.command is not None, f"job {decision.job_id} is started without a command"
     proxy, has_all = driver.engines.holder(decision.units)
+    limit = None if proxy is None else driver.context_limits.get(proxy.joined.context)
+    spent = limit is not None and limit <= 0
     group.units = decision.units
     group.step(Stimulus.ALLOCATED)
     driver.waiting -= 1
-    if proxy is None or proxy.closed_for or proxy.state not in PRESENT or driver.stopped_because or _spent(driver, proxy):
-        # It left, or was asked to, before the decision was made.
+    if proxy is None or proxy.closed_for or proxy.state not in PRESENT or driver.stopped_because or spent:
+        # Its engine left, or was asked to, before the decision was made.
         requeue(driver, group, "its node left before it started", now)
         return
-    number = driver.next_assignment
-    _keep_within_limit(driver, proxy, group)
-    tasks = list(group.tasks.values())
+    if limit is not None and group.from_file:
+        # Of a bundle that is larger than what the context may still be given, the rest waits for others.
+        for task_id in list(group.tasks)[limit:]:
+            driver.backlog.give_back(group.tasks.pop(task_id))
+    number, tasks = driver.next_assignment, list(group.tasks.values())
     units = proxy.text_of(decision.units) if has_all else str(decision.units)
     record(driver, r.Assigned(number, group.job.id, proxy.id, units, driver.date(now), tasks), now)
     group.step(Stimulus.LAUNCHED)
@@ -50,29 +53,11 @@ def _start(driver: DriverState, decision: d.StartJob, now: float) -> None:
         driver.spanning.add(group.job.id)
     send_assignment(driver, proxy, number, group)
     proxy.given += len(tasks)
-    if driver.context_limits:
-        _count_limit(driver, proxy.joined.context, len(tasks), now)
-
-
-def _spent(driver: DriverState, proxy: EngineProxy) -> bool:
-    """Whether its context has been given all the tasks that it may have."""
-    return driver.context_limits.get(proxy.joined.context, 1) <= 0
-
-
-def _keep_within_limit(driver: DriverState, proxy: EngineProxy, group: TaskGroup) -> None:
-    """A bundle that is larger than what its context may still be given is cut: the rest waits for others."""
-    most = driver.context_limits.get(proxy.joined.context)
-    if most is not None and group.from_file:
-        for task_id in list(group.tasks)[most:]:
-            driver.backlog.give_back(group.tasks.pop(task_id))
-
-
-def _count_limit(driver: DriverState, context: str, tasks: int, now: float) -> None:
-    """Specification, Driver: a context that was given its limit of tasks is shut down."""
-    limit = driver.context_limits.get(context)
     if limit is not None:
-        record(driver, r.Note(f"{LIMIT_NOTE}{context}", str(limit - tasks).encode()), now)
-        if limit <= tasks:
+        # Specification, Driver: a context that was given its limit of tasks is shut down.
+        context = proxy.joined.context
+        record(driver, r.Note(f"{LIMIT_NOTE}{context}", str(limit - len(tasks)).encode()), now)
+        if limit <= len(tasks):
             stop_context(driver, context, "task limit of its context", now)
 
 

@@ -14,23 +14,12 @@ from pilothouse.worlds.live.driver.results import take_report
 from pilothouse.worlds.live.driver.state import DriverState
 from pilothouse.worlds.live.driver.task_groups import task_of_line
 from pilothouse.worlds.live.driver.update import NOT_HEARD, record
-from pilothouse.worlds.live.wire.messages import (
-    VERSION,
-    Bye,
-    Dismiss,
-    DriverFrame,
-    EngineFrame,
-    FromEngine,
-    Hello,
-    Kill,
-    Report,
-    Welcome,
-)
+from pilothouse.worlds.live.wire import messages as m
 
 ACK_WITHIN_S = 0.5
 
 
-def hear(driver: DriverState, frame: EngineFrame, now: float) -> None:
+def hear(driver: DriverState, frame: m.EngineFrame, now: float) -> None:
     """A frame of an engine, or of its warden."""
     proxy = driver.engines.present.get(frame.engine)
     if proxy is None:
@@ -41,7 +30,7 @@ def hear(driver: DriverState, frame: EngineFrame, now: float) -> None:
     if frame.session == 0:
         # It has not got our welcome, or we were restarted, or its warden reports for it.
         for body in frame.bodies:
-            if type(body) is not Hello:
+            if type(body) is not m.Hello:
                 _take(driver, proxy, body, now)
             elif not proxy.welcomed:
                 _welcome_back(driver, proxy, body, now)
@@ -53,17 +42,17 @@ def hear(driver: DriverState, frame: EngineFrame, now: float) -> None:
             _take(driver, proxy, body, now)
 
 
-def _take(driver: DriverState, proxy: EngineProxy, body: FromEngine, now: float) -> None:
-    if type(body) is Report:
+def _take(driver: DriverState, proxy: EngineProxy, body: m.FromEngine, now: float) -> None:
+    if type(body) is m.Report:
         take_report(driver, proxy, body, now)
-    elif type(body) is Bye:
+    elif type(body) is m.Bye:
         proxy.speaks_at = now
         reason, begun = (body.reason, set(body.begun)) if body.died else ("", set())
         engine_lost(driver, proxy, reason, begun, now)
 
 
-def _hear_stranger(driver: DriverState, frame: EngineFrame, now: float) -> None:
-    hello = next((body for body in frame.bodies if type(body) is Hello), None)
+def _hear_stranger(driver: DriverState, frame: m.EngineFrame, now: float) -> None:
+    hello = next((body for body in frame.bodies if type(body) is m.Hello), None)
     departed = driver.engines.departed.get(frame.engine)
     if departed is not None and departed.state is ProxyState.GONE and frame.session == driver.session:
         departed.speaks_at = now  # it has not got our acknowledgement
@@ -76,7 +65,7 @@ def _hear_stranger(driver: DriverState, frame: EngineFrame, now: float) -> None:
         _join(driver, frame.engine, hello, now)
 
 
-def _join(driver: DriverState, engine: str, hello: Hello, now: float) -> None:
+def _join(driver: DriverState, engine: str, hello: m.Hello, now: float) -> None:
     held = 0
     for job_id in driver.spanning:
         held |= driver.groups[job_id].units.mask
@@ -94,7 +83,7 @@ def _join(driver: DriverState, engine: str, hello: Hello, now: float) -> None:
         ask_to_leave(driver, engine, "task limit of its context", now)
 
 
-def _welcome_back(driver: DriverState, proxy: EngineProxy, hello: Hello, now: float) -> None:
+def _welcome_back(driver: DriverState, proxy: EngineProxy, hello: m.Hello, now: float) -> None:
     """Sends what an earlier driver, or this one before the engine was there, wanted of it; assignments come first."""
     proxy.step(ProxyStimulus.HEARD)
     proxy.ends_at = hello.ends_at - driver.unix_offset
@@ -107,7 +96,7 @@ def _welcome_back(driver: DriverState, proxy: EngineProxy, hello: Hello, now: fl
         send_assignment(driver, proxy, number, driver.assignments[number])
     for number in sorted(proxy.assignments):
         if reason := driver.assignments[number].kill_reason:
-            proxy.channel.push(Kill((number,), reason))
+            proxy.channel.push(m.Kill((number,), reason))
     if proxy.state is ProxyState.LEAVING:
         send_leave(driver, proxy)
     if hello.leaving:
@@ -120,7 +109,7 @@ def _welcome(driver: DriverState, proxy: EngineProxy) -> None:
     rank = str(joined.rank)
     own = {"PILOTHOUSE_ENGINE": rank, "PILOTHOUSE_NODE": joined.node, "DISBATCH_ENGINE_RANK": rank}
     proxy.channel.push(
-        Welcome(
+        m.Welcome(
             rank=joined.rank,
             env={**options.env, **own},
             task_env=options.task_env,
@@ -136,9 +125,9 @@ def _welcome(driver: DriverState, proxy: EngineProxy) -> None:
     driver.speak_to[proxy.id] = None
 
 
-def frames(driver: DriverState, now: float) -> list[DriverFrame]:
+def frames(driver: DriverState, now: float) -> list[m.DriverFrame]:
     """The frames to send once the records are written: what is new, what must be repeated, and signs of life."""
-    out: list[DriverFrame] = []
+    out: list[m.DriverFrame] = []
     session = driver.session
     for engine in driver.speak_to:
         proxy = driver.engines.present.get(engine) or driver.engines.departed.get(engine)
@@ -146,15 +135,15 @@ def frames(driver: DriverState, now: float) -> list[DriverFrame]:
             continue
         received = proxy.channel.received
         news = proxy.channel.outgoing(now) if proxy.welcomed else []
-        out.extend(DriverFrame(VERSION, engine, session, seq, received, bodies) for seq, bodies in news)
+        out.extend(m.DriverFrame(m.VERSION, engine, session, seq, received, bodies) for seq, bodies in news)
         if not news and proxy.speaks_at <= now:
-            out.append(DriverFrame(VERSION, engine, session, 0, received, []))
+            out.append(m.DriverFrame(m.VERSION, engine, session, 0, received, []))
         if news or proxy.speaks_at <= now:
             proxy.speaks_at = now + driver.options.heartbeat_s
     for engine in driver.dismissals:
-        dismissal = Dismiss("not of this run any more", driver.too_late)
-        out.append(DriverFrame(VERSION, engine, session, 0, 0, [dismissal]))
-    out.extend(DriverFrame(VERSION, engine, session, 0, 0, []) for engine in driver.not_ready_for)
+        dismissal = m.Dismiss("not of this run any more", driver.too_late)
+        out.append(m.DriverFrame(m.VERSION, engine, session, 0, 0, [dismissal]))
+    out.extend(m.DriverFrame(m.VERSION, engine, session, 0, 0, []) for engine in driver.not_ready_for)
     driver.dismissals.clear()
     driver.not_ready_for.clear()
     driver.speak_to.clear()

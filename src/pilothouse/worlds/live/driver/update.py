@@ -97,8 +97,10 @@ def _task_ended(driver: DriverState, ended: r.TaskEnded, *, restoring: bool) -> 
     driver.counts[ended.state] += 1
     if group is not None and group.tasks.pop(ended.task_id, None) is not None and group.assignment:
         driver.running_tasks -= 1
-    if driver.known_jobs.pop(ended.job_id, None) is not None:
+    if not ended.line_number:  # a submitted job, which the journal may not know if it was never bound
+        driver.known_jobs.pop(ended.job_id, None)
         driver.outcomes[ended.job_id] = succeeded
         driver.just_ended.append(ended.job_id)
+        driver.next_task = max(driver.next_task, ended.task_id + 1)
     elif not restoring:
         driver.backlog.ended(ended.task_id, failed=not succeeded)

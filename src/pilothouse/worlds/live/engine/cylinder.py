@@ -26,16 +26,7 @@ import msgspec
 from pilothouse.worlds.live.engine.capture import Capture
 from pilothouse.worlds.live.engine.spawn import Launcher, SpawnError, find_native, spawn
 from pilothouse.worlds.live.engine.spool import Region
-from pilothouse.worlds.live.wire.messages import (
-    Assignment,
-    Finished,
-    Prepare,
-    Result,
-    Stop,
-    Task,
-    ToCylinder,
-    Work,
-)
+from pilothouse.worlds.live.wire import messages as m
 
 FLUSH_S = 0.2
 LINGER_S = 0.05
@@ -45,13 +36,12 @@ _MOST_POLL_MS = 3_600_000
 _NOT_STARTED = 127
 
 
-encode = msgspec.msgpack.Encoder().encode
-decode_finished = msgspec.msgpack.Decoder(Finished).decode
-_decode_message = msgspec.msgpack.Decoder(ToCylinder).decode
+decode_finished = msgspec.msgpack.Decoder(m.Finished).decode
+_decode_message = msgspec.msgpack.Decoder(m.ToCylinder).decode
 
 
-def send(link: socket.socket, message: ToCylinder | Finished) -> None:
-    data = encode(message)
+def send(link: socket.socket, message: m.ToCylinder | m.Finished) -> None:
+    data = m.encode(message)
     link.sendall(_LENGTH.pack(len(data)) + data)
 
 
@@ -100,14 +90,14 @@ class Cylinder:
         self._cwd = self._home
         self._all_cores = os.sched_getaffinity(0)
         self._bound = False
-        self._prepare = Prepare({}, "", 10.0)
+        self._prepare = m.Prepare({}, "", 10.0)
         self._env: list[bytes] = []
         self._env_key: tuple[object, ...] = ()
-        self._todo: list[Work] = []
-        self._stop: Stop | None = None
-        self._early_stops: dict[int, Stop] = {}
+        self._todo: list[m.Work] = []
+        self._stop: m.Stop | None = None
+        self._early_stops: dict[int, m.Stop] = {}
         self._assignment = 0
-        self._tasks: list[Task] = []
+        self._tasks: list[m.Task] = []
         self._next = self._behind = 0
         """Index of the next task of the assignment, and how many wait behind the running one."""
         self._cut_at = inf
@@ -147,29 +137,29 @@ class Cylinder:
             raise EngineGone
         for data in messages:
             message = _decode_message(data)
-            if type(message) is Work:
+            if type(message) is m.Work:
                 self._todo.append(message)
-            elif type(message) is Prepare:
+            elif type(message) is m.Prepare:
                 self._prepare = message
                 self._launcher = Launcher(
                     message.env.get("PATH", os.environ.get("PATH", os.defpath)),
                     always_shell="BASH_ENV" in os.environ,
                 )
                 self._env_key = ()
-            elif type(message) is Stop and message.assignment == self._assignment:
+            elif type(message) is m.Stop and message.assignment == self._assignment:
                 self._stop = message
-            elif type(message) is Stop and any(work.assignment.id == message.assignment for work in self._todo):
+            elif type(message) is m.Stop and any(work.assignment.id == message.assignment for work in self._todo):
                 # It came together with the work itself: a kill right after a start must not get lost.
                 self._early_stops[message.assignment] = message
 
-    def _work(self, work: Work) -> None:
+    def _work(self, work: m.Work) -> None:
         assignment = work.assignment
         self._assignment = assignment.id
         self._stop = self._early_stops.pop(assignment.id, None)
         self._cut = False
         self._region.begin(assignment.id)
         self._set_environment(work)
-        results: list[Result] = []
+        results: list[m.Result] = []
         tasks = assignment.tasks
         began = sent = time.monotonic()
         self._tasks = tasks
@@ -186,12 +176,12 @@ class Cylinder:
             results.append(result)
             now = time.monotonic()
             if now - sent > FLUSH_S and index + 1 < len(tasks):
-                send(self._link, Finished(assignment.id, results))
+                send(self._link, m.Finished(assignment.id, results))
                 results, sent = [], now
         self._assignment = 0
-        send(self._link, Finished(assignment.id, results, True, returned))
+        send(self._link, m.Finished(assignment.id, results, True, returned))
 
-    def _set_environment(self, work: Work) -> None:
+    def _set_environment(self, work: m.Work) -> None:
         """Environment, folder and cores of an assignment; the environment is kept while nothing in it changes."""
         environment = work.assignment.environment
         if work.cores:
@@ -213,7 +203,7 @@ class Cylinder:
             except OSError:
                 self._cwd = ""  # every task of the assignment says so
 
-    def _run_task(self, task: Task, assignment: Assignment) -> Result:
+    def _run_task(self, task: m.Task, assignment: m.Assignment) -> m.Result:
         environment = assignment.environment
         started_at, started = time.time(), time.monotonic()
         opened: list[int] = []
@@ -232,7 +222,7 @@ class Cylinder:
             pid, status, survivors, reason = self._run(argv, env, fds, started + environment.walltime)
         except (SpawnError, OSError) as problem:
             reason = str(problem) if isinstance(problem, SpawnError) else f"{problem.filename}: {problem.strerror}"
-            return Result(task.task_id, task.attempt, _NOT_STARTED, 0, started_at, started_at, reason=reason)
+            return m.Result(task.task_id, task.attempt, _NOT_STARTED, 0, started_at, started_at, reason=reason)
         finally:
             for fd in opened:
                 os.close(fd)
@@ -247,7 +237,7 @@ class Cylinder:
             self._renew(self._err)
         out_bytes, out_snippet = self._out.take()
         err_bytes, err_snippet = self._err.take()
-        return Result(
+        return m.Result(
             task.task_id, task.attempt, os.waitstatus_to_exitcode(status), pid, started_at,
             started_at + took_s, out_bytes, out_snippet, err_bytes, err_snippet, reason,
         )  # fmt: skip
@@ -281,7 +271,7 @@ class Cylinder:
             raise SpawnError(f"{os.fsdecode(argv[0])}: no such program")
         return [program, *argv[1:]]
 
-    def _open(self, task: Task, assignment: Assignment, opened: list[int]) -> tuple[int, int, int]:
+    def _open(self, task: m.Task, assignment: m.Assignment, opened: list[int]) -> tuple[int, int, int]:
         """The three descriptors of a task that asked for files."""
         environment = assignment.environment
         stdin, out, err = self._null, self._out.write_fd, self._err.write_fd
@@ -361,7 +351,7 @@ class Cylinder:
     def _give_back(self) -> None:
         """A slow task holds up those behind it in its bundle: others may have them."""
         returned = tuple(task.task_id for task in self._tasks[self._next :])
-        send(self._link, Finished(self._assignment, [], False, returned))
+        send(self._link, m.Finished(self._assignment, [], False, returned))
         self._behind = 0
         self._cut = True
 

@@ -22,30 +22,8 @@ from math import inf
 
 import msgspec
 
+from pilothouse.worlds.live.wire import messages as m
 from pilothouse.worlds.live.wire.channel import Channel
-from pilothouse.worlds.live.wire.messages import (
-    VERSION,
-    Assignment,
-    Bye,
-    Dismiss,
-    DriverFrame,
-    EngineFrame,
-    Finished,
-    FromDriver,
-    FromEngine,
-    Hello,
-    Kill,
-    Leave,
-    Prepare,
-    Report,
-    Result,
-    Start,
-    Stop,
-    Task,
-    ToCylinder,
-    Welcome,
-    Work,
-)
 
 HELLO_EVERY_S = 1.0
 FIRST_WORD_S = 120.0
@@ -97,7 +75,7 @@ class TellCylinder(msgspec.Struct):
     """An instruction: send this to a cylinder."""
 
     cylinder: int
-    message: ToCylinder
+    message: m.ToCylinder
 
 
 class Go(msgspec.Struct):
@@ -112,11 +90,11 @@ class Renamed(msgspec.Struct):
     engine: str
 
 
-Instruction = EngineFrame | TellCylinder | Go | Renamed
+Instruction = m.EngineFrame | TellCylinder | Go | Renamed
 
 
 class Held(msgspec.Struct):
-    assignment: Assignment
+    assignment: m.Assignment
     begun: bool = False
 
 
@@ -126,7 +104,7 @@ class Engine:
     def __init__(
         self,
         identity: str,
-        hello: Hello,
+        hello: m.Hello,
         now: float,
         *,
         cores: tuple[int, ...] = (),
@@ -137,7 +115,7 @@ class Engine:
         self.state = EngineState.SEEKING
         self.session = 0
         self.rank = -1
-        self.unacked: list[tuple[int, Finished]] = []
+        self.unacked: list[tuple[int, m.Finished]] = []
         """Results by the number of the frame that carries them; kept until the driver has them."""
         self._hello = hello
         self._cores = cores
@@ -145,8 +123,8 @@ class Engine:
         self._new_identity = new_identity or (lambda: f"{self.id}+")
         self._held: dict[int, Held] = {}
         self._last_taken = 0
-        self._welcome: Welcome | None = None
-        self._channel: Channel[FromEngine] = Channel()
+        self._welcome: m.Welcome | None = None
+        self._channel: Channel[m.FromEngine] = Channel()
         self._heard_at = now
         self._hello_at = now
         self._alive_at = inf
@@ -160,15 +138,15 @@ class Engine:
 
     # ---- stimuli
 
-    def hear(self, frame: DriverFrame, now: float) -> None:
+    def hear(self, frame: m.DriverFrame, now: float) -> None:
         """A frame of the driver."""
         if frame.engine != self.id or self.state is EngineState.GONE or frame.session < self.session:
             return
         self._heard_at = now
         if frame.session > self.session:
-            welcome = next((body for body in frame.bodies if type(body) is Welcome), None)
+            welcome = next((body for body in frame.bodies if type(body) is m.Welcome), None)
             if welcome is None:
-                if dismissal := next((body for body in frame.bodies if type(body) is Dismiss), None):
+                if dismissal := next((body for body in frame.bodies if type(body) is m.Dismiss), None):
                     self._dismissed(now, over=dismissal.over)
                 elif now >= self._hello_at:
                     self._say_hello(now)  # a driver that does not know us yet, or is not ready for us
@@ -177,11 +155,11 @@ class Engine:
         if self._channel.take(frame.seq, frame.ack, now):
             for body in frame.bodies:
                 self._take_body(body, now)
-        elif dismissal := next((body for body in frame.bodies if type(body) is Dismiss), None):
+        elif dismissal := next((body for body in frame.bodies if type(body) is m.Dismiss), None):
             self._dismissed(now, over=dismissal.over)
         self._forget_acknowledged(frame.ack)
 
-    def report(self, cylinder: int, finished: Finished, now: float) -> None:
+    def report(self, cylinder: int, finished: m.Finished, now: float) -> None:
         """A cylinder has news of its assignment."""
         if finished.assignment in (_JOIN, _LEAVE):
             self._per_engine(finished, now)
@@ -192,7 +170,7 @@ class Engine:
         if finished.closed:
             del self._held[finished.assignment]
         self.unacked.append((self._channel.next_seq, finished))
-        self._channel.push(Report([finished]))
+        self._channel.push(m.Report([finished]))
         self._check_empty(now)
 
     def tick(self, now: float) -> None:
@@ -227,7 +205,7 @@ class Engine:
 
     # ---- what the driver says
 
-    def _welcomed(self, welcome: Welcome, session: int, now: float) -> None:
+    def _welcomed(self, welcome: m.Welcome, session: int, now: float) -> None:
         first = self._welcome is None
         self.session = session
         self.rank = welcome.rank
@@ -238,10 +216,10 @@ class Engine:
         self._channel = Channel()
         if self.unacked:
             kept = [finished for _, finished in self.unacked]
-            self._channel.push(Report(kept))
+            self._channel.push(m.Report(kept))
             self.unacked = [(1, finished) for finished in kept]
         if self.state is EngineState.PARTING:
-            self._channel.push(Bye("done"))
+            self._channel.push(m.Bye("done"))
         self._step(EngineStimulus.WELCOMED)
         if not first:
             if self._prepared:
@@ -254,15 +232,15 @@ class Engine:
             for name, values in self._slot_env.items():
                 if values:
                     own[name] = values[cylinder % len(values)]
-            self._tell(cylinder, Prepare(own, welcome.task_env, welcome.grace_s))
+            self._tell(cylinder, m.Prepare(own, welcome.task_env, welcome.grace_s))
         if not self._prepared and welcome.on_join:
-            self._tell(self._hello.slots, Work(self._extra(_JOIN, welcome.on_join), {}))
+            self._tell(self._hello.slots, m.Work(self._extra(_JOIN, welcome.on_join), {}))
         else:
             self._ready(now)
 
-    def _take_body(self, body: FromDriver, now: float) -> None:
+    def _take_body(self, body: m.FromDriver, now: float) -> None:
         match body:
-            case Start(assignments):
+            case m.Start(assignments):
                 for assignment in assignments:
                     # Numbers ascend. An old one comes again if the driver got a Hello that was sent before it.
                     if assignment.id > self._last_taken:
@@ -270,18 +248,18 @@ class Engine:
                         self._held[assignment.id] = Held(assignment)
                         if self._prepared:
                             self._begin(self._held[assignment.id])
-            case Kill(assignments, reason):
+            case m.Kill(assignments, reason):
                 for number in assignments:
                     self._end(number, reason, now)
-            case Leave(_, at_once):
+            case m.Leave(_, at_once):
                 self._step(EngineStimulus.TOLD_TO_LEAVE)
                 if at_once:
                     for number in list(self._held):
                         self._end(number, "killed", now)
                 self._check_empty(now)
-            case Dismiss(over=over):
+            case m.Dismiss(over=over):
                 self._dismissed(now, over=over)
-            case Welcome():
+            case m.Welcome():
                 pass
 
     def _begin(self, held: Held) -> None:
@@ -293,9 +271,9 @@ class Engine:
             env["PILOTHOUSE_NODES"] = assignment.nodes
         if assignment.gpus:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(assignment.gpus)
-        self._tell(cylinder, Work(assignment, env, self._cores_of(assignment)))
+        self._tell(cylinder, m.Work(assignment, env, self._cores_of(assignment)))
 
-    def _cores_of(self, assignment: Assignment) -> tuple[int, ...]:
+    def _cores_of(self, assignment: m.Assignment) -> tuple[int, ...]:
         """The cores of its slots: the node's cores dealt out evenly; none if it did not ask to be bound."""
         if not assignment.environment.bind or not self._cores:
             return ()
@@ -311,17 +289,17 @@ class Engine:
         if held is None:
             return
         if held.begun:
-            self._tell(held.assignment.slots[0], Stop(number, reason))
+            self._tell(held.assignment.slots[0], m.Stop(number, reason))
         else:
             everything = tuple(task.task_id for task in held.assignment.tasks)
-            self.report(held.assignment.slots[0], Finished(number, [], True, everything), now)
+            self.report(held.assignment.slots[0], m.Finished(number, [], True, everything), now)
 
     def _dismissed(self, now: float, *, over: bool) -> None:
         """The driver gave us up, and others have our tasks now; or the run was over when we came."""
         leaving = over or self.state in (EngineState.LEAVING, EngineState.PARTING)
         for number, held in self._held.items():
             if held.begun:
-                self._tell(held.assignment.slots[0], Stop(number, "dismissed", at_once=True))
+                self._tell(held.assignment.slots[0], m.Stop(number, "dismissed", at_once=True))
         self._held.clear()
         self.unacked.clear()
         self._channel = Channel()
@@ -336,11 +314,11 @@ class Engine:
 
     # ---- inside
 
-    def _per_engine(self, finished: Finished, now: float) -> None:
+    def _per_engine(self, finished: m.Finished, now: float) -> None:
         leaving = finished.assignment == _LEAVE
         results = [_leave_result(result) for result in finished.results] if leaving else finished.results
         if results:
-            self._channel.push(Report([], results))
+            self._channel.push(m.Report([], results))
         if not finished.closed:
             return
         if leaving:
@@ -365,36 +343,36 @@ class Engine:
         if self._welcome.on_leave and not self._stop_ran:
             if not self._stop_runs:
                 self._stop_runs = True
-                self._tell(self._hello.slots, Work(self._extra(_LEAVE, self._welcome.on_leave), {}))
+                self._tell(self._hello.slots, m.Work(self._extra(_LEAVE, self._welcome.on_leave), {}))
             return
-        self._channel.push(Bye("done"))
+        self._channel.push(m.Bye("done"))
         self._parting_until = now + PARTING_S
         self._step(EngineStimulus.EMPTY)
 
-    def _extra(self, number: int, tasks: list[Task]) -> Assignment:
-        return Assignment(number, (self._hello.slots,), tasks)
+    def _extra(self, number: int, tasks: list[m.Task]) -> m.Assignment:
+        return m.Assignment(number, (self._hello.slots,), tasks)
 
     def _say_hello(self, now: float) -> None:
         self._hello_at = now + HELLO_EVERY_S
         held = {*self._held, *(finished.assignment for _, finished in self.unacked)}
         leaving = self.state in (EngineState.LEAVING, EngineState.PARTING)
         hello = msgspec.structs.replace(self._hello, held=tuple(sorted(held)), leaving=leaving)
-        self._out.append(EngineFrame(VERSION, self.id, 0, 0, 0, [hello]))
+        self._out.append(m.EngineFrame(m.VERSION, self.id, 0, 0, 0, [hello]))
 
     def _forget_acknowledged(self, ack: int) -> None:
         if self.unacked and self.unacked[0][0] <= ack:
             self.unacked = [entry for entry in self.unacked if entry[0] > ack]
 
-    def _frame(self, seq: int, bodies: list[FromEngine]) -> EngineFrame:
-        return EngineFrame(VERSION, self.id, self.session, seq, self._channel.received, bodies)
+    def _frame(self, seq: int, bodies: list[m.FromEngine]) -> m.EngineFrame:
+        return m.EngineFrame(m.VERSION, self.id, self.session, seq, self._channel.received, bodies)
 
-    def _tell(self, cylinder: int, message: ToCylinder) -> None:
+    def _tell(self, cylinder: int, message: m.ToCylinder) -> None:
         self._out.append(TellCylinder(cylinder, message))
 
     def _step(self, stimulus: EngineStimulus) -> None:
         self.state = TRANSITIONS[self.state, stimulus]
 
 
-def _leave_result(result: Result) -> Result:
+def _leave_result(result: m.Result) -> m.Result:
     """STOP commands are numbered downwards from -1, so that they differ from START commands."""
     return msgspec.structs.replace(result, task_id=-1 - result.task_id)

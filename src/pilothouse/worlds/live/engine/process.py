@@ -28,16 +28,7 @@ from pilothouse.worlds.live.engine.config import EngineConfig, read_config
 from pilothouse.worlds.live.engine.cylinder import Cylinder, Inbox, decode_finished, send
 from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go, Renamed, TellCylinder
 from pilothouse.worlds.live.engine.spool import Spool
-from pilothouse.worlds.live.wire.messages import (
-    VERSION,
-    Bye,
-    EngineFrame,
-    FromEngine,
-    Hello,
-    Report,
-    decode_from_driver,
-    encode,
-)
+from pilothouse.worlds.live.wire import messages as m
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -191,10 +182,10 @@ def _report_death(config: EngineConfig, identity: str, spool: Spool, status: int
     finished, begun = spool.unreported()
     code = os.waitstatus_to_exitcode(status)
     reason = f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
-    bodies: list[FromEngine] = [Report(finished), Bye(f"engine {reason}", True, tuple(sorted(begun)))]
+    bodies: list[m.FromEngine] = [m.Report(finished), m.Bye(f"engine {reason}", True, tuple(sorted(begun)))]
     wire = EngineSocket(config, f"{identity}/warden")
     until = time.monotonic() + REPORT_S
-    message = encode(EngineFrame(VERSION, identity, 0, 0, 0, bodies))
+    message = m.encode(m.EngineFrame(m.VERSION, identity, 0, 0, 0, bodies))
     while time.monotonic() < until:
         wire.send(message)
         if wire.socket.poll(1000):
@@ -250,7 +241,7 @@ class EngineShell:
         for link in links:
             self._poller.register(link.fileno(), zmq.POLLIN)
         cores = tuple(sorted(os.sched_getaffinity(0)))
-        hello = Hello(
+        hello = m.Hello(
             context=config.context, node=config.node or socket.gethostname(), slots=config.slots, pid=os.getpid(),
             started_at=time.time(), cores=len(cores), gpus=config.gpus, memory_mb=_memory_mb(),
             properties={**config.properties, "key": config.key}, ends_at=config.ends_at,
@@ -282,7 +273,7 @@ class EngineShell:
                     self._hear_cylinder(self._by_fd[source], now)
                 else:
                     for message in self._wire.receive():
-                        engine.hear(decode_from_driver(message), now)
+                        engine.hear(m.decode_from_driver(message), now)
             engine.tick(now)
             if engine.state is EngineState.SEEKING and now - self._tried_at > self._patience_s:
                 self._tried_at = now
@@ -304,8 +295,8 @@ class EngineShell:
         if instructions:
             self._spool.engine.write([finished for _, finished in self.engine.unacked])
         for instruction in instructions:
-            if type(instruction) is EngineFrame:
-                self._wire.send(encode(instruction))
+            if type(instruction) is m.EngineFrame:
+                self._wire.send(m.encode(instruction))
             elif type(instruction) is TellCylinder:
                 send(self._links[instruction.cylinder], instruction.message)
             elif type(instruction) is Renamed:

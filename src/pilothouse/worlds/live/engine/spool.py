@@ -12,7 +12,7 @@ import struct
 
 import msgspec
 
-from pilothouse.worlds.live.wire.messages import Finished, Result
+from pilothouse.worlds.live.wire.messages import Finished, Result, encode
 
 REGION_BYTES = 64 * 1024
 NAME_BYTES = 64
@@ -23,7 +23,6 @@ _HEAD = struct.Struct("<Iqq")
 _LENGTH = struct.Struct("<I")
 _IDLE = -1
 
-_encode = msgspec.msgpack.Encoder().encode
 _decode_result = msgspec.msgpack.Decoder(Result).decode
 _decode_finished = msgspec.msgpack.Decoder(list[Finished]).decode
 
@@ -48,7 +47,7 @@ class Region:
 
     def ended(self, result: Result) -> None:
         """Keeps the result; one that no longer fits is dropped (the warden then counts the task as begun)."""
-        record = _encode(result)
+        record = encode(result)
         start = _HEAD.size + self._used
         if start + _LENGTH.size + len(record) <= self._size:
             at = self._offset + start
@@ -82,9 +81,9 @@ class EngineRegion:
         self._size = size
 
     def write(self, finished: list[Finished]) -> None:
-        record = _encode(finished)
+        record = encode(finished)
         if len(record) + _LENGTH.size > self._size:
-            record = _encode([])
+            record = encode([])
         at = self._offset + _LENGTH.size
         _LENGTH.pack_into(self._memory, self._offset, 0)
         self._memory[at : at + len(record)] = record
