@@ -56,12 +56,11 @@ def drop_in(arguments: Sequence[str], program: str) -> int:
         print(f"{program}: there is no web interface here: use pilothouse watch", file=sys.stderr)
         return 1
     from pilothouse.dropins.disbatch.run import run
-    from pilothouse.journal.store import Journal
     from pilothouse.launch.running import calm_collector
 
     calm_collector()
     try:
-        return run(options, Journal)
+        return run(options)
     except NoSuchFolder as error:
         print(f"{program}: {error}", file=sys.stderr)
         return 1

@@ -91,7 +91,9 @@ from pilothouse.cli.options import Seconds
 @click.option("--redis", default="", metavar="URL", help="Keep the key-value service's values in this Redis.")
 @click.option("--lenient", is_flag=True, help="Ignore malformed directives, as disBatch does.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no summary.")
-def command(**given: object) -> None:
+def command(
+    file: str | None, folder: Path | None, resume: Path | None, retry_failed: bool, quiet: bool, **given: object
+) -> None:
     """Run the tasks of FILE, one command per line (`-`: from standard input).
 
     Exit code 0 if all succeeded, 1 if one failed or was not run, 2 for a mistake in the input.
@@ -105,15 +107,16 @@ def command(**given: object) -> None:
       pilothouse run --resume tasks.txt.run1 --retry-failed
       seq 100 | sed 's/^/echo /' | pilothouse run - --out 'out/{task}.txt'
     """
-    from pilothouse.launch.live_run import Choices, resume_run, start_run
+    from pilothouse.launch.live_run import resume_run, start_run
+    from pilothouse.launch.run_options import RunOptions
     from pilothouse.launch.surroundings import check_surroundings
 
     check_surroundings()
-    choices = Choices(**given)  # type: ignore[arg-type]
-    if choices.resume is not None:
-        if choices.file is not None:
+    options = RunOptions(**given)  # type: ignore[arg-type]
+    if resume is not None:
+        if file is not None:
             raise click.UsageError("--resume takes no FILE: the run remembers its own")
-        sys.exit(resume_run(choices))
-    if choices.file is None:
+        sys.exit(resume_run(options, resume, retry_failed=retry_failed, quiet=quiet))
+    if file is None:
         raise click.UsageError("FILE is missing (or --resume DIR)")
-    sys.exit(start_run(choices))
+    sys.exit(start_run(options, file, folder, quiet=quiet))

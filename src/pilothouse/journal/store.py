@@ -127,6 +127,11 @@ class Journal:
         """Tasks that did not succeed are open again: their ends become those of an attempt that did not count."""
         self._db.execute("UPDATE ends SET final=0 WHERE final AND kind='N' AND state!='succeeded'")
 
+    def put_notes(self, **values: object) -> None:
+        """Notes bytes as they are and everything else as text; None is left out."""
+        known = {name: value for name, value in values.items() if value is not None}
+        self.write([r.Note(k, v if isinstance(v, bytes) else str(v).encode()) for k, v in known.items()])
+
     def note(self, name: str) -> bytes | None:
         """The last value noted under this name."""
         row = self._db.execute("SELECT value FROM notes WHERE name=?", (name,)).fetchone()

@@ -1,6 +1,6 @@
 """One run of the drop-in: a live world fed by a task file, with disBatch's files, messages and exit codes around it.
 
-In: RunOptions, and how to open the journal. Out: the exit code; status file, logs, utility script, key-value service.
+In: RunOptions. Out: the exit code; status file, logs, utility script, key-value service.
 Mistakes in directives are logged and passed over, as disBatch does; `pilothouse run` is the strict way.
 """
 
@@ -25,6 +25,7 @@ from pilothouse.dropins.disbatch.names import hold_folder, run_folder, source_na
 from pilothouse.dropins.disbatch.options import RunOptions
 from pilothouse.dropins.disbatch.status_file import EarlierRuns, StatusLine, StatusWriter
 from pilothouse.formats.task_file import LineKind, TaskLine, TaskReader, check_stream
+from pilothouse.journal.store import Journal
 from pilothouse.launch import naming
 from pilothouse.launch.add_engines import LOG_FORMAT, JoinInfo, joinable, open_context, write_script
 from pilothouse.launch.signals import on_signals
@@ -34,7 +35,7 @@ from pilothouse.worlds.live.contexts.layout import NoContext
 from pilothouse.worlds.live.contexts.nodes import NodesContext
 from pilothouse.worlds.live.driver.feeder import Feeder
 from pilothouse.worlds.live.driver.options import LiveOptions
-from pilothouse.worlds.live.driver.records import EngineJoined, EngineLeft, Note, Record, Recorder, TaskEnded
+from pilothouse.worlds.live.driver.records import EngineJoined, EngineLeft, Record, Recorder, TaskEnded
 from pilothouse.worlds.live.services.kvs_server import KvsServer
 from pilothouse.worlds.live.services.redis_shelf import RedisShelf
 from pilothouse.worlds.live.stream_lines import StreamLines
@@ -51,10 +52,9 @@ log = logging.getLogger("disBatch.driver")
 class DisbatchRun:
     """Everything of one run. `run` returns the exit code."""
 
-    def __init__(self, options: RunOptions, open_journal: Callable[[Path], Recorder]) -> None:
+    def __init__(self, options: RunOptions) -> None:
         self.options = options
         self.failed = 0
-        self._open_journal = open_journal
         self._source = source_name(options.task_file)
         self._id = unique_id(options.prefix, self._source, time.time(), random.randrange(1000))
         self._folder = run_folder(self._id)
@@ -215,11 +215,8 @@ class DisbatchRun:
             contexts.append(context)
             if options.context.task_limit:
                 limits[context.name] = options.context.task_limit
-        journal = self._open_journal(self._folder)
-        notes: list[Record] = [Note("started", str(time.time()).encode())]
-        if self._total is not None:
-            notes.append(Note("total", str(self._total).encode()))
-        journal.write(notes)
+        journal = Journal(self._folder)
+        journal.put_notes(started=time.time(), total=self._total)
         recorder = _Tee(journal, self._on_records(bridge, status))
         live = LiveOptions(
             env={**self._common_env(), "DISBATCH_KVSSTCP_HOST": kvs.address},
@@ -362,10 +359,10 @@ class _Tee:
         self._journal.close()
 
 
-def run(options: RunOptions, open_journal: Callable[[Path], Recorder]) -> int:
+def run(options: RunOptions) -> int:
     """Runs it; an expected error is one line on stderr and exit code 1."""
     try:
-        return DisbatchRun(options, open_journal).run()
+        return DisbatchRun(options).run()
     except PilothouseError as error:
         print(f"disBatch: {error}", file=sys.stderr)
         return 1
