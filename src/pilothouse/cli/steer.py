@@ -52,12 +52,8 @@ def command(
 
         if platform is None or not workloads:
             raise click.UsageError("--world sim needs -p and -w")
-        context = click.get_current_context()
-        context.invoke(
-            simulate, platform=platform, workloads=workloads, events=(), duration="", by=by, timeout=timeout,
-            decider_command=decider_command, prefix=prefix, exports=(), plot=False, tau=10.0, quiet=False,
-        )  # fmt: skip
-        return
+        chosen = {"platform": platform, "workloads": workloads, "by": by, "prefix": prefix}
+        click.get_current_context().invoke(simulate, **chosen, timeout=timeout, decider_command=decider_command)
     if restart:
         from pilothouse.protocols.rfc27.guard import guard, guarded
 
