@@ -41,7 +41,7 @@ _INSERT_END = f"INSERT INTO ends VALUES ({','.join('?' * 20)})"
 _STATES = {state.value: state for state in JobState}
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_tasks = msgspec.msgpack.Decoder(list[TaskOrder]).decode
+decode_tasks = msgspec.msgpack.Decoder(list[TaskOrder]).decode
 
 
 class Journal:
@@ -96,7 +96,7 @@ class Journal:
                 )
             case r.Returned():
                 row = db.execute("SELECT tasks FROM assignments WHERE id=?", (record.id,)).fetchone()
-                kept = [order for order in _decode_tasks(row[0]) if order.task_id not in record.tasks]
+                kept = [order for order in decode_tasks(row[0]) if order.task_id not in record.tasks]
                 db.execute("UPDATE assignments SET tasks=? WHERE id=?", (_encode(kept), record.id))
             case r.Closed():
                 # The tasks of a closed assignment are in `ends`; keeping them twice would double the file.
@@ -158,7 +158,7 @@ class Journal:
             yield r.Closed(last, 0.0)
         columns = "id, job_id, engine, units, at, tasks, reason"
         for row in db.execute(f"SELECT {columns} FROM assignments WHERE closed_at IS NULL ORDER BY id"):
-            yield r.Assigned(row[0], row[1], row[2], row[3], row[4], _decode_tasks(row[5]), row[6])
+            yield r.Assigned(row[0], row[1], row[2], row[3], row[4], decode_tasks(row[5]), row[6])
         query = "SELECT task_id, attempt, kind, state, return_code, final, job_id FROM ends ORDER BY rowid"
         for task_id, attempt, kind, state, code, final, job_id in db.execute(query):
             yield r.TaskEnded(

@@ -10,7 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pilothouse.views.run_state import EngineRow, RunState, clock, time_left_s
+from pilothouse.journal.run_state import EngineRow, RunState
+from pilothouse.views.rate import clock, time_left_s
 
 LEAST_WIDTH = 60
 KEYS = "up/down choose   e stop engine   c stop context   q quit"

@@ -6,7 +6,8 @@ import io
 
 import pytest
 
-from pilothouse.views.run_state import EngineRow, Failure, RateMeter, RunState, clock, time_left_s
+from pilothouse.journal.run_state import EngineRow, Failure, RunState
+from pilothouse.views.rate import RateMeter, clock, time_left_s
 from pilothouse.views.watch import Screen
 
 rich_console = pytest.importorskip("rich.console")
