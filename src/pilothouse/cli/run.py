@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pilothouse.cli.options import Seconds
+from pilothouse.cli.options import Seconds, decider_options
 
 
 @click.command()
@@ -48,19 +48,7 @@ from pilothouse.cli.options import Seconds
 @click.option("--fail-fast", is_flag=True, help="Stop at the first task that fails.")
 @click.option("--out", metavar="NAME", default="", help="Files for stdout, such as 'out/{task:06d}.txt'.")
 @click.option("--err", metavar="NAME", default="", help="Files for stderr; the same name as --out joins both.")
-@click.option(
-    "--policy",
-    "--by",
-    "by",
-    default="fcfs",
-    show_default=True,
-    metavar="DECIDER",
-    help="Who decides: a policy, or any scheduler (see `pilothouse steer`).",
-)
-@click.option("--decider-command", metavar="COMMAND", help="Start this scheduler, wait for it, and end it.")
-@click.option(
-    "--decider-timeout", type=Seconds(), metavar="SECONDS", help="How long a foreign scheduler may think."
-)  # fmt: skip
+@decider_options("fcfs")
 @click.option(
     "--bundle",
     type=click.IntRange(1),

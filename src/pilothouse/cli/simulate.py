@@ -13,7 +13,7 @@ from pilothouse.cli.options import Seconds, decider_options, platform_option, wo
 @click.command()
 @platform_option
 @workload_options
-@decider_options
+@decider_options("easy")
 @click.option("-e", "--export", "prefix", default="out/", show_default=True, help="Files are called PREFIX + name.")
 @click.option(
     "--format", "exports", multiple=True, type=click.Choice(["swf", "jsonl"]), help="Also write jobs.swf, jobs.jsonl."

@@ -117,7 +117,7 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, *, quiet: bool) -> int:
     world.on_task.append(service.task_ended)
     if options.service or options.auto_slurm:
         world.no_more()
-    decider = naming.decider(options.by, timeout=options.decider_timeout)
+    decider = naming.decider(options.by, timeout=options.timeout)
     interrupt = on_signals(lambda _number: world.call(lambda: world.stop("interrupted")))
     added = str(folder / "added")
     try:

@@ -35,8 +35,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     out: str
     err: str
     by: str
+    timeout: float | None
     decider_command: str | None
-    decider_timeout: float | None
     bundle: int
     window: int | None
     wait_for_driver: float

@@ -25,9 +25,7 @@ from pilothouse.model.errors import PeerError
 from pilothouse.worlds.live.services.kvs_client import KvsClient
 from pilothouse.worlds.live.services.kvs_server import KvsServer
 
-_PROGRAM = (
-    "import sys; sys.path.append({root!r}); from pilothouse.cli.disbatch import main; main(sys.argv[1:], 'DisBatcher')"
-)
+_PROGRAM = "import sys; sys.path.append({!r}); from pilothouse.dropins.disbatch.command import main; main(None, 'DisBatcher')"
 
 
 class DisBatcher:
@@ -39,7 +37,7 @@ class DisBatcher:
         if kvsserver is None:
             self._server = KvsServer("" if _elsewhere(args) else "127.0.0.1", advertised_host=_host(args))
             kvsserver = self._server.address
-            program = _PROGRAM.format(root=str(Path(__file__).resolve().parents[3]))
+            program = _PROGRAM.format(str(Path(__file__).resolve().parents[3]))
             command = [sys.executable, "-c", program, "--taskserver", kvsserver, "--kvsserver", kvsserver, *args]
             self._run = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         self._task_key = f"{tasksname} task"
