@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 import click
 import msgspec
@@ -14,7 +13,6 @@ from pilothouse.launch.outputs import Outputs
 from pilothouse.launch.running import calm_collector
 from pilothouse.launch.simulation import load
 from pilothouse.model.errors import InputError
-from pilothouse.model.record import JobRecord
 from pilothouse.views.metrics import Collector, Metrics
 from pilothouse.views.progress import progress
 from pilothouse.views.tables import comparison
@@ -50,11 +48,9 @@ def compare(
     waiting: dict[str, int] = {}
     for name in names:
         outputs = Outputs(f"{prefix}{name.replace('/', '_')}/", (), tau) if prefix else None
-        collector = Collector(tau)
-        record: Callable[[JobRecord], None] = outputs.record if outputs is not None else collector.add
-        if plot:
-            record = tee(record, series.setdefault(name, []))
-        with progress(collector if outputs is None else outputs, len(setup.jobs), name) as bar:
+        collector = outputs.collector if outputs is not None else Collector(tau)
+        record = tee(collector.add, series.setdefault(name, [])) if plot else collector.add
+        with progress(collector, len(setup.jobs), name) as bar:
             outcome = Session(setup.world(record), naming.decider(name), name=name).run(bar)
         if outcome.deadlocked:
             waiting[name] = len(outcome.waiting)

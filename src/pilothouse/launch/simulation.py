@@ -77,7 +77,7 @@ def simulate(
     began = time.process_time()
     complete = False
     try:
-        with progress(outputs, len(setup.jobs)) as bar, supervised(decider_command):
+        with progress(outputs.collector, len(setup.jobs)) as bar, supervised(decider_command):
             outcome = Session(setup.world(outputs.record, machines), decider, name=by).run(bar)
         complete = True
     finally:
