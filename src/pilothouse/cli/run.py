@@ -74,7 +74,7 @@ from pilothouse.cli.options import Seconds, decider_options
     "--auto-slurm", type=click.IntRange(0), default=0, metavar="N", help="Keep up to N Slurm jobs while tasks wait."
 )
 @click.option("--auto-slots", type=click.IntRange(0), default=0, metavar="N", help="Slots that each of them brings.")
-@click.option("--auto-idle", type=Seconds(), default=300.0, show_default=True, help="Seconds until an idle one is let go.")
+@click.option("--auto-idle", type=Seconds(), default=300.0, show_default=True, help="Seconds until an idle one is given back.")
 @click.option("--sbatch-options", default="", metavar="TEXT", help="For each of them, such as '-n8 --time=60'.")
 @click.option("--redis", default="", metavar="URL", help="Keep the key-value service's values in this Redis.")
 @click.option("--lenient", is_flag=True, help="Ignore malformed directives, as disBatch does.")

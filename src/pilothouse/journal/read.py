@@ -54,7 +54,7 @@ def read_tasks(folder: Path, *, failed: bool = False) -> Iterator[TaskRow]:
 
 
 def never_begun(folder: Path) -> int | None:
-    """How many tasks of the file nobody has begun; None: nobody knows how many there are."""
+    """How many tasks of the file have not been begun; None: the number of tasks is not known."""
     with open_for_reading(folder) as db:
         total = db.execute("SELECT value FROM notes WHERE name = 'total'").fetchone()
         begun = db.execute("SELECT count(DISTINCT task_id) FROM ends WHERE kind = 'N'").fetchone()[0]

@@ -49,7 +49,7 @@ class RunState(msgspec.Struct, frozen=True):
     failures: tuple[Failure, ...] = ()
     """The last ones first."""
     unattended: bool = False
-    """Its driver has gone before it ended."""
+    """Its driver ended before the run did."""
 
     @property
     def elapsed_s(self) -> float:

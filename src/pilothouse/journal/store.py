@@ -117,7 +117,7 @@ class Journal:
         return None if row is None else row[0]
 
     def replay(self) -> Iterator[r.Record]:
-        """What a restarted driver must know, in an order in which it can be taken in."""
+        """The records that a restarted driver needs, in the order in which it can apply them."""
         db = self._db
         for row in db.execute("SELECT * FROM engines ORDER BY rank"):
             engine, rank, context, node, slots, first_unit, pid, at, key, gpus, memory_mb, cores = row[:12]

@@ -65,7 +65,7 @@ class JoinInfo(msgspec.Struct, frozen=True):
     """The names of files that contexts write begin with it."""
     log_level: str = "INFO"
     options: ContextOptions = ContextOptions()
-    """Those of the run: what a later context does not say itself."""
+    """Those of the run: defaults for contexts that are added later."""
 
     @classmethod
     def load(cls, folder: Path) -> JoinInfo:

@@ -88,7 +88,7 @@ def resume_run(options: RunOptions, folder: Path, *, retry_failed: bool, quiet: 
         if retry_failed:
             journal.reopen_failed()
         if plan.digest and plan.digest != _digest(Path(plan.source)):
-            _warn(f"{plan.source} is not as it was when the run began: what has a result is not run again, whatever it says now")
+            _warn(f"{plan.source} is not as it was when the run began: tasks that have a result are not run again")
         os.chdir(plan.cwd)
         return _run(plan, folder, journal, quiet=quiet)
 

@@ -81,7 +81,7 @@ def world(text: str) -> World:
 
 
 def observer(world_name: str, session: Session) -> Callable[[Batch], None] | None:
-    """What watches the turns of a session in that world: Flux's users are told why their jobs wait."""
+    """For Session.run in that world: in Flux, notes on the jobs that say why they wait."""
     if world_name.partition(":")[0] != "flux":
         return None
     from pilothouse.protocols.rfc27.notes import Notes

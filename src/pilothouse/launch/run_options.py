@@ -50,7 +50,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     lenient: bool
 
     def settled(self) -> RunOptions:
-        """With what this host and its environment say in place of what was left out."""
+        """With the defaults that follow from this host and its environment."""
         elsewhere = self.hosts or self.slots or self.service or self.auto_slurm
         gpus = self.gpu_list if self.gpu_list is not None else os.environ.get("CUDA_VISIBLE_DEVICES", "")
         return msgspec.structs.replace(

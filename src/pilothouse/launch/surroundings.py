@@ -1,4 +1,4 @@
-"""What a command that runs tasks must find around it: standard streams, and a folder to work in."""
+"""Checks before tasks are run: standard streams are open, and the current folder exists."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pilothouse.model.errors import InputError
 
 
 def check_surroundings() -> None:
-    """Opens standard streams that are closed (`2>&-`, some daemons): else files would get their numbers, and what is said
-    to the user would be written into them. InputError where the current folder is no more.
+    """Opens standard streams that are closed (`2>&-`, some daemons): otherwise other files would get their descriptors, and
+    messages would be written into them. Raises InputError if the current folder was deleted.
     """
     for fd in range(3):
         try:
@@ -23,4 +23,4 @@ def check_surroundings() -> None:
     try:
         os.getcwd()
     except FileNotFoundError:
-        raise InputError("the current folder", "is no more", hint="go to one that is there") from None
+        raise InputError("the current folder", "is no more", hint="change to one that exists") from None

@@ -1,7 +1,7 @@
-"""The story of one job of a finished run, told from jobs.csv: why did it start when it did?
+"""Why a job of a finished run started when it did, from jobs.csv.
 
-At any date the records say what was running and what was waiting. A job that started at its submission found room; one
-that waited did so until units came free, while others were ahead of it or overtook it.
+The records give what ran and what waited at any date: the free units at the job's submission, the jobs ahead of it, those
+that overtook it, and those whose end freed its units.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The screen of `pilothouse watch`: a run's state drawn for a terminal of any size from 80 x 24 on.
 
-In: a RunState, the size, which engine the cursor is on, a line to say. Out: a rich renderable that fills the screen and
+In: a RunState, the size, the chosen engine, a message. Out: a rich renderable that fills the screen and
 never scrolls; what does not fit is cut, least important first.
 """
 

@@ -6,8 +6,8 @@
         for result in batcher.syncTasks([first, second]).values():
             print(result["ReturnCode"])
 
-A task starts when it is submitted, not when the next one is. `submit` says the id of its first task (None for a line
-that makes none), where disBatch leaves the counting to the caller.
+A task starts when it is submitted, not when the next one is. `submit` returns the id of its first task (None for a line
+without tasks), where disBatch leaves the counting to the caller.
 """
 
 from __future__ import annotations

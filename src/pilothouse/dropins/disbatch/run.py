@@ -137,7 +137,7 @@ class DisbatchRun:
         info = Path(f"{self._id}_kvsinfo.txt")
         draft = info.with_name(f"{info.name}.new")
         draft.write_text(server.address)
-        draft.rename(info)  # whoever waits for it finds all of it
+        draft.rename(info)  # it appears complete
         log.info("KVS Server: %s", server.address)
         return server, info
 
@@ -254,8 +254,8 @@ class DisbatchRun:
         return {"DISBATCH_JOBID": os.path.basename(self._id), "DISBATCH_NAMETASKS": self._source}
 
     def _first_context(self) -> NodesContext:
-        # What a context says that is started by a program of its own; ours is part of the driver, but scripts that tidy up
-        # after a run, or look for complaints, find the files that they know.
+        # disBatch starts its first context as a program with these two output files; ours is part of the driver. Scripts that
+        # tidy up after a run, or look for errors, expect the files.
         for name in ("context_wrap.out", f"{os.getpid()}_context_launch.log"):
             Path(f"{self._id}_{name}").touch()
         context = open_context(self._folder, self.options.context, self._id, self.options.log_level)
@@ -345,7 +345,7 @@ class DisbatchRun:
 
 
 class _Tee:
-    """The journal, and whoever else must hear what it was given; a batch that the journal refuses is told to nobody."""
+    """Writes records to the journal, then hands them to `then`; not if the journal raises."""
 
     def __init__(self, journal: Recorder, then: Callable[[list[Record]], None]) -> None:
         self._journal = journal

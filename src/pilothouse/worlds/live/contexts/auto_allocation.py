@@ -1,4 +1,4 @@
-"""Automatic allocation at work: looks at a live world now and then, and carries out what the Allocator orders.
+"""Carries out automatic allocation for a live world: asks the Allocator every few seconds, and does what it decides.
 
 The batch system may take seconds to answer, so it is asked in a thread of its own, one question at a time; the world is
 only looked at, and asked to let engines go, from the world's thread (`look`, about twice a second).
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 
 from pilothouse.model.errors import PeerError
-from pilothouse.worlds.live.contexts.allocator import Allocator, Cancel, LetGo, Order, Submit
+from pilothouse.worlds.live.contexts.allocator import Action, Allocator, Cancel, Release, Submit
 from pilothouse.worlds.live.contexts.slurm_queue import SlurmQueue
 from pilothouse.worlds.live.world import LiveWorld
 
@@ -43,7 +43,7 @@ class AutoAllocation:
         self._told = ""
 
     def look(self) -> None:
-        """Notes engines that joined; every few seconds, decides what to order and has it ordered."""
+        """Notes engines that joined; every few seconds, decides what to do and starts a thread that does it."""
         world, allocator = self._world, self._allocator
         if self._worker is not None and self._worker.is_alive():
             return
@@ -54,21 +54,21 @@ class AutoAllocation:
         if now - self._asked_at < self._every_s or world.over:
             return
         self._asked_at = now
-        orders: list[Order] = []
+        actions: list[Action] = []
         if self._known is not None:
             wanted = world.demand()
             busy = [name.removeprefix("J") for name in wanted.busy]
-            orders = allocator.decide(now, waiting=wanted.waiting, free=wanted.free, known=self._known, busy=busy)
-        for order in orders:
-            if isinstance(order, LetGo):
-                world.stop_context(f"J{order.job_id}")
+            actions = allocator.decide(now, waiting=wanted.waiting, free=wanted.free, known=self._known, busy=busy)
+        for action in actions:
+            if isinstance(action, Release):
+                world.stop_context(f"J{action.job_id}")
         if allocator.stopped_because and allocator.stopped_because != self._told:
             self._told = allocator.stopped_because
             self._warn(self._told)
         if allocator.hopeless and not world.slots:
             world.stop("no allocation could be had")
             return
-        self._worker = threading.Thread(target=self._ask, args=(orders,), name="batch system", daemon=True)
+        self._worker = threading.Thread(target=self._ask, args=(actions,), name="batch system", daemon=True)
         self._worker.start()
 
     def close(self) -> None:
@@ -90,15 +90,15 @@ class AutoAllocation:
             self._allocator.refused(reason)
         self._submitted, self._refusals = [], []
 
-    def _ask(self, orders: list[Order]) -> None:
-        """In the worker: carries orders out, then asks which jobs there are."""
-        cancelled = [order.job_id for order in orders if isinstance(order, Cancel)]
+    def _ask(self, actions: list[Action]) -> None:
+        """In the worker: carries actions out, then asks which jobs there are."""
+        cancelled = [action.job_id for action in actions if isinstance(action, Cancel)]
         try:
             self._queue.cancel(cancelled)
         except PeerError as error:
             self._warn(str(error))
-        for order in orders:
-            if isinstance(order, Submit):
+        for action in actions:
+            if isinstance(action, Submit):
                 try:
                     self._submitted.append(self._queue.submit(self._allocator.plan.options))
                 except PeerError as error:

@@ -18,7 +18,7 @@ _SLURM_COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
 class ContextOptions(msgspec.Struct, frozen=True):
-    """What decides how many engines and cylinders a context has. None: not said, so a later default may apply."""
+    """Options that determine the engines and cylinders of a context. None: not given, so a later default may apply."""
 
     task_limit: int = 0
     cpus_per_task: float | None = None

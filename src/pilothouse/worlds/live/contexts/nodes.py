@@ -112,7 +112,7 @@ class NodesContext(ProgramContext):
         node = self._nodes[part]
         slot_env: dict[str, tuple[str, ...]] = {"DISBATCH_CORES_PER_TASK": (str(node.cores_per_task),)}
         if self.layout.kind == "Slurm":
-            # Tasks are told what they would be told if each cylinder were a task of the step, as in disBatch.
+            # As in disBatch, tasks see the variables that they would have if each cylinder were a task of the step.
             ranks = tuple(str(rank) for rank in range(node.cylinders))
             count = (str(node.cylinders),)
             slot_env |= {"SLURM_LOCALID": ranks, "SLURM_PROCID": ranks}
