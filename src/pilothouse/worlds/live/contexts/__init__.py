@@ -7,12 +7,9 @@ not talk to engines: an engine joins the driver over the network, with the crede
 from __future__ import annotations
 
 from collections.abc import Container
-from math import inf
 from typing import Protocol
 
 import msgspec
-
-from pilothouse.worlds.live.engine.config import EngineConfig
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -26,25 +23,6 @@ class Launch(msgspec.Struct, frozen=True):
     folder: str
     """The run's folder, for logs."""
     python: str
-
-    def config(
-        self,
-        context: str,
-        slots: int,
-        *,
-        key: str,
-        node: str = "",
-        gpus: tuple[str, ...] = (),
-        slot_env: dict[str, tuple[str, ...]] | None = None,
-        ends_at: float = inf,
-        log: str = "",
-    ) -> EngineConfig:
-        """The configuration of one engine."""
-        return EngineConfig(
-            addresses=self.addresses, server_public=self.server_public, client_public=self.client_public,
-            client_secret=self.client_secret, cwd=self.cwd, context=context, slots=slots, key=key,
-            node=node, gpus=gpus, slot_env=slot_env or {}, ends_at=ends_at, log=log,
-        )  # fmt: skip
 
 
 class Departure(msgspec.Struct, frozen=True):

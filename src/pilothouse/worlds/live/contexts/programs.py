@@ -6,7 +6,8 @@ import contextlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Container, Iterable
+from collections.abc import Container, Mapping
+from math import inf
 from pathlib import Path
 from typing import IO
 
@@ -29,16 +30,22 @@ def engine_command(python: str) -> list[str]:
 
 
 class ProgramContext:
-    """A context whose engines are started by one program each. A subclass names its parts (nodes), and gives the command and
-    the engine's configuration for each. The programs run in sessions of their own, so they survive a killed driver."""
+    """A context whose engines are started by one program each, one for each of its parts (nodes; "" is this host). A subclass
+    gives the command. The programs run in sessions of their own, so they survive a killed driver."""
 
     remote = True
     env: dict[str, str] | None = None
     """Of the programs; None: ours."""
 
-    def __init__(self, name: str, parts: Iterable[str]) -> None:
+    def __init__(
+        self, name: str, slots: Mapping[str, int], *, gpus: tuple[str, ...] = (), ends_at: float = inf
+    ) -> None:
+        """`slots` of each part; `gpus` are those of every part; `ends_at`: when the batch job ends (seconds since 1970)."""
         self.name = name
-        self._waiting = list(parts)
+        self.slots = dict(slots)
+        self.gpus = gpus
+        self.ends_at = ends_at
+        self._waiting = list(slots)
         self.engines = len(self._waiting)
         self._children: dict[str, tuple[str, subprocess.Popen[bytes], IO[bytes]]] = {}
         self._ended_parts: dict[str, str] = {}
@@ -47,11 +54,14 @@ class ProgramContext:
 
     def command(self, part: str, launch: Launch) -> list[str]:
         """The program that starts an engine on this part; it gets the configuration on its standard input."""
-        raise NotImplementedError
+        return engine_command(launch.python)
 
     def config(self, part: str, key: str, launch: Launch) -> EngineConfig:
-        """The engine's configuration."""
-        raise NotImplementedError
+        return EngineConfig(
+            addresses=launch.addresses, server_public=launch.server_public, client_public=launch.client_public,
+            client_secret=launch.client_secret, cwd=launch.cwd, context=self.name, slots=self.slots[part], key=key,
+            node=part, gpus=self.gpus, ends_at=self.ends_at, log=str(Path(launch.folder) / f"engine-{key}.log"),
+        )  # fmt: skip
 
     def output(self, part: str) -> IO[bytes]:
         """A file for the program's stderr. If it can be read, its text is the reason in the Departure."""
@@ -127,7 +137,3 @@ class ProgramContext:
             child.stdin.write(self.config(part, key, launch).framed())
             child.stdin.close()
         self._children[key] = (part, child, complaints)
-
-
-def log_name(launch: Launch, key: str) -> str:
-    return str(Path(launch.folder) / f"engine-{key}.log")
