@@ -32,6 +32,7 @@ from pilothouse.worlds.live.driver.feeder import Feeder
 from pilothouse.worlds.live.driver.snapshots import EngineView
 from pilothouse.worlds.live.driver.task_groups import DoneIds
 from pilothouse.worlds.live.services.key_values import KeyValueService
+from pilothouse.worlds.live.stream_lines import StreamLines
 from pilothouse.worlds.live.world import LiveWorld
 
 TASKS_FILE = "tasks.txt"
@@ -183,7 +184,8 @@ def _digest(path: Path) -> bytes:
 
 def _lines(plan: RunPlan, world: LiveWorld, *, fresh: bool) -> Iterator[TaskLine | None]:
     if not plan.digest and fresh:
-        return _stdin_lines(plan, world)
+        reader = TaskReader("standard input", lenient=plan.options.lenient, on_problem=_on_problem)
+        return iter(StreamLines(_copied_stdin(plan.source), reader, world.ring))
     try:
         stream = open(plan.source, "rb")  # noqa: SIM115 - read until the end of the run
     except OSError as error:
@@ -191,25 +193,17 @@ def _lines(plan: RunPlan, world: LiveWorld, *, fresh: bool) -> Iterator[TaskLine
     return read_file(stream, plan.source, lenient=plan.options.lenient, on_problem=_on_problem)
 
 
-def _stdin_lines(plan: RunPlan, world: LiveWorld) -> Iterator[TaskLine | None]:
-    """Lines as they come, each kept in the run's folder so that the run can be resumed; None: nothing yet."""
-    reader = TaskReader("standard input", lenient=plan.options.lenient, on_problem=_on_problem)
-    world.watch(0)
+def _copied_stdin(path: str) -> Iterator[bytes]:
+    """The lines of standard input as they come. They are kept in the run's folder, so that the run can be resumed."""
     rest = b""
-    with open(plan.source, "ab") as copy:
-        while not reader.over:
-            if not world.readable(0):
-                yield None
-                continue
-            chunk = os.read(0, 1 << 16)
+    with open(path, "ab") as copy:
+        while chunk := os.read(0, 1 << 16):
             copy.write(chunk)
             copy.flush()
-            *lines, rest = (rest + chunk).split(b"\n") if chunk else [*([rest] if rest else []), b""]
-            for line in lines:
-                yield from reader.feed(line)
-            if not chunk:
-                break
-    world.unwatch(0)
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from lines
+    if rest:
+        yield rest
 
 
 def _on_problem(number: int, problem: str) -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Iterable, Iterator
 
 from pilothouse.formats.task_file import TaskLine, TaskReader
 
@@ -20,7 +19,7 @@ MOST_AHEAD = 10_000
 class StreamLines:
     """Iterate it once."""
 
-    def __init__(self, stream: BinaryIO, reader: TaskReader, wake: Callable[[], None]) -> None:
+    def __init__(self, stream: Iterable[bytes], reader: TaskReader, wake: Callable[[], None]) -> None:
         self._stream = stream
         self._reader = reader
         self._wake = wake
