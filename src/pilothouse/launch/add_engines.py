@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from pilothouse.worlds.live.contexts.nodes import NodesContext
 
 JOIN_FILE = "join.json"
-LOG_FORMAT = "%(asctime)s %(levelname)-8s %(name)-15s: %(message)s"
 MOST_CONTEXTS = 100_000
 _POLL_S = 0.2
 
@@ -150,13 +149,19 @@ def open_context(folder: Path, options: ContextOptions, prefix: str, log_level: 
     host = socket.gethostname()
     rank = _claim_rank(folder)
     layout = plan(options, os.environ, rank=rank, host=host, expand=_expand, read=lambda path: Path(path).read_text())
-    handler = logging.FileHandler(f"{prefix}_{layout.label}.context.log")
-    handler.setFormatter(logging.Formatter(LOG_FORMAT))
-    log = logging.getLogger("disBatch.context")
-    log.setLevel(log_level)
-    log.propagate = False
-    log.addHandler(handler)
+    open_log(f"{prefix}_{layout.label}.context.log", log_level, "disBatch.context")
     return NodesContext(layout, options, prefix, host)
+
+
+def open_log(path: str, level: str, *names: str, mode: str = "a") -> None:
+    """Sends the messages of these loggers to a file."""
+    handler = logging.FileHandler(path, mode)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-8s %(name)-15s: %(message)s"))
+    for name in names:
+        log = logging.getLogger(name)
+        log.setLevel(level)
+        log.propagate = False
+        log.addHandler(handler)
 
 
 def _claim_rank(folder: Path) -> int:

@@ -27,11 +27,11 @@ from pilothouse.dropins.disbatch.status_file import EarlierRuns, StatusLine, Sta
 from pilothouse.formats.task_file import LineKind, TaskLine, TaskReader, check_stream
 from pilothouse.journal.store import Journal
 from pilothouse.launch import naming
-from pilothouse.launch.add_engines import LOG_FORMAT, JoinInfo, joinable, open_context, write_script
+from pilothouse.launch.add_engines import JoinInfo, joinable, open_context, open_log, write_script
 from pilothouse.launch.signals import on_signals
 from pilothouse.model.errors import InputError, PilothouseError
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.contexts.layout import NoContext
+from pilothouse.worlds.live.contexts.layout import NoContext, only_here
 from pilothouse.worlds.live.contexts.nodes import NodesContext
 from pilothouse.worlds.live.driver.feeder import Feeder
 from pilothouse.worlds.live.driver.options import LiveOptions
@@ -100,13 +100,8 @@ class DisbatchRun:
 
     def _open_log(self) -> None:
         options = self.options
-        handler = logging.FileHandler(options.log_file or f"{self._id}_driver.log", mode="w")
-        handler.setFormatter(logging.Formatter(LOG_FORMAT))
-        for name in ("disBatch", "pilothouse"):
-            logger = logging.getLogger(name)
-            logger.setLevel(options.log_level)
-            logger.addHandler(handler)
-            logger.propagate = False
+        path = options.log_file or f"{self._id}_driver.log"
+        open_log(path, options.log_level, "disBatch", "pilothouse", mode="w")
         log.info("%s (%d) on %s in %s: %r", self._source, os.getpid(), self._host, os.getcwd(), sys.argv)
 
     def _earlier_runs(self) -> EarlierRuns | None:
@@ -129,7 +124,7 @@ class DisbatchRun:
             if not shown or not number.isdigit():
                 raise InputError("--use-address", "not an address", expected="HOST:PORT", found=options.use_address)
             host, port = shown, int(number)
-        elif self._may_be_remote():
+        elif options.startup_only or not only_here(self._ssh_nodes(), self._host):
             host, shown = "", self._host
         redis = os.environ.get(REDIS_VARIABLE)
         shelf = RedisShelf(redis, os.path.basename(self._id)) if redis else None
@@ -141,14 +136,8 @@ class DisbatchRun:
         log.info("KVS Server: %s", server.address)
         return server, info
 
-    def _may_be_remote(self) -> bool:
-        """Whether engines may be on other hosts; where they cannot, the service listens on loopback only."""
-        options = self.options
-        nodes = ",".join(options.context.ssh_nodes) or os.environ.get("DISBATCH_SSH_NODELIST", "")
-        if options.startup_only or not nodes:
-            return True
-        names = {node.strip().rpartition(":")[0] for node in nodes.split(",") if node.strip()}
-        return not names <= {"localhost", self._host}
+    def _ssh_nodes(self) -> str:
+        return ",".join(self.options.context.ssh_nodes) or os.environ.get("DISBATCH_SSH_NODELIST", "")
 
     def _feeder(self, kvs: Kvs, earlier: EarlierRuns | None, status: StatusWriter) -> Feeder:
         def problem(number: int, text: str) -> None:

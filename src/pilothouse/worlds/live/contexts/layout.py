@@ -180,6 +180,12 @@ def slurm_counts(text: str, where: str) -> list[int]:
     return counts
 
 
+def only_here(nodes: str, host: str) -> bool:
+    """Whether all nodes of an ssh list (`localhost:4,other:8`) are this host; False for an empty list."""
+    names = {node.strip().rpartition(":")[0] for node in nodes.split(",") if node.strip()}
+    return bool(names) and names <= {"localhost", host}
+
+
 def same_host(one: str, other: str) -> bool:
     return one.split(".", 1)[0] == other.split(".", 1)[0]
 
