@@ -23,4 +23,4 @@ def check_surroundings() -> None:
     try:
         os.getcwd()
     except FileNotFoundError:
-        raise InputError("the current folder", "is no more", hint="change to one that exists") from None
+        raise InputError("the current folder", "is no more", hint="go to one that is there") from None
