@@ -97,7 +97,7 @@ def command(
     """
     from pilothouse.launch.live_run import resume_run, start_run
     from pilothouse.launch.run_options import RunOptions
-    from pilothouse.launch.surroundings import check_surroundings
+    from pilothouse.launch.running import check_surroundings
 
     check_surroundings()
     options = RunOptions(**given)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import click
@@ -143,18 +143,10 @@ def _allocations(options: RunOptions, world: LiveWorld, script: Path) -> Iterato
     if plan is None:
         yield
         return
-    from pilothouse.worlds.live.contexts.allocator import Allocator
     from pilothouse.worlds.live.contexts.auto_allocation import AutoAllocation
-    from pilothouse.worlds.live.contexts.slurm_queue import SlurmQueue
 
-    name = f"pilothouse-{world.folder.name}"[:60]
-    queue = SlurmQueue(str(script), name=name, log=str(world.folder / "allocation-%j.log"))
-    allocation = AutoAllocation(world, Allocator(plan), queue, _warn)
-    world.on_tick.append(allocation.look)
-    try:
+    with closing(AutoAllocation(world, plan, script, _warn)):
         yield
-    finally:
-        allocation.close()
 
 
 # ---- the task file

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import shlex
 from math import inf
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from pilothouse.model.errors import InputError, quoted
 from pilothouse.model.job import Shape
-from pilothouse.worlds.live.contexts.allocator import AllocationPlan
 from pilothouse.worlds.live.contexts.programs import ProgramContext
 from pilothouse.worlds.live.driver.options import LiveOptions
 from pilothouse.worlds.live.wire.messages import Surroundings
+
+if TYPE_CHECKING:
+    from pilothouse.worlds.live.contexts.allocator import AllocationPlan
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,5 +126,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         """With --auto-slurm: what may be asked of Slurm."""
         if not self.auto_slurm:
             return None
+        from pilothouse.worlds.live.contexts.allocator import AllocationPlan
+
         options = tuple(shlex.split(self.sbatch_options)) or (f"--ntasks={self.auto_slots}",)
         return AllocationPlan(slots=self.auto_slots, most=self.auto_slurm, idle_s=self.auto_idle, options=options)

@@ -1,4 +1,4 @@
-"""Helpers around a run: fewer garbage collections, a supervised scheduler process, and a check whether a process lives."""
+"""Helpers around a run: garbage collection, standard streams, a supervised scheduler, a check whether a process lives."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import atexit
 import gc
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pilothouse.launch.signals import on_signals
-from pilothouse.model.errors import PeerError
+from pilothouse.model.errors import InputError, PeerError
 from pilothouse.protocols.process import PeerProcess
 
 LOOK_S = 0.1
@@ -34,6 +35,24 @@ def is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def check_surroundings() -> None:
+    """Opens standard streams that are closed (`2>&-`, some daemons): otherwise other files would get their descriptors, and
+    messages would be written into them. Raises InputError if the current folder was deleted.
+    """
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - as long as the process
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise InputError("the current folder", "is no more", hint="go to one that is there") from None
 
 
 @contextmanager

@@ -17,8 +17,7 @@ from rich.live import Live
 
 from pilothouse.journal.run_reader import RunReader
 from pilothouse.journal.run_state import RunState
-from pilothouse.views.rate import RateMeter
-from pilothouse.views.watch import Screen
+from pilothouse.views.watch import RateMeter, Screen
 from pilothouse.worlds.live.requests import ask_to_stop
 
 _ESCAPES = {b"\x1b[A": "up", b"\x1bOA": "up", b"\x1b[B": "down", b"\x1bOB": "down"}

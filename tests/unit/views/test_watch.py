@@ -7,8 +7,7 @@ import io
 import pytest
 
 from pilothouse.journal.run_state import EngineRow, Failure, RunState
-from pilothouse.views.rate import RateMeter, clock, time_left_s
-from pilothouse.views.watch import Screen
+from pilothouse.views.watch import RateMeter, Screen, clock, time_left_s
 
 rich_console = pytest.importorskip("rich.console")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pilothouse import __version__
 from pilothouse.launch.add_engines import UsageError
-from pilothouse.launch.surroundings import check_surroundings
+from pilothouse.launch.running import calm_collector, check_surroundings
 from pilothouse.model.errors import InputError
 
 
@@ -45,7 +45,6 @@ def disbatch(arguments: Sequence[str], program: str) -> int:
         return complain("there is no web interface here: use pilothouse watch")
     from pilothouse.dropins.disbatch.names import NoSuchFolder
     from pilothouse.dropins.disbatch.run import run
-    from pilothouse.launch.running import calm_collector
 
     calm_collector()
     try:

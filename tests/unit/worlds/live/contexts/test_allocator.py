@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import random
 
-from pilothouse.worlds.live.contexts.allocator import AllocationPlan, AllocationState, Allocator, Cancel, Release, Submit
+from pilothouse.worlds.live.contexts.allocator import (
+    AllocationPlan,
+    AllocationState,
+    Allocator,
+    Cancel,
+    Release,
+    Submit,
+)
 
 
 def test_waiting_work_orders_one_allocation_at_a_time() -> None:
