@@ -28,7 +28,6 @@ import msgspec
 from pilothouse.model.errors import InputError, PilothouseError
 from pilothouse.worlds.live.contexts import Launch
 from pilothouse.worlds.live.contexts.layout import ContextOptions, NoContext, plan
-from pilothouse.worlds.live.wire.sockets import write_secret
 
 if TYPE_CHECKING:
     import argparse
@@ -80,6 +79,8 @@ class JoinInfo(msgspec.Struct, frozen=True):
 @contextmanager
 def joinable(folder: Path, join: JoinInfo) -> Iterator[None]:
     """While the body runs, contexts may join the run of this folder."""
+    from pilothouse.worlds.live.wire.sockets import write_secret
+
     path = folder / JOIN_FILE
     write_secret(path, msgspec.json.encode(join))
     try:

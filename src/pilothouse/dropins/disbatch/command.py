@@ -9,7 +9,7 @@ from pathlib import Path
 from pilothouse import __version__
 from pilothouse.launch.add_engines import UsageError
 from pilothouse.launch.running import calm_collector, check_surroundings
-from pilothouse.model.errors import InputError
+from pilothouse.model.errors import InputError, PilothouseError
 
 
 def disbatch(arguments: Sequence[str], program: str) -> int:
@@ -44,13 +44,16 @@ def disbatch(arguments: Sequence[str], program: str) -> int:
     if options.web:
         return complain("there is no web interface here: use pilothouse watch")
     from pilothouse.dropins.disbatch.names import NoSuchFolder
-    from pilothouse.dropins.disbatch.run import run
+    from pilothouse.dropins.disbatch.run import DisbatchRun
 
     calm_collector()
     try:
-        return run(options)
+        return DisbatchRun(options).run()
     except NoSuchFolder as error:
         return complain(error)
+    except PilothouseError as error:
+        print(f"disBatch: {error}", file=sys.stderr)
+        return 1
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "disBatch") -> None:

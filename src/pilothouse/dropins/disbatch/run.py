@@ -29,13 +29,13 @@ from pilothouse.journal.store import Journal
 from pilothouse.launch import naming
 from pilothouse.launch.add_engines import JoinInfo, joinable, open_context, open_log, write_script
 from pilothouse.launch.signals import on_signals
-from pilothouse.model.errors import InputError, PilothouseError
+from pilothouse.model.errors import InputError
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live.contexts.layout import NoContext, only_here
 from pilothouse.worlds.live.contexts.nodes import NodesContext
 from pilothouse.worlds.live.driver.feeder import Feeder
 from pilothouse.worlds.live.driver.options import LiveOptions
-from pilothouse.worlds.live.driver.records import EngineJoined, EngineLeft, Record, Recorder, TaskEnded
+from pilothouse.worlds.live.driver.records import EngineJoined, EngineLeft, Record, TaskEnded
 from pilothouse.worlds.live.services.kvs_server import KvsServer
 from pilothouse.worlds.live.services.redis_shelf import RedisShelf
 from pilothouse.worlds.live.stream_lines import StreamLines
@@ -204,9 +204,8 @@ class DisbatchRun:
             contexts.append(context)
             if options.context.task_limit:
                 limits[context.name] = options.context.task_limit
-        journal = Journal(self._folder)
+        journal = _ReportedJournal(self._folder, self._on_records(bridge, status))
         journal.put_notes(started=time.time(), total=self._total)
-        recorder = _Tee(journal, self._on_records(bridge, status))
         live = LiveOptions(
             env={**self._common_env(), "DISBATCH_KVSSTCP_HOST": kvs.address},
             fail_fast=options.fail_fast,
@@ -216,7 +215,7 @@ class DisbatchRun:
             grace_s=2.0,
         )
         world = LiveWorld(
-            live, folder=self._folder, recorder=recorder, contexts=contexts, feeder=feeder, total=self._total,
+            live, folder=self._folder, recorder=journal, contexts=contexts, feeder=feeder, total=self._total,
             remote=options.startup_only, warn=lambda text: log.warning("%s", text), logs=f"{self._id}_*_engine_wrap.log",
         )  # fmt: skip
         self._world = world
@@ -255,7 +254,7 @@ class DisbatchRun:
     def _on_records(self, bridge: Bridge, status: StatusWriter) -> Callable[[list[Record]], None]:
         mailer = Mailer(self.options.mail_to, self.options.mail_every, os.path.basename(self._id))
 
-        def note(records: list[Record]) -> None:
+        def report(records: list[Record]) -> None:
             lines = self._take_skipped()
             for record in records:
                 # A task that the end of the run cut short has no line: a later run must not take it for done.
@@ -277,7 +276,7 @@ class DisbatchRun:
             bridge.write(records)
             mailer.note(lines)
 
-        return note
+        return report
 
     def _note_engine(self, record: EngineJoined) -> None:
         self._ranks[record.engine] = record.rank
@@ -333,25 +332,13 @@ class DisbatchRun:
         return 0
 
 
-class _Tee:
-    """Writes records to the journal, then hands them to `then`; not if the journal raises."""
+class _ReportedJournal(Journal):
+    """A journal that hands records to `report` when it has kept them."""
 
-    def __init__(self, journal: Recorder, then: Callable[[list[Record]], None]) -> None:
-        self._journal = journal
-        self._then = then
+    def __init__(self, folder: Path, report: Callable[[list[Record]], None]) -> None:
+        super().__init__(folder)
+        self._report = report
 
     def write(self, records: list[Record]) -> None:
-        self._journal.write(records)
-        self._then(records)
-
-    def close(self) -> None:
-        self._journal.close()
-
-
-def run(options: RunOptions) -> int:
-    """Runs it; an expected error is one line on stderr and exit code 1."""
-    try:
-        return DisbatchRun(options).run()
-    except PilothouseError as error:
-        print(f"disBatch: {error}", file=sys.stderr)
-        return 1
+        super().write(records)
+        self._report(records)
