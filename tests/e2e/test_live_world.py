@@ -23,8 +23,8 @@ from pilothouse.policies.base import Policy
 from pilothouse.policies.catalog import make
 from pilothouse.pool import Pool
 from pilothouse.worlds.live.contexts.local import LocalContext
-from pilothouse.worlds.live.driver.options import LiveOptions
-from pilothouse.worlds.live.driver.records import TaskEnded
+from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.records import TaskEnded
 from pilothouse.worlds.live.world import LiveWorld
 
 

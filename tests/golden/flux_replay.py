@@ -6,6 +6,7 @@ A recording is a list of JSON lines of three origins: messages seen inside real 
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 from pathlib import Path
@@ -22,8 +23,8 @@ from pilothouse.policies.catalog import make
 from pilothouse.protocols.rfc27 import frames, payloads, rpc
 from pilothouse.protocols.rfc27.frames import Message
 from pilothouse.protocols.rfc27.handshake import Phase
-from pilothouse.protocols.rfc27.instance import Instance
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
+from pilothouse.protocols.rfc27.scheduler_adapter import SchedulerAdapter
 
 FOLDER = Path(__file__).parent / "flux"
 
@@ -147,8 +148,8 @@ class SchedulerReplay:
 
     def _start(self) -> None:
         self.engine = SchedulerEngine(strict=self._strict)
-        self.instance = Instance()
-        self.instance.engine = self.engine
+        self.adapter = SchedulerAdapter()
+        self.adapter.engine = self.engine
         self.decider: PolicyDecider | None = None
         self.acquire_tag = 0
         self.engine.begin()
@@ -170,13 +171,13 @@ class SchedulerReplay:
             self._settle()
 
     def _think(self) -> None:
-        self.instance.hear(0.0, self.engine.take_facts())
+        self.adapter.handle(0.0, self.engine.take_events())
         if self.decider is None and self.engine.phase is Phase.ONLINE:
-            self.cluster = Cluster(self.instance.begins(0.0), "fcfs")
+            self.cluster = Cluster(self.adapter.begins(0.0), "fcfs")
             self.decider = PolicyDecider(make("fcfs", {}))
             self.decider.begin(self.cluster.begins, self.cluster)
-        while self.decider is not None and self.instance.events:
-            self.instance.apply(1000.0, self.decider.decide(Batch(0.0, self.instance.take_events())).decisions)
+        while self.decider is not None and self.adapter.events:
+            self.adapter.apply(1000.0, self.decider.decide(Batch(0.0, self.adapter.take_events())).decisions)
 
     def _answered(self, message: Message) -> list[Message]:
         """The broker's part: everything but the recorded requests to us."""
@@ -198,7 +199,7 @@ class SchedulerReplay:
         if message.topic == "kvs.lookup":
             value = self.values.get(body["key"])
             if value is None:
-                return [rpc.respond_error(message, rpc.ENOENT)]
+                return [rpc.respond_error(message, errno.ENOENT)]
             found = payloads.LookupAnswer(payloads.Dirent(1, "val", payloads.encoded_value(value)))
             return [rpc.respond(message, payloads.encode(found))]
         return [rpc.respond(message)]
@@ -210,7 +211,7 @@ class SchedulerReplay:
             return [rpc.respond(message, encoded(array))]
         answers = [rpc.respond(message, encoded(line.payload), streaming=True) for line in self._hello]
         if not any("alloc" in line.payload for line in self._hello):
-            answers.append(rpc.respond_error(message, rpc.ENODATA))
+            answers.append(rpc.respond_error(message, errno.ENODATA))
         return answers
 
     def _note(self, message: Message, body: Any) -> None:

@@ -18,8 +18,9 @@ from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27.broker import Broker
 from pilothouse.protocols.rfc27.frames import Message
-from pilothouse.protocols.rfc27.joblife import State, read_log, replay
+from pilothouse.protocols.rfc27.job_states import State
 from pilothouse.protocols.rfc27.manager import Manager
+from unit.protocols.rfc27.eventlog import read_log, replay
 
 STREAMING = {"job-manager.sched-hello"}
 
@@ -49,9 +50,9 @@ class ManagerReplay:
     def collect(self) -> None:
         self.manager.dispatch()
         self.said += self.manager.take()
-        for fact in self.manager.take_facts():
-            if type(fact).__name__ == "Allocated":
-                self.manager.start(2.0, fact.id)  # type: ignore[union-attr]
+        for event in self.manager.take_events():
+            if type(event).__name__ == "Allocated":
+                self.manager.start(2.0, event.id)  # type: ignore[union-attr]
 
     def run(self, happenings: dict[int, Any] | None = None) -> None:
         """`happenings`: line number -> what people did just before it."""
@@ -276,7 +277,7 @@ def test_transcript_11_feasibility_is_asked_as_ingest_does() -> None:
     for message, line in zip(asked, answers, strict=True):
         text = line.payload.encode() + b"\0" if line.errnum else None
         manager.receive(1.0, Message(frames.RESPONSE, message.topic, text, message.matchtag, line.errnum))
-    assert [fact.refusal for fact in manager.take_facts()] == ["", "unsatisfiable request"]  # type: ignore[union-attr]
+    assert [event.refusal for event in manager.take_events()] == ["", "unsatisfiable request"]  # type: ignore[union-attr]
 
 
 def test_transcript_12_stop_and_start_of_the_queue() -> None:

@@ -48,7 +48,7 @@ def replayed(name: str, *, strict: bool = False) -> SchedulerReplay:
 def test_the_recorded_manager_gets_the_recorded_answers(name: str) -> None:
     replay = replayed(name)
     assert replay.answers == replay.recorded()
-    assert not [trouble for trouble in replay.engine.troubles if "second sched.alloc" in trouble]
+    assert not [warning for warning in replay.engine.warnings if "second sched.alloc" in warning]
 
 
 @pytest.mark.parametrize("name", [name for name in REPLAYED if not name.startswith("15")])

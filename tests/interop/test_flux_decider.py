@@ -55,15 +55,16 @@ def schedule(workload: Path, name: str) -> dict[str, Row]:
         return {row["job_id"]: (row["starting_time"], row["finish_time"], row["final_state"]) for row in csv.DictReader(file)}
 
 
-def serve(path: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", "pilothouse.protocols.rfc27.serve", f"local://{path}", "--no-notes", *more]
+def serve(path: Path, policy: str, *, once: bool = False) -> list[str]:
+    world = f"flux:local://{path}?notes=0&patience=30&once={int(once)}"
+    return [sys.executable, "-m", "pilothouse", "steer", "--world", world, "--by", policy]
 
 
 @pytest.mark.parametrize(("policy", "dialect"), [("easy", ""), ("easy", "?rfc27=1"), ("conservative", ""), ("fcfs", "")])
 def test_a_scheduler_process_decides_as_the_policy_in_process(workload: Path, policy: str, dialect: str) -> None:
     """Simulated dates reach the scheduler by sched.quiesce, so that even its estimates are the same."""
     socket = workload.parent / "s"
-    command = " ".join(serve(socket, "--by", policy, "--once"))
+    command = " ".join(serve(socket, policy, once=True))
     done = simulated(workload, f"rfc27:{socket}{dialect}", "--decider-command", command)
     assert done.returncode == 0, done.stderr
     assert simulated(workload, policy).returncode == 0
@@ -100,7 +101,7 @@ def test_a_killed_scheduler_is_waited_for_and_nothing_is_lost(
     workload: Path, processes: list[subprocess.Popen[bytes]]
 ) -> None:
     socket = workload.parent / "s"
-    processes.append(subprocess.Popen(serve(socket, "--by", "fcfs"), env=ENVIRONMENT))
+    processes.append(subprocess.Popen(serve(socket, "fcfs"), env=ENVIRONMENT))
     command = [sys.executable, "-m", "pilothouse", "simulate", "-p", "8", "-w", str(workload), "--by",
                f"rfc27:{socket}", "-e", f"{workload.parent}/foreign/"]  # fmt: skip
     run = subprocess.Popen(command, env=ENVIRONMENT)
@@ -112,7 +113,7 @@ def test_a_killed_scheduler_is_waited_for_and_nothing_is_lost(
             break
         except subprocess.TimeoutExpired:
             processes[-1 if processes[-1] is not run else 0].send_signal(signal.SIGKILL)
-            processes.append(subprocess.Popen(serve(socket, "--by", "fcfs"), env=ENVIRONMENT))
+            processes.append(subprocess.Popen(serve(socket, "fcfs"), env=ENVIRONMENT))
     assert run.wait(100) == 0
     assert simulated(workload, "fcfs").returncode == 0
     assert schedule(workload, "foreign") == schedule(workload, "own")
@@ -136,7 +137,7 @@ def test_real_tasks_of_this_host_scheduled_by_a_flux_scheduler(
 ) -> None:
     tasks = tmp_path / "tasks"
     tasks.write_text("".join(f"echo {number} >> {tmp_path}/done\n" for number in range(30)))
-    processes.append(subprocess.Popen(serve(tmp_path / "s", "--by", "fcfs", "--once"), env=ENVIRONMENT))
+    processes.append(subprocess.Popen(serve(tmp_path / "s", "fcfs", once=True), env=ENVIRONMENT))
     command = [sys.executable, "-m", "pilothouse", "run", str(tasks), "--slots", "2", "--by",
                f"rfc27:{tmp_path}/s", "--dir", str(tmp_path / "run")]  # fmt: skip
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)

@@ -17,10 +17,10 @@ import pytest
 
 from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27.broker import Broker
-from pilothouse.protocols.rfc27.joblife import read_log
 from pilothouse.protocols.rfc27.manager import Manager
-from pilothouse.protocols.rfc27.manager_facts import Allocated
+from pilothouse.protocols.rfc27.manager_events import Allocated
 from pilothouse.protocols.rfc27.server import BrokerServer
+from unit.protocols.rfc27.eventlog import read_log
 from unit.protocols.rfc27.pair import inventory, spec
 
 HERE = Path(__file__).parent
@@ -36,7 +36,7 @@ class FluxLike:
         self.broker = Broker(self.manager, inventory(2, 4), IdSet.span(0, 2), userid=os.geteuid())
         self.server = BrokerServer(self.broker, path)
         self.process: subprocess.Popen[bytes] | None = None
-        self.order: list[int] = []
+        self.decision: list[int] = []
         self.last = 0
 
     def steer(self, path: Path, *more: str) -> None:
@@ -55,10 +55,10 @@ class FluxLike:
         while not condition():
             assert time.monotonic() < deadline, f"never happened: {what}"
             self.server.step(0.05)
-            for fact in self.manager.take_facts():
-                if type(fact) is Allocated:
-                    self.order.append(fact.id)
-                    self.manager.start(time.time(), fact.id)
+            for event in self.manager.take_events():
+                if type(event) is Allocated:
+                    self.decision.append(event.id)
+                    self.manager.start(time.time(), event.id)
 
     def finish(self, job_id: int) -> None:
         self.until(lambda: job_id in self.manager.holding, f"{job_id} runs")
@@ -91,7 +91,7 @@ def test_easy_schedules_and_users_are_told_why_and_when(flux: FluxLike, tmp_path
     assert abs(notes["t_estimate"] - (flux.manager.jobs[first].submitted_s + 100)) < 5
     for job_id in (first, small, head, long):
         flux.finish(job_id)
-    assert flux.order == [first, small, head, long]
+    assert flux.decision == [first, small, head, long]
     too_large = flux.submit(9)
     flux.until(lambda: too_large in flux.manager.inactive, "what cannot run is denied")
     exception = next(e for e in read_log(flux.manager.inactive[too_large].log) if e.name == "exception")
@@ -130,7 +130,7 @@ def test_a_crash_is_followed_by_a_new_start(flux: FluxLike, tmp_path: Path) -> N
     flux.until(lambda: flux.manager.online and waiting in flux.manager.pending, "a new scheduler took over")
     flux.finish(running)
     flux.finish(waiting)
-    assert flux.order == [running, waiting]
+    assert flux.decision == [running, waiting]
 
 
 @pytest.mark.parametrize("scheduler", ["fillerSched", "easyBackfill"])

@@ -1,4 +1,4 @@
-"""The frequent messages of batprotocol in C: the bytes and the orders that the Python codec gives, whatever comes."""
+"""The frequent messages of batprotocol in C: the bytes and the decisions that the Python codec gives, whatever comes."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ jobs = st.builds(
 ended = st.builds(
     e.JobEnded, dates, names, st.sampled_from(sorted(FINAL, key=str)), st.integers(-(2**31), 2**31), st.just(IdSet())
 )
-facts = st.one_of(st.builds(e.JobSubmitted, dates, jobs), ended, st.builds(e.NoMoreJobs, dates))
+told_events = st.one_of(st.builds(e.JobSubmitted, dates, jobs), ended, st.builds(e.NoMoreJobs, dates))
 
 
-@given(dates, st.lists(facts, min_size=1, max_size=5))
-def test_facts_are_the_same_bytes(now: float, told: list[e.Event]) -> None:
+@given(dates, st.lists(told_events, min_size=1, max_size=5))
+def test_events_are_the_same_bytes(now: float, told: list[e.Event]) -> None:
     writer = EventWriter(d.Wants())
-    message = m.Message(now, [m.EventAndTimestamp(fact.at, writer.write(fact)) for fact in told])
+    message = m.Message(now, [m.EventAndTimestamp(event.at, writer.write(event)) for event in told])
     profiles: dict[str, Profile] = {}
     assert compiled.encode(now, told, KINDS, profiles) == binary.encode(message)
     assert profiles == writer.profiles
 
 
 @pytest.mark.parametrize(
-    "fact",
+    "event",
     [
         e.CallArrived(1.0, "c"),
         e.JobSubmitted(1.0, Job("j", 1, shape=Shape(nodes=2))),
@@ -60,8 +60,8 @@ def test_facts_are_the_same_bytes(now: float, told: list[e.Event]) -> None:
         e.JobEnded(1.0, "j", JobState.RUNNING, 0, IdSet()),
     ],
 )
-def test_other_facts_are_left_to_python(fact: e.Event) -> None:
-    assert compiled.encode(1.0, [e.NoMoreJobs(0.0), fact], KINDS, {}) is None
+def test_other_events_are_left_to_python(event: e.Event) -> None:
+    assert compiled.encode(1.0, [e.NoMoreJobs(0.0), event], KINDS, {}) is None
     assert compiled.encode(1.0, [], KINDS, {}) is None
 
 
@@ -90,10 +90,10 @@ def execute(sets: st.SearchStrategy[str]) -> st.SearchStrategy[m.ExecuteJobEvent
 
 
 def replies(sets: st.SearchStrategy[str]) -> st.SearchStrategy[m.Message]:
-    orders = st.one_of(
+    kinds = st.one_of(
         execute(sets), st.builds(m.RejectJobEvent, names), st.builds(m.KillJobsEvent, st.lists(names, min_size=1))
     )
-    events = st.lists(st.builds(m.EventAndTimestamp, st.floats(0, 10), orders), max_size=4)
+    events = st.lists(st.builds(m.EventAndTimestamp, st.floats(0, 10), kinds), max_size=4)
     return st.builds(m.Message, st.floats(0, 10), events)
 
 
@@ -106,20 +106,20 @@ def plainly(data: bytes) -> tuple[float, list[tuple[object, ...]]] | None:
             if not last <= item.timestamp <= message.now:
                 return None
             last = item.timestamp
-            order = reader.read(item.event, item.timestamp)
-            if type(order) is d.StartJob:
-                assert order.placement is not None
-                found.append((order.at, order.job_id, order.units.mask, order.placement is FILL))
+            decision = reader.read(item.event, item.timestamp)
+            if type(decision) is d.StartJob:
+                assert decision.placement is not None
+                found.append((decision.at, decision.job_id, decision.units.mask, decision.placement is FILL))
             else:
-                assert type(order) is d.RejectJob
-                found.append((order.at, order.job_id))
+                assert type(decision) is d.RejectJob
+                found.append((decision.at, decision.job_id))
     except Malformed:
         return None
     return message.now, found
 
 
 @given(replies(ranges))
-def test_orders_are_the_same(message: m.Message) -> None:
+def test_decisions_are_the_same(message: m.Message) -> None:
     events = sorted(message.events or [], key=lambda item: item.timestamp)
     data = binary.encode(m.Message(max([message.now, *(item.timestamp for item in events)]), events))
     frequent = all(

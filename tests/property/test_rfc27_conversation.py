@@ -15,9 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27 import frames
 from pilothouse.protocols.rfc27.handshake import Phase
-from pilothouse.protocols.rfc27.joblife import State, read_log, replay
-from pilothouse.protocols.rfc27.manager_facts import Denied
-from pilothouse.protocols.rfc27.requests import our_id
+from pilothouse.protocols.rfc27.job_conversion import our_id
+from pilothouse.protocols.rfc27.job_states import State
+from pilothouse.protocols.rfc27.manager_events import Denied
+from unit.protocols.rfc27.eventlog import read_log, replay
 from unit.protocols.rfc27.pair import Pair, body
 
 VALUES = st.one_of(st.none(), st.integers(0, 9), st.text("ab", max_size=2))
@@ -149,13 +150,13 @@ class Conversation(RuleBasedStateMachine):
         for job_id, job in pair.manager.holding.items():
             left = job.resource_set()
             left = left.only(left.rank_ids() - IdSet(job.freed_ranks))
-            assert pair.cluster.running[our_id(job_id)].units == pair.instance.machine.units_in(left)
-        assert pair.cluster.off_mask == pair.instance.machine.units_on(IdSet.span(0, 2) - self.up).mask
+            assert pair.cluster.running[our_id(job_id)].units == pair.adapter.machine.units_in(left)
+        assert pair.cluster.off_mask == pair.adapter.machine.units_on(IdSet.span(0, 2) - self.up).mask
         assert set(pair.engine.pending) == set(pair.manager.pending)
         assert {our_id(job_id) for job_id in pair.manager.pending} == set(pair.cluster.waiting)
         if not pair.manager.stopped and not pair.limit:
             assert len(pair.manager.queue) == 0
-        refused = {fact.id for fact in pair.facts if isinstance(fact, Denied)}
+        refused = {event.id for event in pair.events if isinstance(event, Denied)}
         for job_id in self.impossible - self.ended:
             job = pair.manager.find(job_id)
             assert job is not None

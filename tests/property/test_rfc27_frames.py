@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 
 import pytest
@@ -47,7 +48,7 @@ def test_messages_survive_as_parts(message: Message) -> None:
 
 
 def test_the_bytes_are_those_that_flux_sends() -> None:
-    """A request as the facts describe it: magic in host order, big-endian length and header, NUL after topic and JSON."""
+    """A request as the events describe it: magic in host order, big-endian length and header, NUL after topic and JSON."""
     message = rpc.request("job-manager.sched-ready", b'{"mode":"unlimited"}', matchtag=3)
     body = (
         b"\x18job-manager.sched-ready\0"
@@ -143,9 +144,9 @@ def test_no_message_breaks_the_scheduler(messages: list[Message]) -> None:
 def test_a_negative_job_id_is_told_and_survived(topic: str) -> None:
     engine = SchedulerEngine()
     engine.begin()
-    known = len(engine.troubles)
+    known = len(engine.warnings)
     engine.receive(rpc.request(topic, b'{"id":-7,"priority":1,"userid":0,"t_submit":0.0}', matchtag=5))
-    assert ">= 0" in "".join(engine.troubles[known:])
+    assert ">= 0" in "".join(engine.warnings[known:])
 
 
 @given(st.lists(st.tuples(st.integers(1, 2), RANDOM), max_size=12))
@@ -181,10 +182,10 @@ def test_a_streaming_call_ends_with_its_first_error() -> None:
     asked = caller.call("resource.acquire", None, heard.append, streaming=True)
     for _ in range(3):
         assert caller.take(rpc.respond(asked, b"{}", streaming=True))
-    assert caller.take(rpc.respond_error(asked, rpc.ENODATA))
+    assert caller.take(rpc.respond_error(asked, errno.ENODATA))
     assert not caller.take(rpc.respond(asked, b"{}", streaming=True))
-    assert [message.errnum for message in heard] == [0, 0, 0, rpc.ENODATA]
-    assert len(caller) == 0
+    assert [message.errnum for message in heard] == [0, 0, 0, errno.ENODATA]
+    assert not caller._open
 
 
 def test_matchtags_are_unique_among_open_calls_and_used_again() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go, ToCylinderOrder
+from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go, TellCylinder
 from pilothouse.worlds.live.wire.messages import (
     VERSION,
     Bye,
@@ -18,7 +18,7 @@ from pilothouse.worlds.live.wire.messages import (
     Report,
     Result,
     Stop,
-    TaskOrder,
+    Task,
     ToCylinder,
     Work,
 )
@@ -37,9 +37,9 @@ class PlayedCylinder:
         self._index = index
         self._queue: list[Work] = []
         self.work: Work | None = None
-        self.running: TaskOrder | None = None
+        self.running: Task | None = None
         self.unsent: list[Result] = []
-        self._todo: list[TaskOrder] = []
+        self._todo: list[Task] = []
         self._began_at = 0.0
         self._serial = 0
         self._killed = ""
@@ -170,7 +170,7 @@ class Machine:
         for instruction in self.engine.take(self.storm.clock.now):
             if type(instruction) is EngineFrame:
                 self.storm.to_driver(self, instruction)
-            elif type(instruction) is ToCylinderOrder:
+            elif type(instruction) is TellCylinder:
                 self._check_slots(instruction.message)
                 self._cylinders[instruction.cylinder].tell(instruction.message)
             elif type(instruction) is Go:
@@ -190,7 +190,7 @@ class Machine:
                 continue
             assert not mine & set(work.assignment.slots), f"{self._name}: a slot is used twice"
 
-    def began(self, order: TaskOrder, work: Work) -> None:
+    def began(self, order: Task, work: Work) -> None:
         starts, stops = self.storm.starts, self.storm.stops
         if work.assignment.id == -1:
             self._starts.append(order.line)
@@ -207,7 +207,7 @@ class Machine:
             assert self._age == len(starts), "a task began before the START commands were done"
             self.storm.note_begin(order.task_id, self)
 
-    def ended(self, order: TaskOrder, work: Work) -> None:
+    def ended(self, order: Task, work: Work) -> None:
         if work.assignment.id == -1:
             self._age += 1
 

@@ -21,9 +21,12 @@ from pilothouse.launch.running import calm_collector
 from pilothouse.model import events as e
 from pilothouse.model.decisions import Reply, Wants
 from pilothouse.policies.catalog import make
-from pilothouse.worlds.live.driver.driver import Driver
-from pilothouse.worlds.live.driver.feeder import Feeder
-from pilothouse.worlds.live.driver.options import LiveOptions
+from pilothouse.worlds.live.driver.decisions import apply
+from pilothouse.worlds.live.driver.engine_frames import frames, hear
+from pilothouse.worlds.live.driver.settle import begins, settle
+from pilothouse.worlds.live.driver.state import new_state
+from pilothouse.worlds.live.feeder import Feeder
+from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.wire.messages import (
     VERSION,
     Bye,
@@ -54,7 +57,7 @@ class InstantEngines:
     name = "instant"
 
     def __init__(self, engines: int, tasks: int) -> None:
-        self.driver = Driver(LiveOptions(bundle=1), 1, 0.0)
+        self.driver = new_state(LiveOptions(bundle=1))
         lines = (TaskLine(i, i + 1, -1, "true") for i in range(tasks))
         self.driver.feed(Feeder(lines))
         self.now = 0.0
@@ -68,7 +71,7 @@ class InstantEngines:
         """Half of them are there when the decider begins; the others join while it works."""
         while self._joined < self._engines // 2:
             self._join()
-        return self.driver.begins(0.0)
+        return begins(self.driver, 0.0)
 
     @property
     def all_joined(self) -> bool:
@@ -79,7 +82,7 @@ class InstantEngines:
             return None
         self.now += 0.001
         self._hear()
-        self.driver.settle(self.now)
+        settle(self.driver, self.now)
         self._send()
         events, self.driver.events = self.driver.events, []
         if self.driver.over:
@@ -102,22 +105,22 @@ class InstantEngines:
                     bodies.append(Bye("done"))
             if bodies:
                 seq = self._seq[frame.engine] = self._seq.get(frame.engine, 0) + 1
-                self.driver.hear(EngineFrame(VERSION, frame.engine, 1, seq, frame.seq, bodies), self.now)
+                hear(self.driver, EngineFrame(VERSION, frame.engine, 1, seq, frame.seq, bodies), self.now)
 
     def _join(self) -> None:
         for number in range(self._joined, min(self._joined + PORTION, self._engines)):
             hello = Hello(context="test", node=f"n{number}", slots=1, pid=1, started_at=0.0)
-            self.driver.hear(EngineFrame(VERSION, f"e{number}", 0, 0, 0, [hello]), self.now)
+            hear(self.driver, EngineFrame(VERSION, f"e{number}", 0, 0, 0, [hello]), self.now)
             self._joined += 1
 
     def apply(self, reply: Reply) -> None:
         for decision in reply.decisions:
-            self.driver.apply(decision, self.now)
+            apply(self.driver, decision, self.now)
         self._send()
 
     def _send(self) -> None:
         self.driver.records.clear()
-        self._sent.extend(frame for frame in self.driver.frames(self.now) if frame.bodies)
+        self._sent.extend(frame for frame in frames(self.driver, self.now) if frame.bodies)
 
     def watch(self, fd: int) -> None: ...
 

@@ -26,11 +26,17 @@ from pilothouse.model.errors import RunError
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState
 from pilothouse.policies.catalog import make
-from pilothouse.worlds.live.driver import records as r
-from pilothouse.worlds.live.driver.driver import FIRST_SUBMITTED, Driver
-from pilothouse.worlds.live.driver.feeder import Feeder
-from pilothouse.worlds.live.driver.options import LiveOptions
-from pilothouse.worlds.live.driver.task_groups import DoneIds
+from pilothouse.worlds.live import records as r
+from pilothouse.worlds.live.driver.decisions import apply
+from pilothouse.worlds.live.driver.engine_frames import frames, hear
+from pilothouse.worlds.live.driver.engine_leaves import ask_to_leave, engine_vanished
+from pilothouse.worlds.live.driver.restore import restore
+from pilothouse.worlds.live.driver.settle import begins, settle
+from pilothouse.worlds.live.driver.state import DriverState, new_state
+from pilothouse.worlds.live.driver.submissions import FIRST_SUBMITTED, cancel, submit
+from pilothouse.worlds.live.driver.tick import tick
+from pilothouse.worlds.live.feeder import Feeder
+from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.wire.messages import (
     DriverFrame,
     EngineFrame,
@@ -113,7 +119,7 @@ class Storm:
         self.clock = Clock()
         self.disk = Disk()
         self.machines: list[Machine] = []
-        self.driver: Driver | None = None
+        self.driver: DriverState | None = None
         self.inbox: list[bytes] = []
         self.session = 0
         self.driver_up = False
@@ -213,23 +219,18 @@ class Storm:
         self.driver = world.driver
         self.driver_up = True
         if self.session > 1:
-            world.driver.restore(self.disk.records, self.clock.now)
+            restore(world.driver, self.disk.records, self.clock.now)
             alive = {machine.engine.id for machine in self.machines if machine.alive}
-            for engine in [engine for engine in world.driver.roster.engines if engine not in alive]:
+            for engine in [engine for engine in world.driver.engines.present if engine not in alive]:
                 if self.random.random() < 0.3:
                     # Whoever started it sees that its process is gone.
-                    world.driver.engine_vanished(engine, "its process is gone", self.clock.now)
-        done = world.driver.done
-
-        def known(line: TaskLine) -> bool | None:
-            return line.task_id in done.failed if line.task_id in done else None
-
-        world.driver.feed(Feeder(iter(self._read()), known))
+                    engine_vanished(world.driver, engine, "its process is gone", self.clock.now)
+        world.driver.feed(Feeder(iter(self._read()), world.driver.done.known))
         # Whoever submits jobs does so again if nothing on disk says that they had arrived.
         arrived = {record.job_id for record in self.disk.records if type(record) is r.JobKnown}
         for job in self.jobs.values():
             if job.id not in arrived:
-                world.driver.submit(copy.copy(job), self.clock.now)
+                submit(world.driver, copy.copy(job), self.clock.now)
         Session(world, PolicyDecider(make("fcfs", {}))).run()
         self.driver_up = False
 
@@ -278,15 +279,15 @@ class Storm:
 
         self.clock.after(self.random.choice([0.5, 5.0]), clean)
 
-    def users_do_something(self, driver: Driver) -> None:
+    def users_do_something(self, driver: DriverState) -> None:
         """Somebody asks an engine to leave, or cancels a job."""
         if not self.stormy:
             return
-        if driver.roster.engines and self.random.random() < self.soft_stops:
-            driver.ask_to_leave(self.random.choice(sorted(driver.roster.engines)), "asked", self.clock.now)
+        if driver.engines.present and self.random.random() < self.soft_stops:
+            ask_to_leave(driver, self.random.choice(sorted(driver.engines.present)), "asked", self.clock.now)
         if self.jobs and self.random.random() < self.cancels:
             job_id = self.random.choice(sorted(self.jobs))
-            if driver.cancel(job_id, self.clock.now):
+            if cancel(driver, job_id, self.clock.now):
                 self.cancelled.add(job_id)
 
     def maybe_crash_driver(self) -> None:
@@ -399,24 +400,24 @@ class StormWorld:
 
     def __init__(self, storm: Storm) -> None:
         self._storm = storm
-        self.driver = Driver(storm.options, storm.session, 0.0, DoneIds())
+        self.driver = new_state(storm.options, storm.session)
         if storm.units_come_back:
-            self.driver.roster.spare_units = 0
+            self.driver.engines.spare_units = 0
         self._ended = False
         self._ticked_at = storm.clock.now
         self._alarm = -1.0
 
     def begin(self, wants: Wants) -> e.Begins:
-        while not self.driver.roster.engines and not self.driver.nothing_to_do:
+        while not self.driver.engines.present and not self.driver.nothing_to_do:
             self._turn()
-        return self.driver.begins(self._storm.clock.now)
+        return begins(self.driver, self._storm.clock.now)
 
     def advance(self) -> e.Batch | None:
         if self._ended:
             return None
         driver, clock = self.driver, self._storm.clock
         while True:
-            driver.settle(clock.now)
+            settle(driver, clock.now)
             self._flush()
             if driver.over:
                 self._ended = True
@@ -429,7 +430,7 @@ class StormWorld:
         self._storm.clock.steps += 1
         assert self._storm.clock.steps < MOST_STEPS, "the decider and the world go round in circles"
         for decision in reply.decisions:
-            self.driver.apply(decision, self._storm.clock.now)
+            apply(self.driver, decision, self._storm.clock.now)
         self._flush()
 
     def watch(self, fd: int) -> None:
@@ -450,11 +451,11 @@ class StormWorld:
         inbox, storm.inbox = storm.inbox, []
         storm.users_do_something(self.driver)
         for data in inbox:
-            self.driver.hear(decode_from_engine(data), clock.now)
+            hear(self.driver, decode_from_engine(data), clock.now)
         if clock.now >= due:
             self._ticked_at = clock.now
-            self.driver.tick(clock.now)
-        self.driver.settle(clock.now)
+            tick(self.driver, clock.now)
+        settle(self.driver, clock.now)
         self._flush()
 
     def _flush(self) -> None:
@@ -476,16 +477,16 @@ class StormWorld:
                 if type(record) is r.EngineJoined:
                     self._check_units()
         storm.maybe_crash_driver()
-        for frame in driver.frames(storm.clock.now):
+        for frame in frames(driver, storm.clock.now):
             storm.to_engine(frame)
 
     def _check_units(self) -> None:
         """No unit has two owners."""
-        roster, taken = self.driver.roster, 0
-        for proxy in roster.engines.values():
+        engines, taken = self.driver.engines, 0
+        for proxy in engines.present.values():
             assert not taken & proxy.node.mask, "a unit belongs to two engines"
             taken |= proxy.node.mask
-            assert roster.owner(proxy.node.first) is proxy
+            assert engines.owner(proxy.node.first) is proxy
 
     def _take_events(self) -> list[e.Event]:
         events, self.driver.events = self.driver.events, []

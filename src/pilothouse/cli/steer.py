@@ -52,10 +52,10 @@ def command(
         chosen = {"platform": platform, "workloads": workloads, "by": by, "prefix": prefix}
         click.get_current_context().invoke(simulate, **chosen, timeout=timeout, decider_command=decider_command)
     if restart:
-        from pilothouse.protocols.rfc27.guard import guard, guarded
+        from pilothouse.launch.restart import is_child, run_with_restarts
 
-        if not guarded():
-            sys.exit(guard([sys.executable, "-m", "pilothouse", *sys.argv[1:]]))
+        if not is_child():
+            sys.exit(run_with_restarts([sys.executable, "-m", "pilothouse", *sys.argv[1:]]))
     decider = naming.decider(by, timeout=timeout)
     with supervised(decider_command):
         session = Session(naming.world(world_name), decider, name=by)

@@ -27,7 +27,7 @@ def normalised(
     where: str = "constraints",
     depth: int = 0,
 ) -> dict[str, list[Any]]:
-    """The checked expression, with hosts as ranks where `ranks_of` tells them. Raises InputError where it is none."""
+    """The checked expression. With `ranks_of` (host name -> ranks), hosts become ranks. Raises InputError."""
     if depth > MOST_DEPTH:
         raise InputError(where, f"constraints nested deeper than {MOST_DEPTH}")
     if not isinstance(constraint, Mapping):

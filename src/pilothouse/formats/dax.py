@@ -1,7 +1,7 @@
 """Workflows in DAX (Pegasus' XML): tasks with runtimes, and which task waits for which.
 
-`read(path, name)` returns a Workflow. Only what a simulation needs is read: `<job id= runtime=>` and
-`<child ref=><parent ref=/></child>`; files and arguments are passed over.
+`read(path, name)` returns a Workflow. It reads what a simulation needs, `<job id= runtime=>` and
+`<child ref=><parent ref=/></child>`, and ignores files and arguments.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Flux Standard Duration (RFC 23): `90`, `1.5h`, `200ms`, `2d`, `inf` to and from seconds."""
+"""Flux Standard Duration (RFC 23): `90`, `1.5h`, `200ms`, `2d`, `inf` in seconds."""
 
 from __future__ import annotations
 
@@ -21,14 +21,3 @@ def parse(text: str, *, where: str = "duration") -> float:
     if not 0 <= seconds < math.inf:
         raise InputError(where, "not a duration", expected="a number with ms, s, m, h or d, or inf", found=quoted(text))
     return seconds
-
-
-def encode(seconds: float) -> str:
-    """The largest suffix that leaves the number exact and at least one."""
-    if math.isinf(seconds):
-        return "infinity"
-    for suffix in ("d", "h", "m", "s"):
-        number = seconds / _SECONDS[suffix]
-        if number >= 1 and number == round(number, 6) and number * _SECONDS[suffix] == seconds:
-            return f"{number:.6f}".rstrip("0").rstrip(".") + suffix
-    return f"{seconds!r}s"

@@ -32,8 +32,8 @@ def read(
 ) -> list[Event]:
     """The events in order of date; at one date machines become available before others become unavailable.
 
-    An event of another type is refused, unless `forward_unknown`: then it is told with its whole line as data. To
-    Batsim 4 (not `knows_generic`) the type "generic" is one of those.
+    An event of an unknown type is an error, unless `forward_unknown`: then it becomes an ExternalEvent with its whole line
+    as data. Batsim 4 does not know the type "generic" (`knows_generic=False`).
     """
     found: list[tuple[float, int, int, Event]] = []
     for number, line in enumerate(read_text(path).splitlines(), 1):
@@ -46,35 +46,30 @@ def read(
             raise InputError(where, f"not an external event: {problem}", found=quoted(line)) from None
         if not written.timestamp >= 0:
             raise InputError(where, "the date of an event", expected="0 or more", found=str(written.timestamp))
-        if written.type == "generic" and not knows_generic:
-            event = _unknown(written, f"{name}!{len(found)}", line, where, forward_unknown)
+        event_id = f"{name}!{len(found)}"
+        if written.type in _ORDER:
+            event: Event = _machine_event(written, where)
+        elif written.type == "generic" and knows_generic:
+            event = ExternalEvent(written.timestamp, event_id, "generic", _text(written.data))
+        elif forward_unknown:
+            event = ExternalEvent(written.timestamp, event_id, written.type, line.strip())
         else:
-            event = _event(written, f"{name}!{len(found)}", line, where, forward_unknown)
+            expected = "machine_available, machine_unavailable or generic"
+            raise InputError(where, "unknown type of event", expected=expected, found=quoted(written.type))
         found.append((written.timestamp, _ORDER.get(written.type, 2), len(found), event))
     found.sort(key=lambda entry: entry[:3])
     return [event for _, _, _, event in found]
 
 
-def _event(written: _Line, event_id: str, line: str, where: str, forward_unknown: bool) -> Event:
-    if written.type in _ORDER:
-        units = IdSet.parse(written.resources, where=where)
-        if not units:
-            raise InputError(where, "no resource is named", expected='"resources": "0-3 7"')
-        kind = UnitsAvailable if written.type == "machine_available" else UnitsUnavailable
-        return kind(written.timestamp, units)
-    if written.type == "generic":
-        data = msgspec.json.decode(written.data)
-        text = data if isinstance(data, str) else bytes(written.data).decode()
-        return ExternalEvent(written.timestamp, event_id, written.type, text)
-    return _unknown(written, event_id, line, where, forward_unknown)
+def _machine_event(written: _Line, where: str) -> UnitsAvailable | UnitsUnavailable:
+    units = IdSet.parse(written.resources, where=where)
+    if not units:
+        raise InputError(where, "no resource is named", expected='"resources": "0-3 7"')
+    kind = UnitsAvailable if written.type == "machine_available" else UnitsUnavailable
+    return kind(written.timestamp, units)
 
 
-def _unknown(written: _Line, event_id: str, line: str, where: str, forward_unknown: bool) -> Event:
-    if forward_unknown:
-        return ExternalEvent(written.timestamp, event_id, written.type, line.strip())
-    raise InputError(
-        where,
-        "unknown type of event",
-        expected="machine_available, machine_unavailable or generic",
-        found=quoted(written.type),
-    )
+def _text(raw: msgspec.Raw) -> str:
+    """A string as it is, anything else as JSON."""
+    data = msgspec.json.decode(raw)
+    return data if isinstance(data, str) else bytes(raw).decode()

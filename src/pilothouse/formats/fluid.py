@@ -35,9 +35,8 @@ def to_dothex(fluid: int) -> str:
 
 
 def kvs_key(fluid: int, name: str) -> str:
-    """RFC 16: where `jobspec`, `R`, `eventlog` of a job are kept."""
-    text = f"{fluid:016x}"
-    return f"job.{text[:4]}.{text[4:8]}.{text[8:12]}.{text[12:]}.{name}"
+    """RFC 16: the key of a job's `jobspec`, `R` or `eventlog`."""
+    return f"job.{to_dothex(fluid)}.{name}"
 
 
 def parse(text: str, *, where: str = "job id") -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pilothouse.model.errors import InputError, quoted
 
 MOST_HOSTS = 2**20
-"""No hostlist may name more hosts: `n[0-999999999]` must not ask for gigabytes."""
+"""Limit on the hosts of one hostlist: `n[0-999999999]` must not take gigabytes."""
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)

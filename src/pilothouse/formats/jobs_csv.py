@@ -1,4 +1,4 @@
-"""jobs.csv as Batsim 5 writes it, and `read` for what a run left behind.
+"""Writes and reads jobs.csv, in the form of Batsim 5.
 
 One row a job, in the order of their ends; numbers with six decimals. Cost of a row: 1.2 µs, 3 µs without `_rows.c`.
 """
@@ -63,9 +63,9 @@ else:
 
 
 class JobsCsv:
-    """Takes records as jobs end and writes their rows, some thousand at a time; `close` writes the rest, whatever happened.
+    """Takes records as jobs end and writes their rows, some thousand at a time; `close` writes the rest.
 
-    Batsim 4 has metadata in quotes, and profiles without their workload.
+    Batsim 4 puts metadata in quotes, and names profiles without their workload.
     """
 
     def __init__(self, stream: TextIO, *, profile_prefix: bool = True, quoted_metadata: bool = False) -> None:
@@ -129,7 +129,7 @@ class JobsCsv:
 
 
 class Row(msgspec.Struct):
-    """One finished job as jobs.csv tells it. Times are None for a job that never started."""
+    """One row of a jobs.csv. Times are None for a job that never started."""
 
     id: str
     profile: str

@@ -17,7 +17,7 @@ MOST_COUNT = 2**31 - 1
 
 
 class Jobspec(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. `nodes` is 0 where slots may lie anywhere; else `slots` counts the slots of each node."""
+    """One request. `nodes` is 0 if slots may be on any node; otherwise `slots` counts the slots of each node."""
 
     slots: int
     cores_per_slot: int
@@ -34,7 +34,7 @@ class Jobspec(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str = ""
     environment: dict[str, str] = {}
     attributes: dict[str, Any] = {}
-    """`attributes` as they came, for whoever passes them on."""
+    """All `attributes` as they were read."""
 
     @property
     def total_slots(self) -> int:
@@ -45,16 +45,12 @@ class Jobspec(msgspec.Struct, frozen=True, kw_only=True):
         return self.total_slots * self.cores_per_slot
 
     @property
-    def total_gpus(self) -> int:
-        return self.total_slots * self.gpus_per_slot
-
-    @property
     def walltime_s(self) -> float:
         return self.duration_s or math.inf
 
 
 def parse(data: bytes | str, *, where: str = "jobspec", whole: bool = True) -> Jobspec:
-    """Reads JSON text. Not `whole`: only what a scheduler needs is read and judged, as a manager's redacted copy has."""
+    """Reads JSON text. If not `whole`, only what a scheduler needs is read and checked: managers send a redacted copy."""
     try:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -79,6 +75,7 @@ def from_object(document: object, *, where: str = "jobspec", whole: bool = True)
     system = _object(attributes.get("system") or {}, f"{where}.attributes.system")
     at = f"{where}.attributes.system"
     constraints = system.get("constraints")
+    environment = _object(system.get("environment") or {}, f"{at}.environment") if whole else {}
     return Jobspec(
         slots=_count(slot, path),
         cores_per_slot=cores,
@@ -92,7 +89,7 @@ def from_object(document: object, *, where: str = "jobspec", whole: bool = True)
         label=label,
         tasks=tasks,
         cwd=_text(system.get("cwd"), f"{at}.cwd") if whole else "",
-        environment=_environment(system.get("environment"), f"{at}.environment") if whole else {},
+        environment={key: str(text) for key, text in environment.items()},
         attributes=attributes if whole else {},
     )
 
@@ -208,7 +205,3 @@ def _text(value: object, where: str) -> str:
         raise InputError(where, "expected a text", found=quoted(value))
     return value or ""
 
-
-def _environment(value: object, where: str) -> dict[str, str]:
-    found = _object(value or {}, where)
-    return {key: str(text) for key, text in found.items()}

@@ -1,4 +1,4 @@
-"""A schedule as a Pajé trace (`_schedule.trace`), with the names and numbers that Batsim 4 uses: for ViTE and its like.
+"""Writes a schedule as a Pajé trace (`_schedule.trace`), with the names and numbers of Batsim 4, for viewers such as ViTE.
 
 In: machines, and when which job computes where. Out: lines of text. Batsim shuffles the colours of jobs; ours go around
 the colour circle in a fixed order, so that the same run gives the same file.
@@ -12,9 +12,8 @@ from functools import lru_cache
 from typing import TextIO
 
 COLOURS = 64
-CONTAINER_TYPE, CREATE, DESTROY, STATE_TYPE, VALUE, SET_STATE, EVENT_TYPE, EVENT, VARIABLE_TYPE, SET_VARIABLE = range(
-    1, 11
-)
+CONTAINER_TYPE, CREATE, DESTROY, STATE_TYPE, VALUE = range(1, 6)
+SET_STATE, EVENT_TYPE, EVENT, VARIABLE_TYPE, SET_VARIABLE = range(6, 11)
 
 _DEFINITIONS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("DefineContainerType", CONTAINER_TYPE, ("Type string", "Alias string", "Name string")),
@@ -38,12 +37,12 @@ _COLOURS = [
 
 @lru_cache(maxsize=4096)
 def _lines_of(machines: tuple[int, ...]) -> str:
-    """A line for each machine, with marks for what comes before its number and what comes after."""
+    """A line for each machine, with `@` and `#` in place of the text before and after its number."""
     return "".join([f"@{machine}#" for machine in machines])
 
 
 class PajeTrace:
-    """Writes as it is told; `close` ends the containers, without which viewers complain."""
+    """Writes each change at once. `close` ends the containers; viewers complain about traces without that."""
 
     def __init__(self, stream: TextIO, machines: Sequence[str]) -> None:
         self._stream = stream
@@ -81,9 +80,8 @@ class PajeTrace:
 
     def wait(self, now: float, machines: Iterable[int]) -> None:
         """Machines compute nothing."""
-        self._stream.write(
-            _lines_of(tuple(machines)).replace("@", f"{SET_STATE} {now:f} machine_state m").replace("#", " w\n")
-        )
+        head = f"{SET_STATE} {now:f} machine_state m"
+        self._stream.write(_lines_of(tuple(machines)).replace("@", head).replace("#", " w\n"))
 
     def compute(self, now: float, job_id: str, machines: Iterable[int]) -> None:
         """Machines compute a job."""
@@ -96,7 +94,7 @@ class PajeTrace:
         self._stream.write(lines)
 
     def kill(self, now: float, job_id: str, machines: Iterable[int]) -> None:
-        """A job is killed, here and on its machines."""
+        """A job is killed: one event for the killer, one for each machine."""
         self._stream.write(f'{EVENT} {now:f} kk k "{job_id}"\n')
         self._stream.writelines(f'{EVENT} {now:f} km m{i} "{job_id}"\n' for i in machines)
 

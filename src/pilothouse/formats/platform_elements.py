@@ -1,6 +1,7 @@
-"""Elements of an XML platform that know where they stand, and the units of its quantities.
+"""The elements of an XML platform with their line numbers, and the units of its quantities.
 
-In: the bytes of a file. Out: a tree of Elements whose accessors refuse what is missing or malformed with file and line.
+In: the bytes of a file. Out: a tree of Elements. Their accessors raise InputError with file and line for attributes that
+are missing or malformed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pilothouse.model.errors import InputError, quoted
 
 
 class Element:
-    """An XML element that knows where it stands."""
+    """An XML element with its file and line."""
 
     __slots__ = ("attributes", "children", "line", "path", "tag")
 
@@ -30,6 +31,11 @@ class Element:
 
     def refuse(self, problem: str, *, expected: str = "", found: str = "", hint: str = "") -> NoReturn:
         raise InputError(self.where, problem, expected=expected, found=found, hint=hint)
+
+    def expect_routing(self, routing: str, found: str) -> None:
+        """InputError unless the zone around this element has that routing."""
+        if found != routing:
+            self.refuse(f"a <{self.tag}> stands in a zone of routing {routing}", found=quoted(found))
 
     def unknown(self, parent: Element) -> NoReturn:
         self.refuse(f"unknown element <{self.tag}> in <{parent.tag}>")
@@ -97,18 +103,8 @@ def _scaled(*names: str, per: float = 1.0) -> dict[str, float]:
 
 SPEED_UNITS = {"": 1.0, **_scaled("f", "flops")}
 BANDWIDTH_UNITS = {"": 1.0, **_scaled("Bps"), **_scaled("bps", per=0.125)}
-TIME_UNITS = {
-    "": 1.0,
-    "w": 604800.0,
-    "d": 86400.0,
-    "h": 3600.0,
-    "m": 60.0,
-    "s": 1.0,
-    "ms": 1e-3,
-    "us": 1e-6,
-    "ns": 1e-9,
-    "ps": 1e-12,
-}
+TIME_UNITS = {"": 1.0, "w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+TIME_UNITS |= {"ms": 1e-3, "us": 1e-6, "ns": 1e-9, "ps": 1e-12}
 
 
 def _example(units: dict[str, float]) -> str:

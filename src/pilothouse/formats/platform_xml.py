@@ -1,9 +1,8 @@
 """SimGrid platform files: reads the XML into plain descriptions of zones, hosts, links and routes.
 
-In: a path, or the text of a file. Out: a `PlatformFile` whose numbers are in flop/s, bytes/s and seconds. Everything
-that is not understood (an element, an attribute, a unit, an availability trace) is refused with file and line;
-nothing is ignored silently. What the descriptions mean (numbers of hosts, routes) is the business of the simulated
-world.
+In: a path, or the text of a file. Out: a `PlatformFile` whose numbers are in flop/s, bytes/s and seconds. An element,
+attribute, unit or availability trace that is not understood is an InputError with file and line; nothing is ignored
+silently. The simulated world numbers the hosts and computes the routes.
 """
 
 from __future__ import annotations
@@ -172,15 +171,12 @@ def _zone(element: Element) -> ZoneSpec:
     routing = element.choice("routing", "None", ROUTINGS)
     zone = ZoneSpec(element.where, element.text("id"), routing, _properties(element))
     for child in element.children:
-        reader = _READERS.get(child.tag)
-        if reader is None:
+        if child.tag == "prop":
+            continue  # read above
+        if child.tag not in _READERS:
             child.unknown(element)
-        reader(zone, child)
+        _READERS[child.tag](zone, child)
     return zone
-
-
-def _read_zone(zone: ZoneSpec, element: Element) -> None:
-    zone.zones.append(_zone(element))
 
 
 def _speeds(element: Element) -> tuple[float, ...]:
@@ -189,13 +185,6 @@ def _speeds(element: Element) -> tuple[float, ...]:
     if not speeds or min(speeds) <= 0:
         element.refuse("a speed must be above zero", found=quoted(element.text("speed")))
     return speeds
-
-
-def _pstate(element: Element, speeds: tuple[float, ...]) -> int:
-    pstate = element.integer("pstate", "0", 0)
-    if pstate >= len(speeds):
-        element.refuse(f"power state {pstate} of {len(speeds)}")
-    return pstate
 
 
 def _coordinates(element: Element) -> tuple[float, float, float] | None:
@@ -215,32 +204,30 @@ def _no_traces(element: Element) -> None:
             element.refuse(f"{name}: profiles of availability over time are not supported")
 
 
-_TRACES = ("speed_file", "availability_file", "state_file")
+_HOST_ATTRIBUTES = ("id", "speed", "pstate", "core", "coordinates", "speed_file", "availability_file", "state_file")
+
+
+def _host(element: Element) -> HostSpec:
+    """What a host and a peer have in common."""
+    _no_traces(element)
+    speeds = _speeds(element)
+    pstate = element.integer("pstate", "0", 0)
+    if pstate >= len(speeds):
+        element.refuse(f"power state {pstate} of {len(speeds)}")
+    cores, coordinates = element.integer("core", "1", 1), _coordinates(element)
+    properties = _properties(element, only_properties=True)
+    return HostSpec(element.where, element.text("id"), speeds, pstate, cores, coordinates, properties)
 
 
 def _read_host(zone: ZoneSpec, element: Element) -> None:
-    element.allow("id", "speed", "pstate", "core", "coordinates", *_TRACES)
-    _no_traces(element)
-    speeds = _speeds(element)
-    host = HostSpec(
-        element.where, element.text("id"), speeds, _pstate(element, speeds), element.integer("core", "1", 1)
-    )
-    host.coordinates = _coordinates(element)
-    host.properties = _properties(element, only_properties=True)
-    zone.hosts.append(host)
+    element.allow(*_HOST_ATTRIBUTES)
+    zone.hosts.append(_host(element))
 
 
 def _read_peer(zone: ZoneSpec, element: Element) -> None:
-    element.allow("id", "speed", "pstate", "core", "coordinates", "bw_in", "bw_out", "lat", *_TRACES)
-    _no_traces(element)
-    if zone.routing != "Vivaldi":
-        element.refuse("a <peer> stands in a zone of routing Vivaldi", found=quoted(zone.routing))
-    speeds = _speeds(element)
-    host = HostSpec(
-        element.where, element.text("id"), speeds, _pstate(element, speeds), element.integer("core", "1", 1)
-    )
-    host.coordinates = _coordinates(element)
-    host.properties = _properties(element, only_properties=True)
+    element.allow(*_HOST_ATTRIBUTES, "bw_in", "bw_out", "lat")
+    element.expect_routing("Vivaldi", zone.routing)
+    host = _host(element)
     host.bandwidth_in = element.number("bw_in", BANDWIDTH_UNITS)
     host.bandwidth_out = element.number("bw_out", BANDWIDTH_UNITS)
     zone.hosts.append(host)
@@ -251,11 +238,22 @@ def _read_router(zone: ZoneSpec, element: Element) -> None:
     zone.routers.append(RouterSpec(element.where, element.text("id"), _coordinates(element)))
 
 
-def _link(element: Element) -> LinkSpec:
-    bandwidth = element.number("bandwidth", BANDWIDTH_UNITS)
+def _bandwidth(element: Element, name: str) -> float:
+    bandwidth = element.number(name, BANDWIDTH_UNITS)
     if bandwidth <= 0:
         element.refuse("a bandwidth must be above zero")
-    return LinkSpec(element.where, element.text("id"), bandwidth, element.number("latency", TIME_UNITS, "0s"))
+    return bandwidth
+
+
+def _policy(element: Element, default: str) -> str:
+    if element.text("sharing_policy", default) == "FULLDUPLEX":
+        return "SPLITDUPLEX"
+    return element.choice("sharing_policy", default, SHARING_POLICIES)
+
+
+def _link(element: Element) -> LinkSpec:
+    bandwidth, latency = _bandwidth(element, "bandwidth"), element.number("latency", TIME_UNITS, "0s")
+    return LinkSpec(element.where, element.text("id"), bandwidth, latency)
 
 
 def _read_link(zone: ZoneSpec, element: Element) -> None:
@@ -263,17 +261,13 @@ def _read_link(zone: ZoneSpec, element: Element) -> None:
     _no_traces(element)
     _properties(element, only_properties=True)
     link = _link(element)
-    policy = element.text("sharing_policy", "SHARED")
-    link.policy = (
-        "SPLITDUPLEX" if policy == "FULLDUPLEX" else element.choice("sharing_policy", "SHARED", SHARING_POLICIES)
-    )
+    link.policy = _policy(element, "SHARED")
     zone.links.append(link)
 
 
 def _read_backbone(zone: ZoneSpec, element: Element) -> None:
     element.allow("id", "bandwidth", "latency")
-    if zone.routing != "Cluster":
-        element.refuse("a <backbone> stands in a zone of routing Cluster", found=quoted(zone.routing))
+    element.expect_routing("Cluster", zone.routing)
     zone.backbone = _link(element)
 
 
@@ -303,10 +297,7 @@ def _read_cluster(zone: ZoneSpec, element: Element) -> None:
     if element.text("topology", "FLAT") != "FLAT":
         element.refuse("topology of a cluster", expected="FLAT", found=quoted(element.text("topology")))
     cluster = _hosts_of_cluster(element)
-    policy = element.text("sharing_policy", "SPLITDUPLEX")
-    cluster.policy = (
-        "SPLITDUPLEX" if policy == "FULLDUPLEX" else element.choice("sharing_policy", "SPLITDUPLEX", SHARING_POLICIES)
-    )
+    cluster.policy = _policy(element, "SPLITDUPLEX")
     if "bb_bw" in element.attributes or "bb_lat" in element.attributes:
         bandwidth = element.number("bb_bw", BANDWIDTH_UNITS)
         latency = element.number("bb_lat", TIME_UNITS, "0s")
@@ -324,17 +315,13 @@ def _read_cluster(zone: ZoneSpec, element: Element) -> None:
 
 def _read_cabinet(zone: ZoneSpec, element: Element) -> None:
     element.allow("id", "prefix", "suffix", "radical", "speed", "bw", "lat")
-    if zone.routing != "Cluster":
-        element.refuse("a <cabinet> stands in a zone of routing Cluster", found=quoted(zone.routing))
+    element.expect_routing("Cluster", zone.routing)
     cluster = _hosts_of_cluster(element)
     cluster.cabinet = True
     zone.clusters.append(cluster)
 
 
 def _hosts_of_cluster(element: Element) -> ClusterSpec:
-    bandwidth = element.number("bw", BANDWIDTH_UNITS)
-    if bandwidth <= 0:
-        element.refuse("a bandwidth must be above zero")
     return ClusterSpec(
         element.where,
         element.text("id"),
@@ -342,7 +329,7 @@ def _hosts_of_cluster(element: Element) -> ClusterSpec:
         element.text("suffix", ""),
         _radical(element),
         _speeds(element),
-        bandwidth,
+        _bandwidth(element, "bw"),
         element.number("lat", TIME_UNITS),
         element.integer("core", "1", 1),
     )
@@ -368,19 +355,13 @@ def _read_route(zone: ZoneSpec, element: Element) -> None:
 
 def _read_host_link(zone: ZoneSpec, element: Element) -> None:
     element.allow("id", "up", "down")
-    if zone.routing != "Cluster":
-        element.refuse("a <host_link> stands in a zone of routing Cluster", found=quoted(zone.routing))
+    element.expect_routing("Cluster", zone.routing)
     zone.host_links.append(HostLinkSpec(element.where, element.text("id"), element.text("up"), element.text("down")))
 
 
-def _nothing(zone: ZoneSpec, element: Element) -> None:
-    """A <prop>: read already, with the zone itself."""
-
-
 _READERS: dict[str, Callable[[ZoneSpec, Element], None]] = {
-    "prop": _nothing,
-    "zone": _read_zone,
-    "AS": _read_zone,
+    "zone": lambda zone, element: zone.zones.append(_zone(element)),
+    "AS": lambda zone, element: zone.zones.append(_zone(element)),
     "host": _read_host,
     "peer": _read_peer,
     "router": _read_router,
@@ -388,11 +369,6 @@ _READERS: dict[str, Callable[[ZoneSpec, Element], None]] = {
     "backbone": _read_backbone,
     "cluster": _read_cluster,
     "cabinet": _read_cabinet,
-    "route": _read_route,
-    "zoneRoute": _read_route,
-    "ASroute": _read_route,
-    "bypassRoute": _read_route,
-    "bypassZoneRoute": _read_route,
-    "bypassASroute": _read_route,
     "host_link": _read_host_link,
+    **dict.fromkeys(("route", "zoneRoute", "ASroute", "bypassRoute", "bypassZoneRoute", "bypassASroute"), _read_route),
 }

@@ -52,21 +52,21 @@ class Written(msgspec.Struct):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a description stands: for errors, for names of parts, and for files beside it."""
+    """The place of a description: for errors, for the names of its parts, and for files relative to it."""
 
     where: str
     workload: str
     base: Path
 
-    def error(self, problem: str, **facts: str) -> InputError:
-        return InputError(self.where, problem, **facts)
+    def error(self, problem: str, **details: str) -> InputError:
+        return InputError(self.where, problem, **details)
 
     def full(self, name: str) -> str:
         return full_name(self.workload, name)
 
 
 class _PlainDelay(msgspec.Struct, forbid_unknown_fields=True):
-    """By far the most frequent profile, and nothing else."""
+    """The most frequent profile by far, without other fields."""
 
     type: Literal["delay", "DelayProfile"]
     delay: float
@@ -77,7 +77,7 @@ _PLAIN_DELAY = msgspec.json.Decoder(_PlainDelay)
 
 
 def plain_delay(raw: msgspec.Raw, full: str) -> p.Profile | None:
-    """A delay without anything unusual, read six times as fast; None: it is for `parse` to say what it is."""
+    """A delay without other fields, read six times as fast; None if `parse` must read the profile."""
     try:
         seconds = _PLAIN_DELAY.decode(raw).delay
     except JSON_PROBLEMS:
@@ -163,12 +163,8 @@ def _homogeneous(spread: p.Spread) -> Callable[[Written, Place], p.Spec]:
     return read
 
 
-def _homogeneous_5(w: Written, place: Place) -> p.Spec:
-    return _homogeneous(_strategy(w))(w, place)
-
-
 def _strategy(w: Written) -> p.Spread:
-    # QUIRK: the peer takes an unknown strategy for the default.
+    # QUIRK: Batsim 5 takes an unknown strategy for the default.
     return p.Spread.UNIFORM if w.generation_strategy == "DefinedAmountsSpreadUniformly" else p.Spread.EACH
 
 
@@ -181,7 +177,7 @@ def _storage(w: Written, place: Place) -> p.Spec:
 
 
 def _storage_2(w: Written, place: Place) -> p.Spec:
-    """Batsim 2's msg_par_hg_pfs* speak of one amount `size` written as `com`."""
+    """Batsim 2's msg_par_hg_pfs* have one amount, `com`, which is written."""
     if w.com is not None and w.bytes_to_write is None and w.bytes_to_read is None:
         return p.StorageTask(0.0, _amount(w.com, "com", place), w.storage or w.host or "pfs")
     return _storage(w, place)
@@ -210,14 +206,6 @@ def _sequence(w: Written, place: Place) -> p.Spec:
     if repeat < 1:
         raise place.error("field 'repeat'", expected="1 or more", found=str(repeat))
     return p.Sequence(_parts(w, place), repeat)
-
-
-def _fork_join(w: Written, place: Place) -> p.Spec:
-    return p.ForkJoin(_parts(w, place))
-
-
-def _merge(w: Written, place: Place) -> p.Spec:
-    return p.Merge(_parts(w, place))
 
 
 def _trace(kind: p.TraceKind) -> Callable[[Written, Place], p.Spec]:
@@ -249,7 +237,8 @@ def _receive(w: Written, place: Place) -> p.Spec:
     return p.ReceiveMessage(w.regex, match, other, timeout, _amount(w.polltime, "polltime", place, positive=True))
 
 
-READERS: dict[str, Callable[[Written, Place], p.Spec]] = {
+_Read = Callable[[Written, Place], p.Spec]
+BATSIM_4: dict[str, _Read] = {
     "delay": _delay,
     "parallel": _parallel_4,
     "parallel_homogeneous": _homogeneous(p.Spread.EACH),
@@ -261,6 +250,10 @@ READERS: dict[str, Callable[[Written, Place], p.Spec]] = {
     "recv": _receive,
     "smpi": _trace(p.TraceKind.SMPI),
     "usage_trace": _trace(p.TraceKind.USAGE),
+}
+"""The types of Batsim 3 and 4, which refuse all others."""
+READERS: dict[str, _Read] = {
+    **BATSIM_4,
     "msg_par": _parallel_4,
     "msg_par_hg": _homogeneous(p.Spread.EACH),
     "msg_par_hg_tot": _homogeneous(p.Spread.TOTAL),
@@ -268,35 +261,20 @@ READERS: dict[str, Callable[[Written, Place], p.Spec]] = {
     "msg_par_hg_pfs0": _storage_2,
     "DelayProfile": _delay,
     "ParallelTaskProfile": _parallel,
-    "ParallelTaskHomogeneousProfile": _homogeneous_5,
+    "ParallelTaskHomogeneousProfile": lambda w, place: _homogeneous(_strategy(w))(w, place),
     "ParallelTaskOnStorageHomogeneousProfile": _storage,
     "ParallelTaskDataStagingBetweenStoragesProfile": _staging,
     "SequentialCompositionProfile": _sequence,
-    "ForkJoinCompositionProfile": _fork_join,
-    "ParallelTaskMergeCompositionProfile": _merge,
+    "ForkJoinCompositionProfile": lambda w, place: p.ForkJoin(_parts(w, place)),
+    "ParallelTaskMergeCompositionProfile": lambda w, place: p.Merge(_parts(w, place)),
     "TraceReplayProfile": _trace_5,
 }
-"""Every type name, of Batsim 3 and 4, then 2, then 5."""
-
-BATSIM_4 = frozenset(
-    (
-        "delay", "parallel", "parallel_homogeneous", "parallel_homogeneous_total", "parallel_homogeneous_pfs", "composed",
-        "data_staging", "send", "recv", "smpi", "usage_trace",
-    )
-)  # fmt: skip
-"""Those of Batsim 3 and 4, who refuse all others."""
-
-
-class _Type(msgspec.Struct):
-    type: str
-
-
-_TYPE = msgspec.json.Decoder(_Type)
+"""Every type, of Batsim 3 and 4, then 2, then 5."""
 
 
 def refuse_other_generations(raw: msgspec.Raw, place: Place) -> None:
-    """InputError if a profile that can be read has a type that Batsim 3 and 4 do not know."""
-    written = _TYPE.decode(raw).type
+    """InputError if a profile has a type that Batsim 3 and 4 do not know."""
+    written = _WRITTEN.decode(raw).type
     if written not in BATSIM_4:
         expected = f"one of {', '.join(sorted(BATSIM_4))}"
         raise place.error("a type of profile that Batsim 4 does not know", found=quoted(written), expected=expected)

@@ -29,7 +29,7 @@ class RankResources(msgspec.Struct, frozen=True):
 
 
 class ResourceSet(msgspec.Struct, frozen=True, kw_only=True):
-    """Ranks ascending; `hosts` runs parallel to them (empty where R names no hosts)."""
+    """Ranks in ascending order, and the host name of each (none if R names no hosts)."""
 
     ranks: tuple[RankResources, ...] = ()
     hosts: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class ResourceSet(msgspec.Struct, frozen=True, kw_only=True):
     properties: dict[str, IdSet] = {}
     """Property name to the ranks that have it."""
     scheduling: Any = None
-    """Opaque to everybody but the scheduler that wrote it."""
+    """Only the scheduler that wrote it can read it."""
 
     def rank_ids(self) -> IdSet:
         return IdSet.of(entry.rank for entry in self.ranks)
@@ -50,7 +50,7 @@ class ResourceSet(msgspec.Struct, frozen=True, kw_only=True):
         return sum(len(entry.cores) for entry in self.ranks)
 
     def only(self, ranks: IdSet) -> ResourceSet:
-        """The part on these ranks, without times: what a partial sched.free carries."""
+        """The part on these ranks, without times, as a partial sched.free carries it."""
         kept = [i for i, entry in enumerate(self.ranks) if entry.rank in ranks]
         hosts = tuple(self.hosts[i] for i in kept) if self.hosts else ()
         return ResourceSet(ranks=tuple(self.ranks[i] for i in kept), hosts=hosts)

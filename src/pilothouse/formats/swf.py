@@ -29,7 +29,7 @@ COLUMNS = 18
 
 
 class _Oddities:
-    """Counts of what was not plain, under the words that the user sees."""
+    """What was changed or left out, in the words that the user sees."""
 
     NO_UNITS = "left out: no number of processors"
     NO_RUNTIME = "left out: run time unknown"
@@ -92,14 +92,8 @@ def read(path: str | Path, name: str = "w0", *, units: int = 0) -> Workload:
     if not seen:
         raise InputError(str(path), "no job in it", expected=f"lines of {COLUMNS} numbers")
     rows.sort(key=lambda row: (row[0], row[1]))
-    return Workload(
-        name,
-        str(Path(path).absolute()),
-        machine,
-        [row[2] for row in rows],
-        {profile.name: profile for profile in profiles.values()},
-        oddities,
-    )
+    jobs, by_name = [row[2] for row in rows], {profile.name: profile for profile in profiles.values()}
+    return Workload(name, str(Path(path).absolute()), machine, jobs, by_name, oddities)
 
 
 def _columns(path: str | Path, number: int, fields: list[str], line: str) -> tuple[int, float, float, int, float, str]:
@@ -113,7 +107,7 @@ def _columns(path: str | Path, number: int, fields: list[str], line: str) -> tup
             processors = int(float(fields[4]))
         dates = float(fields[1]), float(fields[3]), float(fields[8])
         if not all(map(isfinite, dates)):
-            raise ValueError("a date that no clock shows")
+            raise ValueError("not a finite number")
         return int(fields[0]), dates[0], dates[1], processors, dates[2], fields[11]
     except (ValueError, OverflowError):
         raise InputError(
@@ -142,20 +136,11 @@ def write(records: Iterable[JobRecord], units: int) -> str:
         wait = -1.0 if start is None else start - job.submitted_at
         run = -1.0 if start is None else record.ended_at - start
         request = -1.0 if job.walltime == inf else job.walltime
-        row = (
-            *(
-                number,
-                _number(job.submitted_at),
-                _number(wait),
-                _number(run),
-                len(record.units) or -1,
-                -1,
-                -1,
-                job.units,
-            ),
-            *(_number(request), -1, _STATUS.get(record.state, -1), _user(job.user), -1, -1, -1, -1, -1, -1),
+        user = job.user if job.user.lstrip("-").isdigit() else "-1"
+        lines.append(
+            f"{number} {_number(job.submitted_at)} {_number(wait)} {_number(run)} {len(record.units) or -1} -1 -1 {job.units}"
+            f" {_number(request)} -1 {_STATUS.get(record.state, -1)} {user} -1 -1 -1 -1 -1 -1"
         )
-        lines.append(" ".join(map(str, row)))
     return "\n".join(lines) + "\n"
 
 
@@ -167,6 +152,3 @@ def _submission(record: JobRecord) -> tuple[float, int, str]:
 def _number(value: float) -> str:
     return f"{value:.3f}".rstrip("0").rstrip(".")
 
-
-def _user(user: str) -> str:
-    return user if user.lstrip("-").isdigit() else "-1"

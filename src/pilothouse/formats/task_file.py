@@ -10,9 +10,9 @@ Out: `TaskLine`s, in order, with the ids, line numbers and repeat indices that d
     #DISBATCH BARRIER [key] | BARRIER CHECK [key]       all earlier tasks must end first (CHECK: and well)
     #DISBATCH PERENGINE START|STOP command              once per engine; only before the first task
 
-By default a malformed or late directive is an InputError that names file and line; `check_file` finds it before
-anything runs. With `lenient` the reader does what disBatch does: an unknown directive is reported and ignored, and
-a late PERENGINE ends the file. Both ways read a correct file alike.
+By default a malformed or late directive is an InputError that names file and line; `check_file` finds it before any
+task runs. With `lenient` the reader does what disBatch does: an unknown directive is reported and ignored, and a late
+PERENGINE ends the file. A correct file is read the same way in both modes.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 Problem = Callable[[int, str], None]
-"""Told (line number, what is wrong) of every line that a lenient reader ignores."""
+"""Called with (line number, what is wrong) for each line that a lenient reader ignores."""
 
 
 class _Statement(msgspec.Struct, frozen=True, gc=False):
-    """What one line says, before repeats are written out: `count` tasks that differ by id and index."""
+    """One line, before repeats are expanded: `count` tasks that differ by id and index."""
 
     kind: LineKind
     command: bytes
@@ -97,9 +97,9 @@ class _Statement(msgspec.Struct, frozen=True, gc=False):
 
 
 class TaskReader:
-    """Reads items (of one or more lines each) into TaskLines; keeps what the language must remember between lines.
+    """Reads items (of one or more lines each) into TaskLines; keeps the state of the language between lines.
 
-    An item is what gets one line number: a line of a file, or a whole text that came through the KVS.
+    Each item gets one line number: it is a line of a file, or a whole text from the KVS.
     """
 
     def __init__(self, name: str, *, lenient: bool = False, on_problem: Problem | None = None) -> None:
@@ -150,7 +150,7 @@ class TaskReader:
                 self.age += 1
 
     def count(self, item: bytes) -> tuple[int, int, int]:
-        """How many tasks, barriers and per-engine commands an item holds. Nothing is written out."""
+        """How many tasks, barriers and per-engine commands an item holds."""
         tasks = barriers = per_engine = 0
         for said in self._statements(item):
             if said.kind is LineKind.TASK:
@@ -162,7 +162,7 @@ class TaskReader:
         return tasks, barriers, per_engine
 
     def count_plain(self, lines: int, tasks: int) -> None:
-        """Steps over lines that are known to hold no directive."""
+        """Skips lines that hold no directive."""
         self.line_number += lines
         if tasks:
             self._per_engine_allowed = False

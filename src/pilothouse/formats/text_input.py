@@ -1,4 +1,4 @@
-"""Reading users' files: bytes or lines, plain or gzipped, with one clear line for whatever is wrong with them."""
+"""Reads users' files, plain or gzipped. What is wrong with a file becomes one clear line (InputError)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 MOST_BYTES = 4 * 2**30
 """No input may be larger, unpacked."""
 JSON_PROBLEMS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""All that msgspec raises for text that is not what it should be."""
+"""The exceptions of msgspec for malformed JSON and for JSON of another structure."""
 
 
 def read_bytes(path: str | Path) -> bytes:
@@ -43,21 +43,24 @@ def read_text(path: str | Path) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as problem:
-        line = data.count(b"\n", 0, problem.start) + 1
-        raise InputError(f"{path}:{line}", "not a text file", found=f"byte 0x{data[problem.start]:02x}") from None
+        raise _encoding_error(path, data, problem.start) from None
+
+
+def _encoding_error(path: str | Path, data: bytes, position: int) -> InputError:
+    line = data.count(b"\n", 0, position) + 1
+    return InputError(f"{path}:{line}", "not UTF-8", found=f"byte 0x{data[position]:02x}")
 
 
 def json_error(path: str | Path, data: bytes, problem: Exception) -> InputError:
-    """What msgspec says of bad JSON (one of JSON_PROBLEMS), with the line where it knows the byte."""
+    """One of JSON_PROBLEMS as an InputError, with the line if msgspec names the byte."""
     if isinstance(problem, RecursionError):
         return InputError(str(path), "not JSON: nested too deep")
     if isinstance(problem, UnicodeDecodeError):
-        # Its position counts from the string that it is in; the file knows better.
+        # Its position counts from the start of a JSON string, not of the file.
         try:
             data.decode("utf-8")
-        except UnicodeDecodeError as known:
-            line = data.count(b"\n", 0, known.start) + 1
-            return InputError(f"{path}:{line}", "not UTF-8", found=f"byte 0x{data[known.start]:02x}")
+        except UnicodeDecodeError as in_file:
+            return _encoding_error(path, data, in_file.start)
     text = str(problem)
     _, found, rest = text.partition("(byte ")
     if found:

@@ -23,7 +23,7 @@ def trace_files(path: str) -> list[Path]:
 
 
 def read_lines(path: Path) -> list[tuple[int, str]]:
-    """The lines of a trace that say something, with their numbers."""
+    """The lines of a trace with their numbers, without comments and empty ones."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:

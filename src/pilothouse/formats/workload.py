@@ -1,4 +1,4 @@
-"""What a workload file becomes: its jobs and profiles, how many units its machine had, and what was odd about it."""
+"""The content of a workload file: jobs, profiles, the size of the machine, and what was changed or left out."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Workload(msgspec.Struct):
     name: str
     path: str
     units: int
-    """The size of the machine that the file speaks of; 0: it does not say."""
+    """The size of the machine; 0 if the file does not say."""
     jobs: list[Job]
     """In order of submission."""
     profiles: dict[str, Profile] = {}
-    """Full name -> profile; those that no job needs are left out."""
+    """Full name -> profile. Profiles that no job needs are left out."""
     oddities: dict[str, int] = {}
-    """What was changed or left out, and how often: shown to the user, never silent."""
+    """What was changed or left out -> how often. It is shown to the user."""

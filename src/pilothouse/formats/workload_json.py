@@ -57,8 +57,8 @@ def read(path: str | Path, name: str = "w0", *, sources: bool = False) -> Worklo
 def parse(
     data: bytes, path: str | Path, name: str, *, sources: bool = False, elsewhere: Collection[str] = ()
 ) -> Workload:
-    """The same where the file's content is at hand. `elsewhere` are full names of profiles of other workloads, which
-    sequences may have as parts."""
+    """The same from the content of the file. `elsewhere` are full names of profiles of other workloads, which sequences
+    may have as parts."""
     try:
         if not data.isascii():
             data.decode()  # profiles are only read later
@@ -84,7 +84,7 @@ def parse(
 
 
 class _Reader:
-    """Turns what is written into jobs, and reads profiles as they are needed."""
+    """Makes jobs of the entries of one file, and reads profiles when a job needs them."""
 
     def __init__(
         self, path: str | Path, name: str, profiles: dict[str, msgspec.Raw], elsewhere: Collection[str]
@@ -134,7 +134,7 @@ class _Reader:
         return jobs
 
     def _twice(self, jobs: list[Job]) -> InputError:
-        """Two jobs have one id: says where the second stands."""
+        """The error for two jobs with one id: names the place of the second."""
         seen: set[str] = set()
         for index, job in enumerate(jobs):
             if job.id in seen:
@@ -143,7 +143,7 @@ class _Reader:
         raise AssertionError("all ids differ")
 
     def needed(self) -> dict[str, Profile]:
-        """The profiles that a job or a part of one needs, under their full names. The others must be right as well."""
+        """The profiles that a job or a part of one needs, by full name. The others are checked as well."""
         needed = {profile.name: profile for profile in self._profiles.values()}
         if len(needed) < len(self._written):
             for name in self._written:
@@ -151,15 +151,14 @@ class _Reader:
                     self._read(name, f"$.profiles[{name!r}]", ())
         return needed
 
-    def _error(self, index: int, field: str, problem: str, **facts: str) -> InputError:
-        return InputError(f"{self._path}: $.jobs[{index}].{field}", problem, **facts)
+    def _error(self, index: int, field: str, problem: str, **details: str) -> InputError:
+        return InputError(f"{self._path}: $.jobs[{index}].{field}", problem, **details)
 
     def _already_full(self, local: str, index: int) -> str:
         # QUIRK: an id that contains the workload's name is taken for a full one.
         if local.count("!") != 1:
-            raise self._error(
-                index, "id", "an id with the workload's name in it", expected="workload!id", found=quoted(local)
-            )
+            problem = "an id with the workload's name in it"
+            raise self._error(index, "id", problem, expected="workload!id", found=quoted(local))
         return local
 
     def _walltime(self, walltime: float | None, index: int) -> float:
@@ -172,12 +171,11 @@ class _Reader:
     def _check_size(self, spec: ParallelTask, units: int, index: int) -> None:
         size = len(spec.flop) or int(len(spec.bytes) ** 0.5)
         if size != units:
-            raise self._error(
-                index, "res", f"its parallel task is for {size} hosts", expected=str(size), found=str(units)
-            )
+            problem = f"its parallel task is for {size} hosts"
+            raise self._error(index, "res", problem, expected=str(size), found=str(units))
 
     def _is_elastic(self, profile: Profile) -> bool:
-        """Total amounts are spread over however many hosts there are; so is a sequence of nothing else."""
+        """Total amounts are spread over any number of hosts; so is a sequence of such profiles."""
         spec = profile.spec
         if isinstance(spec, HomogeneousTask):
             return spec.spread is Spread.TOTAL
@@ -188,7 +186,7 @@ class _Reader:
         return False
 
     def _profile(self, name: str, index: int) -> Profile:
-        """Reads a profile and everything that it runs; refuses names that are missing and sequences that run themselves."""
+        """Reads a profile and its parts. Unknown names and sequences that contain themselves are errors."""
         raw = self._written.get(name)
         if raw is not None and "!" not in name:
             profile = profile_json.plain_delay(raw, f"{self._name}!{name}")
@@ -200,9 +198,8 @@ class _Reader:
 
     def _read(self, name: str, where: str, within: tuple[str, ...]) -> None:
         if name in within:
-            raise InputError(
-                f"{self._path}: {where}", f"profile {name!r} runs itself", found=" > ".join((*within, name))
-            )
+            circle = " > ".join((*within, name))
+            raise InputError(f"{self._path}: {where}", f"profile {name!r} runs itself", found=circle)
         if name in self._profiles:
             return
         local = name.partition("!")[2] if name.startswith(self._name + "!") else name

@@ -1,6 +1,6 @@
 """The journal of a run: one SQLite file in its folder, written in batches.
 
-In: the records of a live run (worlds/live/driver/records.py); `write` keeps a whole batch or nothing. Out: the same records,
+In: the records of a live run (worlds/live/records.py); `write` keeps a whole batch or nothing. Out: the same records,
 for a restarted driver (`replay`), and rows for views (journal/read.py). WAL mode: readers never disturb the writer; a
 killed process loses nothing that was committed.
 """
@@ -16,8 +16,8 @@ from msgspec.structs import astuple
 
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.driver import records as r
-from pilothouse.worlds.live.wire.messages import TaskOrder
+from pilothouse.worlds.live import records as r
+from pilothouse.worlds.live.wire.messages import Task
 
 FILE_NAME = "journal.sqlite"
 VERSION = 1
@@ -50,7 +50,7 @@ _INSERT: dict[type, str] = {
 sqlite3.register_adapter(JobState, lambda state: state.value)
 
 _encode = msgspec.msgpack.Encoder().encode
-decode_tasks = msgspec.msgpack.Decoder(list[TaskOrder]).decode
+decode_tasks = msgspec.msgpack.Decoder(list[Task]).decode
 
 
 class Journal:

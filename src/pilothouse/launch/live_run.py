@@ -28,10 +28,9 @@ from pilothouse.launch.running import calm_collector, is_alive, supervised
 from pilothouse.launch.signals import on_signals
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.views.run_progress import RunProgress
-from pilothouse.worlds.live.driver.feeder import Feeder
-from pilothouse.worlds.live.driver.snapshots import EngineView
-from pilothouse.worlds.live.driver.task_groups import DoneIds
+from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.services.key_values import KeyValueService
+from pilothouse.worlds.live.snapshots import EngineView
 from pilothouse.worlds.live.stream_lines import StreamLines
 from pilothouse.worlds.live.world import LiveWorld
 
@@ -98,21 +97,16 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, *, quiet: bool) -> int:
     calm_collector()
     options = plan.options
     session = int(journal.note("session") or b"0") + 1
-    done = DoneIds()
-
-    def known(line: TaskLine) -> bool | None:
-        return line.task_id in done.failed if line.task_id in done else None
-
     service = KeyValueService(folder, remote=options.remote, redis=options.redis)
     world = LiveWorld(
-        options.live_options(service.env), folder=folder, recorder=journal, done=done, total=plan.total, session=session,
+        options.live_options(service.env), folder=folder, recorder=journal, total=plan.total, session=session,
         port=int(journal.note("port") or b"0"), remote=options.remote, warn=_warn,
     )  # fmt: skip
     journal.put_notes(port=world.port, session=session)
     if session > 1:
         world.restore(journal.replay())
     world.adopt(options.contexts(), _is_gone)
-    world.feed(Feeder(_lines(plan, world, fresh=session == 1), known))
+    world.feed(Feeder(_lines(plan, world, fresh=session == 1), world.known))
     progress = RunProgress(world, plan.total, quiet=quiet, folder=folder)
     world.on_tick.append(progress.show)
     world.on_task.append(service.task_ended)

@@ -81,12 +81,13 @@ def world(text: str) -> World:
 
 
 def observer(world_name: str, session: Session) -> Callable[[Batch], None] | None:
-    """For Session.run in that world: in Flux, notes on the jobs that say why they wait."""
-    if world_name.partition(":")[0] != "flux":
+    """Called after every turn in that world: tells the users of Flux why their jobs wait (unless `?notes=0`)."""
+    kind, _, rest = world_name.partition(":")
+    if kind != "flux" or _query(rest)[1].get("notes") == "0":
         return None
-    from pilothouse.protocols.rfc27.notes import Notes
+    from pilothouse.protocols.rfc27.pending_reasons import PendingReasons
 
-    return Notes(session, session.world)
+    return PendingReasons(session, session.world)
 
 
 def _query(text: str) -> tuple[str, dict[str, str]]:

@@ -12,8 +12,8 @@ import msgspec
 from pilothouse.model.errors import InputError, quoted
 from pilothouse.model.job import Shape
 from pilothouse.worlds.live.contexts.programs import ProgramContext
-from pilothouse.worlds.live.driver.options import LiveOptions
-from pilothouse.worlds.live.wire.messages import Surroundings
+from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.wire.messages import TaskEnvironment
 
 if TYPE_CHECKING:
     from pilothouse.worlds.live.contexts.allocator import AllocationPlan
@@ -99,7 +99,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         shape = Shape(nodes=1, most_nodes=1, gpus_per_node=self.gpus_per_task) if self.gpus_per_task else None
         return LiveOptions(
             units=self.units, shape=shape, walltime=inf if self.walltime is None else self.walltime,
-            surroundings=Surroundings(stdout=self.out, stderr=self.err, bind=self.bind), retries=self.retries,
+            environment=TaskEnvironment(stdout=self.out, stderr=self.err, bind=self.bind), retries=self.retries,
             reissue=self.reissue, at_most_once=self.once == "at-most", fail_fast=self.fail_fast, bundle=self.bundle,
             window=self.window or 0, lost_after_s=self.lost_after, wait_for_driver_s=self.wait_for_driver,
             grace_s=self.grace, service=self.service or bool(self.auto_slurm), env=env,

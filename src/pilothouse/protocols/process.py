@@ -1,5 +1,4 @@
-"""A scheduler that we start ourselves: a child process in a process group of its own, which never outlives us, not even
-when we are killed.
+"""A scheduler process that we start: in its own process group, and ended with us, even if we are killed.
 
 In: a command line (`--decider-command`). Out: whether it still runs, and how it ended.
 """
@@ -17,14 +16,13 @@ from collections.abc import Callable
 from pilothouse.model.errors import InputError, PeerError
 
 GRACE_S = 5.0
-"""How long a scheduler may take to end by itself after it was told that the run is over, and again after SIGTERM."""
-
+"""How long a scheduler may take to end after the end of the run, and again after SIGTERM."""
 
 _PR_SET_PDEATHSIG = 1
 
 
 class PeerProcess:
-    """`close()` waits for it, then ends it and everything that it started."""
+    """`close()` waits for its end, then ends it and all processes of its group."""
 
     def __init__(self, command: str) -> None:
         try:
@@ -45,13 +43,13 @@ class PeerProcess:
             raise InputError("--decider-command", f"cannot start {arguments[0]!r}: {problem.strerror}") from None
 
     def check(self, peer: str, within_s: float = 0.0) -> None:
-        """Raises PeerError if it has ended, or does so within this time."""
+        """Raises PeerError if it has ended, or ends within this time."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._process.wait(within_s)
             raise PeerError(peer, f"its process ended ({_how(code)}) while an answer was expected")
 
     def close(self, *, orderly: bool) -> str:
-        """Ends it; returns how it ended if that was not well, else an empty text."""
+        """Ends it. Returns how it ended, or an empty text if it ended well."""
         forced = False
         try:
             code = self._process.wait(GRACE_S if orderly else 0.05)
@@ -63,7 +61,7 @@ class PeerProcess:
             except subprocess.TimeoutExpired:
                 self._signal(signal.SIGKILL)
                 code = self._process.wait()
-        self._signal(signal.SIGKILL)  # Whatever it left behind in its group.
+        self._signal(signal.SIGKILL)  # The other processes of its group.
         if forced:
             return "it did not end by itself" if orderly else ""
         return _how(code) if code and orderly else ""
@@ -74,7 +72,7 @@ class PeerProcess:
 
 
 def _end_with_parent() -> Callable[[], object] | None:
-    """What a new process does first, where the kernel can do it: it asks to be ended when its parent is gone."""
+    """A function for the child process: asks the kernel (Linux) for a SIGTERM when the parent ends."""
     if not sys.platform.startswith("linux"):
         return None
     import ctypes

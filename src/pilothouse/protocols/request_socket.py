@@ -1,8 +1,8 @@
-"""ZeroMQ's REQ on a plain socket, over tcp or ipc: one request, one answer.
+"""A ZeroMQ REQ socket on a plain tcp or UNIX socket: one request, one answer.
 
-In: requests. Out: answers (zmtp.py reads their frames). libzmq would do, at a price: it hands every message to
-a thread of its own, which costs a turn of a simulation more than all the rest of it; and it hides what we want to name: a
-peer that is gone, that is of the wrong kind, that answers twice, or whose answer is too long to be read.
+In: requests. Out: answers (zmtp.py parses them). libzmq passes every message to a thread of its own, which costs more
+than the rest of a simulation's turn. It also hides the errors that we report: a peer that has left, is of the wrong kind,
+answers twice, or answers with too many bytes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pilothouse.model.errors import InputError
 from pilothouse.protocols.zmtp import CHUNK, GREETING, READY, Reader, WireError, request_of
 
 SLICE_S = 0.1
-"""No call takes longer than this to come back."""
+"""Limit of the time that a call blocks."""
 
 CONNECT_S = 5.0
-"""Except a connection to another host: so long may its handshake take."""
+"""Limit of the time that connecting to another host blocks."""
 
-_NOBODY_THERE = frozenset(
+_NOT_LISTENING = frozenset(
     (EAGAIN, ECONNABORTED, ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH, ENOENT, EPIPE, ETIMEDOUT)
 )
 _NOTHING = bytes(4)
@@ -36,7 +36,7 @@ class PeerLeft(Exception):
 
 
 class RequestSocket:
-    """Connects when it is asked to, again if nobody was there; then one request, one answer."""
+    """`connect` until it returns True; then one request, one answer."""
 
     def __init__(self, endpoint: str, most_bytes: int) -> None:
         self._endpoint = endpoint
@@ -53,20 +53,20 @@ class RequestSocket:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the peer is a socket that answers requests, and has said so."""
+        """Whether the peer has said that it answers requests."""
         return bool(self._reader.peer_kind)
 
     def connect(self) -> bool:
-        """One attempt, or one more slice of one. Raises InputError, WireError; PeerLeft: it hung up before it was ready."""
+        """One attempt, or one more slice of one. Raises InputError, WireError, and PeerLeft: closed before it was ready."""
         if self._socket is None:
             self._socket = self._open()
         if self._socket is None:
             return False
-        heard = self._hear()
+        came = self._read()
         self._next()
-        # libzmq hangs up on a READY that it does not like before it tells its own kind, so we let it speak first; but
-        # both might wait for the other.
-        if self._owes_ready and (self.is_connected or not heard):
+        # libzmq closes the connection on a READY of the wrong kind before it sends its own, so we wait for its READY
+        # first; but not for ever, because it may wait for ours.
+        if self._owes_ready and (self.is_connected or not came):
             self._owes_ready = False
             self._socket.sendall(READY)
         return self.is_connected
@@ -85,7 +85,7 @@ class RequestSocket:
             opened.sendall(GREETING)
         except OSError as problem:
             opened.close()
-            if isinstance(problem, TimeoutError) or problem.errno in _NOBODY_THERE:
+            if isinstance(problem, TimeoutError) or problem.errno in _NOT_LISTENING:
                 return None
             raise InputError("socket endpoint", f"{self._endpoint!r}: {problem.strerror or problem}") from None
         self._reader = Reader(self._most_bytes)
@@ -99,10 +99,7 @@ class RequestSocket:
         return self._number
 
     def ask(self, body: bytes) -> bytes | None:
-        """Sends a request, and waits a slice for the answer. None: nothing yet, receive() may get it.
-
-        Raises PeerLeft, WireError.
-        """
+        """Sends a request, and waits a slice for the answer. None: not yet, call receive(). Raises PeerLeft, WireError."""
         if not self._is_clean or ioctl(self._number, FIONREAD, _NOTHING) != _NOTHING:
             raise WireError("answered more than once to one message")
         request = request_of(body)
@@ -123,11 +120,11 @@ class RequestSocket:
             raise PeerLeft from None
         size = len(data)
         if size > 4 and size == data[3] + 4 and data[:3] == b"\x01\x00\x00":
-            return data[4:]  # The usual answer: one short read, one frame. No buffer, no copy of it.
+            return data[4:]  # The usual answer: one short read, one frame, no buffer.
         return self._take(data)
 
     def receive(self) -> bytes | None:
-        """The answer; None: nothing yet, or something of the request had still to be sent. Raises PeerLeft, WireError."""
+        """The answer; None: not yet, or the request is not sent completely yet. Raises PeerLeft, WireError."""
         if self._unsent:
             self._send_rest()
             return None
@@ -140,13 +137,13 @@ class RequestSocket:
         return self._take(data)
 
     def _take(self, data: bytes) -> bytes | None:
-        """What was read, which may be an answer, a part of one, or the end."""
+        """Takes bytes that were read: an answer, a part of one, or none (the end)."""
         if not data:
             self.close()
             raise PeerLeft
         size = len(data)
         if self._is_clean and 11 < size == int.from_bytes(data[3:11], "big") + 11 and data[:3] == b"\x01\x00\x02":
-            return data[11:]  # A long frame that came at once.
+            return data[11:]  # A long frame in one read.
         self._reader.feed(data)
         parts = self._next()
         if parts is None:
@@ -164,8 +161,8 @@ class RequestSocket:
             raise PeerLeft from None
         self._unsent = self._unsent[sent:]
 
-    def _hear(self) -> bool:
-        """Feeds what there is, waiting a slice for it at most; False: nothing came."""
+    def _read(self) -> bool:
+        """Reads what there is, and waits at most a slice for it; False: nothing came."""
         assert self._socket is not None
         try:
             data = self._socket.recv(self._reader.missing())
@@ -180,7 +177,7 @@ class RequestSocket:
         return True
 
     def _next(self) -> list[bytes] | None:
-        """The next message, if it is there; whoever asked meanwhile whether we are alive gets an answer."""
+        """The next message, if it is complete. Answers PINGs."""
         parts = self._reader.message()
         self._is_clean = self._reader.is_clean
         if self._reader.wants_pong and self._socket is not None:
@@ -190,7 +187,7 @@ class RequestSocket:
         return parts
 
     def close(self) -> None:
-        """May be called twice; a later connect() begins anew."""
+        """May be called twice; a later connect() starts again."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -209,6 +206,6 @@ def _address(endpoint: str) -> tuple[int, Any]:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     except OSError as problem:
         raise InputError("socket endpoint", f"{endpoint!r}: {problem.strerror}") from None
-    # Those who bind a ZeroMQ socket get IPv4 unless they ask for more.
+    # A ZeroMQ socket binds to IPv4 by default.
     family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     return family, address

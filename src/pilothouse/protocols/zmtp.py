@@ -1,6 +1,7 @@
-"""The wire of ZeroMQ as one sees it who asks and then waits: ZMTP 3 (RFC 23) with the NULL mechanism, without any socket.
+"""ZMTP 3.0 for REQ sockets (ZeroMQ RFC 23) with the NULL mechanism, without libzmq. Sans-IO: request_socket.py has the
+socket.
 
-In: bytes of a peer that binds REP or ROUTER. Out: the frames of its messages, and the bytes of a request.
+In: the bytes of a peer that binds REP or ROUTER. Out: the frames of its messages, and the bytes of a request.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ CHUNK = 16384
 
 
 class WireError(Exception):
-    """The peer sent what ZMTP does not allow, or what a REQ cannot use; str() says what."""
+    """The peer violated ZMTP, or is of the wrong kind; str() says how."""
 
 
 def _property(name: bytes, value: bytes) -> bytes:
@@ -30,7 +31,7 @@ READY = _command(b"READY", _property(b"Socket-Type", b"REQ") + _property(b"Ident
 
 
 def request_of(body: bytes) -> bytes:
-    """A request as it is sent: an empty frame, then the body; REP answers likewise."""
+    """The bytes of a request: an empty frame, then the body. A REP answers in the same form."""
     size = len(body)
     if size < 256:
         return b"\x01\x00\x00%c%b" % (size, body)
@@ -38,7 +39,7 @@ def request_of(body: bytes) -> bytes:
 
 
 class Reader:
-    """Makes frames out of bytes. `wants_pong` holds what must be sent back to a peer that asks whether we are alive."""
+    """Parses frames. `wants_pong` holds the answers to the PINGs of the peer."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -46,24 +47,24 @@ class Reader:
         self._parts: list[bytes] = []
         self.greeted = False
         self.peer_kind = ""
-        """The type of the peer's socket, once it has told it."""
+        """The socket type of the peer; empty before its READY."""
         self.wants_pong = b""
 
     @property
     def is_clean(self) -> bool:
-        """Nothing has come that was not asked for."""
+        """There are no unread bytes."""
         return not self._bytes and not self._parts
 
     def feed(self, data: bytes) -> None:
         self._bytes += data
 
     def missing(self) -> int:
-        """How many bytes to ask for next."""
+        """How many bytes to read next."""
         frame = self._frame()
         return CHUNK if frame is None else max(CHUNK, frame[1] + frame[2] - len(self._bytes))
 
     def message(self) -> list[bytes] | None:
-        """The next whole message; None: something is still missing. Raises WireError."""
+        """The frames of the next message; None: it is not complete yet. Raises WireError."""
         if not self.greeted and not self._greeting():
             return None
         while (frame := self._frame()) is not None:
@@ -87,7 +88,7 @@ class Reader:
         return None
 
     def _frame(self) -> tuple[int, int, int] | None:
-        """Flags, start and size of the next frame, as soon as its head is there."""
+        """Flags, start and size of the next frame; None: its head is not complete yet."""
         data = self._bytes
         if not self.greeted or len(data) < 2:
             return None
@@ -124,7 +125,7 @@ class Reader:
 
 
 def _properties(body: bytes) -> dict[str, str]:
-    """The metadata of a READY; names count in any case. What is cut off is left out."""
+    """The metadata of a READY, with names in lower case. Incomplete properties are left out."""
     found, place = {}, 0
     while place < len(body):
         middle = place + 1 + body[place]

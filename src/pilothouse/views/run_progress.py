@@ -10,7 +10,7 @@ import click
 
 from pilothouse.core.session import Outcome
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.driver import records as r
+from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.world import LiveWorld
 
 SHOWN_FAILURES = 10

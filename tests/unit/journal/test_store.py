@@ -10,8 +10,8 @@ from pilothouse.journal.read import never_begun, read_tasks
 from pilothouse.journal.store import Journal
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.driver import records as r
-from pilothouse.worlds.live.wire.messages import TaskOrder
+from pilothouse.worlds.live import records as r
+from pilothouse.worlds.live.wire.messages import Task
 
 
 def joined(engine: str, rank: int) -> r.EngineJoined:
@@ -45,7 +45,7 @@ def ended(task_id: int, state: JobState = JobState.SUCCEEDED, *, final: bool = T
 
 
 def assigned(number: int, *task_ids: int) -> r.Assigned:
-    return r.Assigned(number, f"j{number}", "e0", "0", 1.0, [TaskOrder(task_id, line=b"x") for task_id in task_ids])
+    return r.Assigned(number, f"j{number}", "e0", "0", 1.0, [Task(task_id, line=b"x") for task_id in task_ids])
 
 
 def test_what_a_restarted_driver_is_told(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_what_a_restarted_driver_is_told(tmp_path: Path) -> None:
     assert r.EngineLeft("e1", 3.0, "lost", True) in told
     assert r.JobKnown("mine", 9, b"data") in told
     (still_open,) = [record for record in told if type(record) is r.Assigned and record.tasks]
-    assert still_open == r.Assigned(2, "j2", "e0", "0", 1.0, [TaskOrder(1, line=b"x"), TaskOrder(2, line=b"x")])
+    assert still_open == r.Assigned(2, "j2", "e0", "0", 1.0, [Task(1, line=b"x"), Task(2, line=b"x")])
     ends = [(end.task_id, end.state, end.final) for end in told if type(end) is r.TaskEnded]
     assert ends == [(0, JobState.SUCCEEDED, True), (1, JobState.FAILED, False)]
     assert again.note("name") == b"value"

@@ -157,7 +157,7 @@ class Scene:
 
     def __init__(self, options: Options, settings: Settings) -> None:
         self._options = options
-        young = Dialect.named(options.decider_dialect).is_young
+        young = Dialect.named(options.decider_dialect).since_three
         self.workloads = [_workload(path, f"w{i}", young=young) for i, path in enumerate(options.workload)]
         self.workflows = [(dax.read(path, f"wf{i}"), 0.0) for i, path in enumerate(options.workflow)]
         self.workflows += [

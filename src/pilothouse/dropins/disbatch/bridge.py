@@ -23,7 +23,7 @@ import msgspec
 from pilothouse.dropins.disbatch.status_file import StatusKind, StatusLine, snippet_text
 from pilothouse.dropins.disbatch.status_json import STARTING, STATUS_KEYS, StatusBoard
 from pilothouse.formats.task_file import TaskLine, TaskReader
-from pilothouse.worlds.live.driver.records import EngineJoined, EngineLeft, Record, TaskEnded
+from pilothouse.worlds.live.records import EngineJoined, EngineLeft, Record, TaskEnded
 from pilothouse.worlds.live.services.key_values import barrier_key
 from pilothouse.worlds.live.services.kvs import JSON, PICKLE, TEXT, Value
 from pilothouse.worlds.live.services.kvs_client import KvsClient

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pilothouse.worlds.live.driver.records import Assigned, EngineJoined, EngineLeft, Record, TaskEnded
+from pilothouse.worlds.live.records import Assigned, EngineJoined, EngineLeft, Record, TaskEnded
 
 STATUS_KEYS = ("DisBatch status", "Disbatch status")
 """The program's own spelling, which its monitor uses, and that of its specification."""

@@ -1,6 +1,6 @@
 """Bundles: many tiny one-core jobs that the world sees as one, so that each costs a spawn and not a conversation.
 
-The live world does the same with the lines of a task file (worlds/live/driver/task_groups.py), and the same Pace decides:
+The live world does the same with the lines of a task file (worlds/live/pace.py), and the same Pace decides:
 a bundle holds about 2 s of work as jobs have gone so far, none while jobs take longer, and gives back what a slow job would
 hold up. Only jobs that ask for one core and no time limit are bundled. Members and results are files in the manager's
 folder, so that a resumed manager finds them.
@@ -16,7 +16,7 @@ import msgspec
 
 from pilothouse.dropins.qcg import bundle_runner
 from pilothouse.model.job import Command, Job
-from pilothouse.worlds.live.driver.task_groups import Pace
+from pilothouse.worlds.live.pace import Pace
 
 PREFIX = "::"
 """No job's name begins with this: a colon is refused there."""

@@ -21,7 +21,7 @@ from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.driver.records import TaskEnded
+from pilothouse.worlds.live.records import TaskEnded
 from pilothouse.worlds.live.world import LiveWorld
 
 log = logging.getLogger("pilothouse.qcg")

@@ -48,10 +48,10 @@ from pilothouse.model.errors import InputError, PilothouseError, RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.driver.options import LiveOptions
-from pilothouse.worlds.live.driver.records import JobKnown, Note, TaskEnded
-from pilothouse.worlds.live.driver.snapshots import EngineView
-from pilothouse.worlds.live.wire.messages import Surroundings as Bound
+from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.records import JobKnown, Note, TaskEnded
+from pilothouse.worlds.live.snapshots import EngineView
+from pilothouse.worlds.live.wire.messages import TaskEnvironment
 from pilothouse.worlds.live.world import LiveWorld
 
 DEFAULT_FILE = "qcg_pm_reqs.json"
@@ -122,7 +122,7 @@ def _manage(
     session = int(journal.note("session") or b"0") + 1
     live = LiveWorld(
         LiveOptions(
-            window=WINDOW, grace_s=KILL_GRACE_S, bundle=1, task_env="", surroundings=Bound(bind=allocation.slurm),
+            window=WINDOW, grace_s=KILL_GRACE_S, bundle=1, task_env="", environment=TaskEnvironment(bind=allocation.slurm),
             engines_within_s=choices.nl_init_timeout, enough_engines=choices.nl_ready_threshold,
         ),
         folder=path, recorder=journal, session=session, port=int(journal.note("port") or b"0"),

@@ -1,11 +1,11 @@
-/* The frequent messages of batprotocol in C: what binary.py and orders.py do in Python, who are its oracle.
+/* The frequent messages of batprotocol in C: what binary.py and decisions.py do in Python, who are its oracle.
  *
- * encode(now, facts, kinds, profiles) -> bytes | None
+ * encode(now, events, kinds, profiles) -> bytes | None
  *     A message of submitted jobs, ended jobs and "no more jobs", byte for byte as binary.encode writes it. `kinds` is
  *     (JobSubmitted, JobEnded, NoMoreJobs, {state: number of the final state}); the profiles of submitted jobs are put
  *     into `profiles` by their names. None: something else is to be told.
- * decode(data) -> (now, [order, ...]) | None
- *     A message of orders to execute jobs (at, job id, bitmask of hosts, whether to fill hosts) with predefined placement
+ * decode(data) -> (now, [decision, ...]) | None
+ *     A message of decisions to execute jobs (at, job id, bitmask of hosts, whether to fill hosts) with predefined placement
  *     and nothing else, and to reject jobs (at, job id). None: anything else, and everything that is malformed; the
  *     Python codec has the words for it.
  * take_decisions(address, message) -> bytes | int | None
@@ -22,26 +22,27 @@
 static PyObject *s_at, *s_job, *s_id, *s_units, *s_shape, *s_most_units, *s_walltime, *s_extra_data, *s_profile, *s_name,
     *s_submitted_at, *s_job_id, *s_state, *s_return_code;
 
-/* ---- writing */
+/* ---- writing. `failed` is set, and stays, if something must be left to Python; an exception may be set as well. */
 
-typedef struct { uint8_t *data; size_t size, room; } out;
+typedef struct { uint8_t *data; size_t size, room; int failed; } out;
 
+/* Room for `count` bytes (at most 64 if memory is short: they are thrown away). */
 static uint8_t *more(out *o, size_t count)
 {
-    uint8_t *place;
+    static uint8_t nowhere[64];
     if (o->size + count > o->room) {
         size_t room = (o->size + count) * 2;
         uint8_t *data = PyMem_Realloc(o->data, room);
         if (data == NULL) {
             PyErr_NoMemory();
-            return NULL;
+            o->failed = 1;
+            return nowhere;
         }
         o->data = data;
         o->room = room;
     }
-    place = o->data + o->size;
     o->size += count;
-    return place;
+    return o->data + o->size - count;
 }
 
 static void put32(uint8_t *to, uint32_t value)
@@ -52,275 +53,196 @@ static void put32(uint8_t *to, uint32_t value)
     to[3] = (uint8_t)(value >> 24);
 }
 
-static int put_double(uint8_t *to, double value)
+static void put_double(uint8_t *to, double value)
 {
-    return PyFloat_Pack8(value, (char *)to, 1);
+    PyFloat_Pack8(value, (char *)to, 1); /* cannot fail: doubles are IEEE 754 wherever Python runs */
 }
 
-/* A string, filled up to a multiple of 8; its size in the buffer, or 0. */
-static size_t put_text(out *o, PyObject *text)
+static PyObject *get(out *o, PyObject *owner, PyObject *name)
 {
-    Py_ssize_t length;
-    const char *raw = PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, &length) : NULL;
-    size_t size;
+    PyObject *found = o->failed ? NULL : PyObject_GetAttr(owner, name);
+    o->failed |= found == NULL;
+    return found;
+}
+
+static double get_number(out *o, PyObject *owner, PyObject *name)
+{
+    PyObject *found = get(o, owner, name);
+    double value = found == NULL ? 0.0 : PyFloat_AsDouble(found);
+    o->failed |= value == -1.0 && PyErr_Occurred();
+    Py_XDECREF(found);
+    return value;
+}
+
+static long long get_integer(out *o, PyObject *owner, PyObject *name)
+{
+    PyObject *found = get(o, owner, name);
+    long long value = found == NULL ? 0 : PyLong_AsLongLong(found);
+    o->failed |= value == -1 && PyErr_Occurred();
+    Py_XDECREF(found);
+    return value;
+}
+
+/* A string (None: an empty one), filled up to a multiple of 8; returns its size in the buffer. */
+static uint32_t put_text(out *o, PyObject *text)
+{
+    Py_ssize_t length = 0;
+    const char *raw = o->failed || text == Py_None ? "" : PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, &length) : NULL;
+    size_t size = ((size_t)length + 4 + 8) & ~(size_t)7;
     uint8_t *to;
-    if (raw == NULL) {
-        if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_TypeError, "not a string");
+    if (raw == NULL || length > INT32_MAX)
+        o->failed = 1;
+    if (o->failed)
         return 0;
-    }
-    size = ((size_t)length + 4 + 8) & ~(size_t)7;
     to = more(o, size);
-    if (to == NULL)
+    if (o->failed)
         return 0;
+    memset(to + size - 8, 0, 8);
     put32(to, (uint32_t)length);
     memcpy(to + 4, raw, (size_t)length);
-    memset(to + 4 + length, 0, size - 4 - (size_t)length);
-    return size;
+    return (uint32_t)size;
 }
 
-static int number_of(PyObject *owner, PyObject *name, double *value)
+static uint32_t put_text_of(out *o, PyObject *owner, PyObject *name)
 {
-    PyObject *found = PyObject_GetAttr(owner, name);
-    if (found == NULL)
-        return -1;
-    *value = PyFloat_AsDouble(found);
-    Py_DECREF(found);
-    return *value == -1.0 && PyErr_Occurred() ? -1 : 0;
-}
-
-static int integer_of(PyObject *owner, PyObject *name, long long *value)
-{
-    PyObject *found = PyObject_GetAttr(owner, name);
-    if (found == NULL)
-        return -1;
-    *value = PyLong_AsLongLong(found);
-    Py_DECREF(found);
-    return *value == -1 && PyErr_Occurred() ? -1 : 0;
-}
-
-static size_t text_of(out *o, PyObject *owner, PyObject *name)
-{
-    PyObject *found = PyObject_GetAttr(owner, name);
-    size_t size;
-    if (found == NULL)
-        return 0;
-    size = put_text(o, found);
-    Py_DECREF(found);
+    PyObject *found = get(o, owner, name);
+    uint32_t size = put_text(o, found);
+    Py_XDECREF(found);
     return size;
 }
 
 /* The date and the kind of an event stand before it. */
-static int put_event(out *o, double at, uint8_t kind, uint8_t table_at)
+static void put_event(out *o, PyObject *event, uint8_t kind, uint8_t table_at)
 {
     static const uint8_t head[20] = {10, 0, 17, 0, 8, 0, 16, 0, 4, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0};
+    double at = get_number(o, event, s_at);
     uint8_t *to = more(o, 40);
-    if (to == NULL)
-        return -1;
     memcpy(to, head, 20);
     put32(to + 20, 20u + table_at);
-    if (put_double(to + 24, at))
-        return -1;
+    put_double(to + 24, at);
     memset(to + 32, 0, 8);
     to[32] = kind;
-    return 0;
 }
 
-/* 1: written; 0: this job must be told by others; -1: an exception. */
-static int put_submitted(out *o, PyObject *fact, PyObject *profiles)
+static void put_submitted(out *o, PyObject *event, PyObject *profiles)
 {
     static const uint8_t event_head[24] = {12, 0, 24, 0, 4, 0, 16, 0, 8, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 20, 0, 0, 0};
     static const uint8_t job_head[20] = {14, 0, 25, 0, 4, 0, 0, 0, 16, 0, 24, 0, 20, 0, 0, 0, 16, 0, 0, 0};
-    PyObject *job = PyObject_GetAttr(fact, s_job), *shape, *profile = NULL, *extra = NULL;
-    double at, submitted_at, walltime;
-    long long units, most_units;
-    size_t start, text;
+    PyObject *job = get(o, event, s_job), *shape = get(o, job, s_shape), *profile = get(o, job, s_profile);
+    PyObject *extra = get(o, job, s_extra_data), *name = profile == Py_None ? Py_NewRef(Py_None) : get(o, profile, s_name);
+    double submitted_at = get_number(o, job, s_submitted_at), walltime = get_number(o, job, s_walltime);
+    long long units = get_integer(o, job, s_units), most_units = get_integer(o, job, s_most_units);
+    size_t event_at, job_at;
+    uint32_t size;
     uint8_t *to;
-    int result = -1;
-    if (job == NULL)
-        return -1;
-    shape = PyObject_GetAttr(job, s_shape);
-    if (shape == NULL)
-        goto end;
-    Py_DECREF(shape);
-    if (shape != Py_None) {
-        result = 0;
-        goto end;
-    }
-    profile = PyObject_GetAttr(job, s_profile);
-    extra = PyObject_GetAttr(job, s_extra_data);
-    if (profile == NULL || extra == NULL || number_of(fact, s_at, &at) || number_of(job, s_submitted_at, &submitted_at) ||
-        number_of(job, s_walltime, &walltime) || integer_of(job, s_units, &units) ||
-        integer_of(job, s_most_units, &most_units))
-        goto end;
-    if (units < 0 || units > UINT32_MAX) {
-        result = 0;
-        goto end;
-    }
-    if (put_event(o, at, 1, 16))
-        goto end;
-    start = o->size;
+    put_event(o, event, 1, 16);
+    if (shape != Py_None || units < 0 || units > UINT32_MAX)
+        o->failed = 1;
+    event_at = o->size;
     to = more(o, 40);
-    if (to == NULL)
-        goto end;
     memcpy(to, event_head, 24);
-    if (put_double(to + 24, submitted_at))
-        goto end;
+    put_double(to + 24, submitted_at);
     put32(to + 36, 0);
-    text = text_of(o, job, s_id);
-    if (!text)
-        goto end;
-    put32(o->data + start + 32, (uint32_t)(8 + text + 16));
-    start = o->size;
+    size = put_text_of(o, job, s_id);
+    job_at = o->size;
     to = more(o, 48);
-    if (to == NULL)
-        goto end;
     memcpy(to, job_head, 20);
     put32(to + 20, (uint32_t)units);
     if (walltime != INFINITY)
         to[6] = 8;
-    if (put_double(to + 24, walltime != INFINITY ? walltime : 0.0))
-        goto end;
+    put_double(to + 24, walltime != INFINITY ? walltime : 0.0);
     put32(to + 32, 16);
     memset(to + 40, 0, 8);
     to[40] = !most_units || most_units == units;
-    if (extra == Py_None) {
-        to = more(o, 8);
-        if (to == NULL)
-            goto end;
-        memset(to, 0, 8);
-        text = 8;
-    } else {
-        text = put_text(o, extra);
-        if (!text)
-            goto end;
+    if (!o->failed) {
+        put32(o->data + event_at + 32, 8 + size + 16);
+        size = put_text(o, extra);
+        put32(o->data + job_at + 36, 12 + size);
+        put_text(o, name);
+        if (!o->failed && profile != Py_None && PyDict_SetItem(profiles, name, profile))
+            o->failed = 1;
     }
-    put32(o->data + start + 36, (uint32_t)(12 + text));
-    if (profile == Py_None) {
-        to = more(o, 8);
-        if (to == NULL)
-            goto end;
-        memset(to, 0, 8);
-    } else {
-        PyObject *name = PyObject_GetAttr(profile, s_name);
-        if (name == NULL)
-            goto end;
-        text = PyDict_SetItem(profiles, name, profile) ? 0 : put_text(o, name);
-        Py_DECREF(name);
-        if (!text)
-            goto end;
-    }
-    result = 1;
-end:
-    Py_DECREF(job);
+    Py_XDECREF(job);
+    Py_XDECREF(shape);
     Py_XDECREF(profile);
     Py_XDECREF(extra);
-    return result;
+    Py_XDECREF(name);
 }
 
-static int put_ended(out *o, PyObject *fact, PyObject *finals)
+static void put_ended(out *o, PyObject *event, PyObject *finals)
 {
     static const uint8_t head[24] = {10, 0, 13, 0, 4, 0, 12, 0, 8, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 12, 0, 0, 0};
-    PyObject *state = PyObject_GetAttr(fact, s_state), *final;
-    double at;
-    long long code;
-    long number;
+    PyObject *state = get(o, event, s_state), *final = o->failed ? NULL : PyDict_GetItemWithError(finals, state);
+    long number = final == NULL ? -1 : PyLong_AsLong(final);
+    uint32_t code = (uint32_t)get_integer(o, event, s_return_code);
     uint8_t *to;
-    if (state == NULL)
-        return -1;
-    final = PyDict_GetItemWithError(finals, state);
-    Py_DECREF(state);
-    if (final == NULL)
-        return PyErr_Occurred() ? -1 : 0;
-    number = PyLong_AsLong(final);
-    if ((number == -1 && PyErr_Occurred()) || number_of(fact, s_at, &at) || integer_of(fact, s_return_code, &code) ||
-        put_event(o, at, 2, 16))
-        return -1;
+    Py_XDECREF(state);
+    o->failed |= number < 0;
+    put_event(o, event, 2, 16);
     to = more(o, 32);
-    if (to == NULL)
-        return -1;
     memcpy(to, head, 24);
-    put32(to + 24, (uint32_t)code);
+    put32(to + 24, code);
     put32(to + 28, (uint32_t)(uint8_t)number);
-    return text_of(o, fact, s_job_id) ? 1 : -1;
+    put_text_of(o, event, s_job_id);
 }
 
-static int put_no_more(out *o, PyObject *fact)
+static void put_no_more(out *o, PyObject *event)
 {
     static const uint8_t body[16] = {4, 0, 4, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0};
-    double at;
-    uint8_t *to;
-    if (number_of(fact, s_at, &at) || put_event(o, at, 21, 8))
-        return -1;
-    to = more(o, 16);
-    if (to == NULL)
-        return -1;
-    memcpy(to, body, 16);
-    return 1;
+    put_event(o, event, 21, 8);
+    memcpy(more(o, 16), body, 16);
 }
 
 static PyObject *encode(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     static const uint8_t head[24] = {16, 0, 0, 0, 0, 0, 0, 0, 8, 0, 16, 0, 8, 0, 4, 0, 8, 0, 0, 0, 12, 0, 0, 0};
-    out o = {NULL, 0, 0};
-    PyObject *facts, *kinds, *profiles, *result = NULL;
+    out o = {NULL, 0, 0, 0};
+    PyObject *events, *kinds, *result;
     Py_ssize_t count, i;
     size_t base;
     double now;
-    uint8_t *to;
     (void)self;
     if (nargs != 4 || !PyList_Check(args[1]) || !PyTuple_Check(args[2]) || PyTuple_GET_SIZE(args[2]) != 4 ||
         !PyDict_Check(PyTuple_GET_ITEM(args[2], 3)) || !PyDict_Check(args[3])) {
-        PyErr_SetString(PyExc_TypeError, "encode(now, facts, (submitted, ended, no more, finals), profiles)");
+        PyErr_SetString(PyExc_TypeError, "encode(now, events, (submitted, ended, no more, finals), profiles)");
         return NULL;
     }
     now = PyFloat_AsDouble(args[0]);
     if (now == -1.0 && PyErr_Occurred())
         return NULL;
-    facts = args[1];
+    events = args[1];
     kinds = args[2];
-    profiles = args[3];
-    count = PyList_GET_SIZE(facts);
+    count = PyList_GET_SIZE(events);
     if (!count)
         Py_RETURN_NONE;
     for (i = 0; i < count; i++) {
-        PyObject *kind = (PyObject *)Py_TYPE(PyList_GET_ITEM(facts, i));
+        PyObject *kind = (PyObject *)Py_TYPE(PyList_GET_ITEM(events, i));
         if (kind != PyTuple_GET_ITEM(kinds, 0) && kind != PyTuple_GET_ITEM(kinds, 1) && kind != PyTuple_GET_ITEM(kinds, 2))
             Py_RETURN_NONE;
     }
-    o.room = 256 + 256 * (size_t)count;
-    o.data = PyMem_Malloc(o.room);
+    base = 32 + ((4 + 4 * (size_t)count + 7) & ~(size_t)7);
+    o.size = base;
+    o.room = base + 256 * (size_t)count;
+    o.data = PyMem_Calloc(1, o.room);
     if (o.data == NULL)
         return PyErr_NoMemory();
-    base = (4 + 4 * (size_t)count + 7) & ~(size_t)7;
-    to = more(&o, 32 + base);
-    if (to == NULL)
-        goto end;
-    memset(to, 0, 32 + base);
-    memcpy(to, head, 24);
-    if (put_double(to + 24, now))
-        goto end;
-    put32(to + 32, (uint32_t)count);
-    for (i = 0; i < count; i++) {
-        PyObject *fact = PyList_GET_ITEM(facts, i), *kind = (PyObject *)Py_TYPE(fact);
-        int done;
+    memcpy(o.data, head, 24);
+    put_double(o.data + 24, now);
+    put32(o.data + 32, (uint32_t)count);
+    for (i = 0; i < count && !o.failed; i++) {
+        PyObject *event = PyList_GET_ITEM(events, i), *kind = (PyObject *)Py_TYPE(event);
         put32(o.data + 36 + 4 * i, (uint32_t)(o.size + 16 - (36 + 4 * (size_t)i)));
         if (kind == PyTuple_GET_ITEM(kinds, 0))
-            done = put_submitted(&o, fact, profiles);
+            put_submitted(&o, event, args[3]);
         else if (kind == PyTuple_GET_ITEM(kinds, 1))
-            done = put_ended(&o, fact, PyTuple_GET_ITEM(kinds, 3));
+            put_ended(&o, event, PyTuple_GET_ITEM(kinds, 3));
         else
-            done = put_no_more(&o, fact);
-        if (done <= 0) {
-            if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_MemoryError))
-                PyErr_Clear(); /* Python says what is wrong. */
-            if (!PyErr_Occurred())
-                result = Py_NewRef(Py_None);
-            goto end;
-        }
+            put_no_more(&o, event);
     }
-    result = PyBytes_FromStringAndSize((const char *)o.data, (Py_ssize_t)o.size);
-end:
+    if (o.failed && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_MemoryError))
+        PyErr_Clear(); /* Python says what is wrong. */
+    result = PyErr_Occurred() ? NULL : o.failed ? Py_NewRef(Py_None)
+        : PyBytes_FromStringAndSize((const char *)o.data, (Py_ssize_t)o.size);
     PyMem_Free(o.data);
     return result;
 }
@@ -405,7 +327,7 @@ static int is_empty(const in *i, const table *t, uint32_t number)
     return !at || (at > 0 && !get32(i, (size_t)at));
 }
 
-/* "0-3 7" as a bitmask. */
+/* "0-3 7" as a bitmask; NULL (without an exception) if it is anything else. */
 static PyObject *hosts_in(const char *text, size_t length)
 {
     uint8_t bits[MOST_HOSTS / 8];
@@ -444,16 +366,14 @@ static PyObject *hosts_in(const char *text, size_t length)
     return _PyLong_FromByteArray(bits, used, 1, 0);
 }
 
-/* One order as a tuple, or NULL (with or without an exception). */
-static PyObject *order_in(const in *i, size_t at, double *last, double now)
+/* One decision as a tuple, or NULL (with or without an exception). */
+static PyObject *decision_in(const in *i, size_t at, double *last, double now)
 {
     table event, body;
     int64_t date, kind, where;
     double when;
     const char *text;
     size_t length;
-    PyObject *job_id, *mask, *result;
-    int fills = 0;
     if (!open_table(i, at, &event, "814"))
         return NULL;
     date = field(i, &event, 0, 8);
@@ -466,10 +386,8 @@ static PyObject *order_in(const in *i, size_t at, double *last, double now)
         !text_at(i, part(i, &body, 0), &text, &length))
         return NULL;
     *last = when;
-    if (i->data[kind] == 3) {
-        job_id = PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, NULL);
-        return job_id == NULL ? NULL : Py_BuildValue("(dN)", when, job_id);
-    }
+    if (i->data[kind] == 3)
+        return Py_BuildValue("(dN)", when, PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, NULL));
     if (i->data[kind] == 4) {
         table allocation, placement;
         int64_t union_kind, strategy, hosts = part(i, &body, 1);
@@ -485,26 +403,8 @@ static PyObject *order_in(const in *i, size_t at, double *last, double now)
         strategy = field(i, &placement, 0, 1);
         if (strategy < 0 || (strategy && i->data[strategy] > 1))
             return NULL;
-        fills = strategy && i->data[strategy];
-        mask = hosts_in(host_text, host_length);
-        if (mask == NULL)
-            return NULL;
-        job_id = PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, NULL);
-        if (job_id == NULL) {
-            Py_DECREF(mask);
-            return NULL;
-        }
-        result = PyTuple_New(4);
-        if (result == NULL) {
-            Py_DECREF(mask);
-            Py_DECREF(job_id);
-            return NULL;
-        }
-        PyTuple_SET_ITEM(result, 0, PyFloat_FromDouble(when));
-        PyTuple_SET_ITEM(result, 1, job_id);
-        PyTuple_SET_ITEM(result, 2, mask);
-        PyTuple_SET_ITEM(result, 3, PyBool_FromLong(fills));
-        return result;
+        return Py_BuildValue("(dNNN)", when, PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, NULL),
+                             hosts_in(host_text, host_length), PyBool_FromLong(strategy && i->data[strategy]));
     }
     return NULL;
 }
@@ -516,7 +416,7 @@ static PyObject *decode(PyObject *self, PyObject *data)
     int64_t date, events;
     uint32_t count = 0, number;
     double now, last = 0.0;
-    PyObject *orders;
+    PyObject *decisions;
     (void)self;
     if (!PyBytes_Check(data)) {
         PyErr_SetString(PyExc_TypeError, "decode(bytes)");
@@ -536,22 +436,22 @@ static PyObject *decode(PyObject *self, PyObject *data)
         if (count > (i.size - (size_t)events - 4) / 4)
             Py_RETURN_NONE;
     }
-    orders = PyList_New((Py_ssize_t)count);
-    if (orders == NULL)
+    decisions = PyList_New((Py_ssize_t)count);
+    if (decisions == NULL)
         return NULL;
     for (number = 0; number < count; number++) {
         size_t at = (size_t)events + 4 + 4 * (size_t)number;
-        PyObject *order = order_in(&i, at + get32(&i, at), &last, now);
-        if (order == NULL) {
-            Py_DECREF(orders);
+        PyObject *decision = decision_in(&i, at + get32(&i, at), &last, now);
+        if (decision == NULL) {
+            Py_DECREF(decisions);
             if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_MemoryError))
                 return NULL;
             PyErr_Clear();
             Py_RETURN_NONE;
         }
-        PyList_SET_ITEM(orders, number, order);
+        PyList_SET_ITEM(decisions, number, decision);
     }
-    return Py_BuildValue("(dN)", now, orders);
+    return Py_BuildValue("(dN)", now, decisions);
 }
 
 /* ---- calling */
@@ -585,8 +485,8 @@ static PyObject *take_decisions(PyObject *self, PyObject *const *args, Py_ssize_
 }
 
 static PyMethodDef methods[] = {
-    {"encode", (PyCFunction)(void (*)(void))encode, METH_FASTCALL, "A message of frequent facts, or None."},
-    {"decode", decode, METH_O, "The orders of a message of frequent ones, or None."},
+    {"encode", (PyCFunction)(void (*)(void))encode, METH_FASTCALL, "A message of frequent events, or None."},
+    {"decode", decode, METH_O, "The decisions of a message of frequent ones, or None."},
     {"take_decisions", (PyCFunction)(void (*)(void))take_decisions, METH_FASTCALL, "Calls a component."},
     {NULL, NULL, 0, NULL},
 };

@@ -6,7 +6,7 @@ from pilothouse.model.profile import Profile
 
 def encode(
     now: float,
-    facts: list[Event],
+    events: list[Event],
     kinds: tuple[type, type, type, Mapping[JobState, int]],
     profiles: dict[str, Profile],
 ) -> bytes | None: ...

@@ -1,7 +1,7 @@
-"""How bytes reach a decision component: a library in this process, a library in a child process, or a ZeroMQ peer.
+"""Channels to a decision component: a library in this process, a library in a child process, or a ZeroMQ peer.
 
-Comes in: init data, then serialised messages. Goes out: flags and hello, then replies. A component that crashes,
-returns an error, gives a wrong buffer, falls silent or is not there is a PeerError that says so.
+In: init data, then serialised messages. Out: flags and hello, then replies. PeerError if the component crashes, returns
+an error, gives a wrong buffer, does not answer or is not there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import zmq
 
 SILENCE_S = 600.0
-"""A component that has not answered for so long is given up, unless its user says otherwise."""
+"""A component that does not answer for this long is an error, unless the user sets another limit."""
 END_S = 5.0
 """How long a child process may take to end after its last answer."""
 
@@ -38,7 +38,7 @@ class Channel(Protocol):
     name: str
 
     def hello(self, init: bytes) -> tuple[int, bytes]:
-        """Hands over the init data; the flags and the serialised hello come back."""
+        """Sends the init data; returns the flags and the serialised hello."""
         ...
 
     def exchange(self, message: bytes) -> bytes:
@@ -46,12 +46,12 @@ class Channel(Protocol):
         ...
 
     def close(self) -> None:
-        """Says goodbye where the component expects it; may be called twice, and after an error."""
+        """Ends the conversation. May be called twice, and after an error."""
         ...
 
 
 class InProcessLibrary:
-    """The component is loaded here: a call costs a microsecond, and a crash of it is ours."""
+    """The component is loaded into this process: a call costs a microsecond, and its crash is ours."""
 
     def __init__(self, path: str, method: str = "dlopen") -> None:
         self.name = Path(path).name
@@ -95,7 +95,7 @@ class InProcessLibrary:
 
 
 class ChildLibrary:
-    """The component is loaded by a child process and called over a socket pair: whatever it does, we survive."""
+    """The component is loaded by a child process and called over a socket pair: its crash is an error, not the end of us."""
 
     def __init__(self, path: str, method: str = "dlopen", silence_s: float = SILENCE_S) -> None:
         self.name = Path(path).name
@@ -149,7 +149,7 @@ class ChildLibrary:
         return PeerError(self.name, f"the component ended its process with code {code}")
 
     def _end(self, kill: bool) -> int:
-        """Lets go of the child; how it ended."""
+        """Closes the link and waits for the child (or kills it); returns its exit code."""
         link, self._link = self._link, None
         child, self._child = self._child, None
         if link is not None:
@@ -165,7 +165,7 @@ class ChildLibrary:
         return child.wait()
 
     def close(self) -> None:
-        """Only a component that did well so far can still go wrong here: otherwise its first error is the one to tell."""
+        """Errors at the end are reported only if there was none before."""
         if self._link is None or self._failed:
             self._end(kill=True)
             return
@@ -180,7 +180,7 @@ class ZmqPeer:
     """The component is a process that binds a REP socket; we are REQ and connect."""
 
     def __init__(self, endpoint: str, silence_s: float = SILENCE_S) -> None:
-        # Not before it is needed: it brings a C++ runtime along, and a component's own must be the first in its process.
+        # Imported late: it loads a C++ runtime, and a component in this process must load its own first.
         import zmq
 
         self._zmq = zmq
@@ -223,12 +223,3 @@ class ZmqPeer:
 
     def close(self) -> None:
         self._stop()
-
-
-def library_channel(
-    path: str, *, method: str = "dlopen", inprocess: bool = False, silence_s: float = SILENCE_S
-) -> Channel:
-    """A library, in a child process unless asked otherwise."""
-    if inprocess:
-        return InProcessLibrary(path, method)
-    return ChildLibrary(path, method, silence_s)

@@ -1,7 +1,7 @@
-"""The door to the generated codecs: bytes to `Message` and back, in the format that the handshake chose.
+"""Encodes and decodes messages, in the format that the handshake chose (FlatBuffers or JSON).
 
-Comes in: a peer's bytes, its name for the error line. Goes out: a Message, or PeerError. The reverse is `encode`, whose
-JSON carries the trailing zero byte that the peer's C strings need.
+`decode` takes a peer's bytes and its name; it returns a Message or raises PeerError. `encode` does the reverse; its JSON
+ends with the zero byte that C strings need.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Format(IntEnum):
 
     @classmethod
     def of_flags(cls, flags: int) -> Format:
-        """JSON wins if both are asked for; no bit at all means binary, as for the peer."""
+        """As in Batsim: JSON if both bits are set, binary if none is."""
         return cls.JSON if flags & 2 else cls.BINARY
 
 

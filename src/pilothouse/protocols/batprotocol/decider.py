@@ -18,7 +18,7 @@ from pilothouse.model.errors import InputError, PeerError, quoted
 from pilothouse.model.idset import IdSet
 from pilothouse.protocols.batprotocol import binary
 from pilothouse.protocols.batprotocol import messages as m
-from pilothouse.protocols.batprotocol.channel import SILENCE_S, Channel, ZmqPeer, library_channel
+from pilothouse.protocols.batprotocol.channel import SILENCE_S, Channel, ChildLibrary, InProcessLibrary, ZmqPeer
 from pilothouse.protocols.batprotocol.codec import Format, decode, encode
 from pilothouse.protocols.batprotocol.decisions import FILL, SPREAD, DecisionReader
 from pilothouse.protocols.batprotocol.events import FINAL, EventWriter
@@ -51,14 +51,14 @@ class EdcDecider:
         self.wants = d.Wants()
         self.hello_event: m.EDCHelloEvent | None = None
         self.precision_s = PRECISION_S
-        """How much later than `now` a date must be to be later. (A world that waits as SimGrid does wants to know all.)"""
+        """A date counts as later than `now` only if it is later by more than this. The Batsim 5 drop-in sets it to 0."""
         self._channel = channel
         self._exchange = channel.exchange
         self._init = init
         self._form = Format.BINARY
         self._frequent_in_c = False
-        self._facts = EventWriter(self.wants)
-        self._orders = DecisionReader()
+        self._writer = EventWriter(self.wants)
+        self._reader = DecisionReader()
 
     def hello(self) -> d.Wants:
         flags, answer = self._channel.hello(self._init)
@@ -70,33 +70,29 @@ class EdcDecider:
         self.hello_event = hello
         self.name = hello.decision_component_name or self.name
         self.wants = read_wants(hello)
-        self._facts = EventWriter(self.wants)
+        self._writer = EventWriter(self.wants)
         forwards = self.wants.forward_profiles or self.wants.forward_profiles_on_kill
         self._frequent_in_c = _codec is not None and self._form is Format.BINARY and not forwards
         return self.wants
 
     def begin(self, begins: e.Begins, cluster: Cluster) -> None:
-        self._orders = DecisionReader(begins.profiles)
-        self._facts.profiles = self._orders.profiles
+        self._reader = DecisionReader(begins.profiles)
+        self._writer.profiles = self._reader.profiles
 
     def fileno(self) -> int:
         raise AssertionError("a decision component speaks in turn")
 
     def decide(self, batch: e.Batch) -> d.Reply:
-        if self._frequent_in_c:
-            request = _codec.encode(batch.now, batch.events, _FREQUENT, self._facts.profiles)
-            if request is not None:
-                return self._read_bytes(self._exchange(request), batch.now)
-        told: list[m.EventAndTimestamp] = []
-        write = self._facts.write
         try:
-            for event in batch.events:
-                said = write(event)
-                if said is not None:
-                    told.append(m.EventAndTimestamp(event.at, said))
-            if not told:
+            if self._frequent_in_c:
+                request = _codec.encode(batch.now, batch.events, _FREQUENT, self._writer.profiles)
+                if request is not None:
+                    return self._read_bytes(self._exchange(request), batch.now)
+            written = [(event.at, self._writer.write(event)) for event in batch.events]
+            events = [m.EventAndTimestamp(at, event) for at, event in written if event is not None]
+            if not events:
                 return d.Reply(batch.now, [])
-            message = m.Message(batch.now, told)
+            message = m.Message(batch.now, events)
             if self._form is Format.BINARY:
                 reply = binary.decode(self._exchange(binary.encode(message)))
             else:
@@ -106,26 +102,23 @@ class EdcDecider:
             raise PeerError(self.name, f"invalid message: {problem}") from None
 
     def _read_bytes(self, data: bytes, now: float) -> d.Reply:
-        """The reply to a frequent message: frequent orders, as a rule."""
+        """The reply to a frequent message: as a rule, frequent decisions."""
         found = _codec.decode(data)
         if found is None:
-            try:
-                return self._read(binary.decode(data), now)
-            except Malformed as problem:
-                raise PeerError(self.name, f"invalid message: {problem}") from None
+            return self._read(binary.decode(data), now)
         soon = now + self.precision_s
-        orders: list[d.Decision] = []
-        for order in found[1]:
-            at = order[0] if order[0] > soon else now
-            if len(order) == 4:
-                orders.append(d.StartJob(at, order[1], IdSet(order[2]), FILL if order[3] else SPREAD))
+        decisions: list[d.Decision] = []
+        for read in found[1]:
+            at = read[0] if read[0] > soon else now
+            if len(read) == 4:
+                decisions.append(d.StartJob(at, read[1], IdSet(read[2]), FILL if read[3] else SPREAD))
             else:
-                orders.append(d.RejectJob(at, order[1]))
-        return d.Reply(found[0] if found[0] > soon else now, orders)
+                decisions.append(d.RejectJob(at, read[1]))
+        return d.Reply(found[0] if found[0] > soon else now, decisions)
 
     def _read(self, reply: m.Message, now: float) -> d.Reply:
         last = 0.0
-        orders: list[d.Decision] = []
+        decisions: list[d.Decision] = []
         soon = now + self.precision_s
         for item in reply.events or ():
             at = item.timestamp
@@ -134,18 +127,15 @@ class EdcDecider:
             if at < last:
                 raise Malformed(f"an event at {at:g} after one at {last:g}: timestamps must not decrease")
             last = at
-            order = self._orders.read(item.event, at if at > soon else now)
-            if type(order) is d.CallAt:
-                order.when = max(order.when, order.at)
-            elif type(order) is not d.StartJob:
-                self._facts.note(order)
-            orders.append(order)
-            if type(order) is d.StopWorld:
+            decision = self._reader.read(item.event, at if at > soon else now)
+            if type(decision) is d.CallAt:
+                decision.when = max(decision.when, decision.at)
+            elif type(decision) is not d.StartJob:
+                self._writer.note(decision)
+            decisions.append(decision)
+            if type(decision) is d.StopWorld:
                 break
-        return d.Reply(self._not_before(now, reply.now), orders)
-
-    def _not_before(self, now: float, date: float) -> float:
-        return date if date > now + self.precision_s else now
+        return d.Reply(reply.now if reply.now > soon else now, decisions)
 
     def close(self) -> None:
         self._channel.close()
@@ -173,5 +163,6 @@ def edc_decider(address: str, options: dict[str, str] | None = None, *, timeout:
         raise InputError("edc: load", "no way to load a library", expected="dlopen or dlmopen", found=quoted(method))
     if not Path(address).exists():
         raise InputError(address, "no such library")
-    inprocess = options.get("inprocess", "0") not in ("", "0", "no", "false")
-    return EdcDecider(library_channel(address, method=method, inprocess=inprocess, silence_s=silence_s), init)
+    if options.get("inprocess", "0") not in ("", "0", "no", "false"):
+        return EdcDecider(InProcessLibrary(address, method), init)
+    return EdcDecider(ChildLibrary(address, method, silence_s), init)

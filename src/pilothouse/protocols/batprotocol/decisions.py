@@ -1,6 +1,7 @@
-"""Orders, between our words and batprotocol's: what a decision component may say, and what we say to a real Batsim 5.
+"""Decisions, translated between our model and batprotocol.
 
-`DecisionReader` reads a component's events (it knows the profiles that jobs may name); `write_decision` writes ours.
+`DecisionReader` reads what a decision component sends; it knows the profiles that registered jobs may name.
+`write_decision` writes what we, as a component, send to a real Batsim 5.
 """
 
 from __future__ import annotations
@@ -20,27 +21,27 @@ from pilothouse.protocols.batprotocol.wire import Malformed
 SPREAD = d.Placement(d.Strategy.SPREAD)
 FILL = d.Placement(d.Strategy.FILL)
 
-_METRICS_IN = {
-    m.Metrics.Power: d.Metric.POWER,
-    m.Metrics.NetworkLoad: d.Metric.NETWORK_LOAD,
-    m.Metrics.ComputationLoad: d.Metric.COMPUTATION_LOAD,
-    m.Metrics.NormalizedNetworkLoad: d.Metric.NORMALIZED_NETWORK_LOAD,
-    m.Metrics.NormalizedComputationLoad: d.Metric.NORMALIZED_COMPUTATION_LOAD,
+METRICS = {
+    d.Metric.POWER: m.Metrics.Power,
+    d.Metric.NETWORK_LOAD: m.Metrics.NetworkLoad,
+    d.Metric.COMPUTATION_LOAD: m.Metrics.ComputationLoad,
+    d.Metric.NORMALIZED_NETWORK_LOAD: m.Metrics.NormalizedNetworkLoad,
+    d.Metric.NORMALIZED_COMPUTATION_LOAD: m.Metrics.NormalizedComputationLoad,
 }
-METRICS_OUT = {ours: theirs for theirs, ours in _METRICS_IN.items()}
-_CUMULATIVE_IN = {
-    m.CumulativeFunction.Sum: d.Cumulative.SUM,
-    m.CumulativeFunction.Minimum: d.Cumulative.MINIMUM,
-    m.CumulativeFunction.Maximum: d.Cumulative.MAXIMUM,
+_CUMULATIVE = {
+    d.Cumulative.SUM: m.CumulativeFunction.Sum,
+    d.Cumulative.MINIMUM: m.CumulativeFunction.Minimum,
+    d.Cumulative.MAXIMUM: m.CumulativeFunction.Maximum,
 }
-_CUMULATIVE_OUT = {ours: theirs for theirs, ours in _CUMULATIVE_IN.items()}
-_COMPARISON_IN = {
-    m.BooleanComparisonOperator.GreaterThan: d.Comparison.GREATER,
-    m.BooleanComparisonOperator.GreaterThanOrEqual: d.Comparison.GREATER_OR_EQUAL,
-    m.BooleanComparisonOperator.LessThan: d.Comparison.LESS,
-    m.BooleanComparisonOperator.LessThanOrEqual: d.Comparison.LESS_OR_EQUAL,
+_COMPARISONS = {
+    d.Comparison.GREATER: m.BooleanComparisonOperator.GreaterThan,
+    d.Comparison.GREATER_OR_EQUAL: m.BooleanComparisonOperator.GreaterThanOrEqual,
+    d.Comparison.LESS: m.BooleanComparisonOperator.LessThan,
+    d.Comparison.LESS_OR_EQUAL: m.BooleanComparisonOperator.LessThanOrEqual,
 }
-_COMPARISON_OUT = {ours: theirs for theirs, ours in _COMPARISON_IN.items()}
+_METRIC_OF = {theirs: ours for ours, theirs in METRICS.items()}
+_CUMULATIVE_OF = {theirs: ours for ours, theirs in _CUMULATIVE.items()}
+_COMPARISON_OF = {theirs: ours for ours, theirs in _COMPARISONS.items()}
 
 
 def read_units(text: str, field: str) -> IdSet:
@@ -62,16 +63,32 @@ def read_units(text: str, field: str) -> IdSet:
         raise Malformed(str(problem)) from None
 
 
-def seconds_of(amount: int, unit: m.TimeUnit) -> float:
+def _seconds(amount: int, unit: m.TimeUnit) -> float:
     return amount / 1000 if unit == m.TimeUnit.Millisecond else float(amount)
 
 
-def read_placement(placement: m.ExecutorPlacement) -> d.Placement:
+def _read_placement(placement: m.ExecutorPlacement) -> d.Placement:
     if type(placement) is m.PredefinedExecutorPlacementStrategyWrapper:
         spread = m.PredefinedExecutorPlacementStrategy.SpreadOverHostsFirst
         return SPREAD if placement.strategy == spread else FILL
     assert type(placement) is m.CustomExecutorToHostMapping
     return d.Placement(mapping=tuple(placement.mapping or ()))
+
+
+def _read_period(when: m.Periodic) -> tuple[float, int]:
+    """Seconds between two calls, and how many there are (0: no limit)."""
+    if when.offset:
+        raise Malformed(f"a periodic trigger with offset {when.offset}: only 0 is supported")
+    if not when.period:
+        raise Malformed("a periodic trigger with period 0")
+    count = 0
+    if type(when.mode) is m.FinitePeriodNumber:
+        count = when.mode.nb_periods
+        if not count:
+            raise Malformed("a finite periodic trigger with nb_periods 0")
+    elif when.mode is None:
+        raise Malformed("a periodic trigger without mode")
+    return _seconds(when.period, when.time_unit), count
 
 
 class DecisionReader:
@@ -84,7 +101,9 @@ class DecisionReader:
             m.RejectJobEvent: lambda event, at: d.RejectJob(at, event.job_id),
             m.KillJobsEvent: lambda event, at: d.KillJobs(at, tuple(event.job_ids)),
             m.RegisterProfileEvent: self._register_profile,
-            m.RegisterJobEvent: self._register_job,
+            m.RegisterJobEvent: lambda event, at: d.RegisterJob(
+                at, read_job(event.job_id, event.job, self.profiles.get, at)
+            ),
             m.FinishRegistrationEvent: lambda event, at: d.FinishRegistration(at),
             m.ForceSimulationStopEvent: lambda event, at: d.StopWorld(at),
             m.CallMeLaterEvent: self._call,
@@ -93,35 +112,35 @@ class DecisionReader:
             m.StopProbeEvent: lambda event, at: d.StopProbe(at, event.probe_id or ""),
             m.TriggerProbeEvent: lambda event, at: d.TriggerProbe(at, event.probe_id or "", event.force_data_emission),
             m.ResetProbeEvent: lambda event, at: d.ResetProbe(at, event.probe_id or "", event.new_value),
-            m.ChangeHostsPStateEvent: self._power_state,
-            m.TurnOnOffHostsEvent: self._switch,
+            m.ChangeHostsPStateEvent: lambda event, at: d.SetPowerState(
+                at, read_units(event.host_ids, "host_ids"), event.pstate
+            ),
+            m.TurnOnOffHostsEvent: lambda event, at: d.SwitchUnits(
+                at, read_units(event.host_ids, "host_ids"), event.state
+            ),
         }
 
     def read(self, event: m.Event | None, at: float) -> d.Decision:
-        """One order; Malformed if the event is not one that a component sends, or makes no sense by itself."""
+        """One decision. Malformed if a component may not send such an event, or if it makes no sense by itself."""
         reader = self._readers.get(type(event))
         if reader is None:
-            raise Malformed(f"{type(event).__name__} is not an order")
+            raise Malformed(f"{type(event).__name__} is not a decision")
         return reader(event, at)
 
     def _execute(self, event: m.ExecuteJobEvent, at: float) -> d.StartJob:
-        allocation = event.allocation
-        order = d.StartJob(
-            at,
-            event.job_id,
-            read_units(allocation.host_allocation, "host_allocation"),
-            read_placement(allocation.executor_placement),
-        )
+        whole = event.allocation
+        units = read_units(whole.host_allocation, "host_allocation")
+        start = d.StartJob(at, event.job_id, units, _read_placement(whole.executor_placement))
         if event.profile_allocation_override:
-            order.overrides = {
+            start.overrides = {
                 part.profile_id: d.PartPlacement(
-                    read_units(part.host_allocation, "host_allocation"), read_placement(part.executor_placement)
+                    read_units(part.host_allocation, "host_allocation"), _read_placement(part.executor_placement)
                 )
                 for part in event.profile_allocation_override
             }
         if event.storage_placement:
-            order.storage = {place.storage_name: place.host_id for place in event.storage_placement}
-        return order
+            start.storage = {place.storage_name: place.host_id for place in event.storage_placement}
+        return start
 
     def _register_profile(self, event: m.RegisterProfileEvent, at: float) -> d.RegisterProfile:
         if event.profile is None:
@@ -130,145 +149,124 @@ class DecisionReader:
         self.profiles.setdefault(profile.name, profile)
         return d.RegisterProfile(at, profile)
 
-    def _register_job(self, event: m.RegisterJobEvent, at: float) -> d.RegisterJob:
-        return d.RegisterJob(at, read_job(event.job_id, event.job, self.profiles.get, at))
-
-    def _call(self, event: m.CallMeLaterEvent, at: float) -> d.CallAt | d.CallEvery:
+    @staticmethod
+    def _call(event: m.CallMeLaterEvent, at: float) -> d.CallAt | d.CallEvery:
         when = event.when
         if type(when) is m.OneShot:
-            return d.CallAt(at, seconds_of(when.time, when.time_unit), event.call_me_later_id)
+            return d.CallAt(at, _seconds(when.time, when.time_unit), event.call_me_later_id)
         assert type(when) is m.Periodic
-        period, count = self._periodic(when)
+        period, count = _read_period(when)
         return d.CallEvery(at, period, event.call_me_later_id, count)
 
     @staticmethod
-    def _periodic(when: m.Periodic) -> tuple[float, int]:
-        if when.offset:
-            raise Malformed(f"a periodic trigger with offset {when.offset}: only 0 is supported")
-        if not when.period:
-            raise Malformed("a periodic trigger with period 0")
-        count = 0
-        if type(when.mode) is m.FinitePeriodNumber:
-            count = when.mode.nb_periods
-            if not count:
-                raise Malformed("a finite periodic trigger with nb_periods 0")
-        elif when.mode is None:
-            raise Malformed("a periodic trigger without mode")
-        return seconds_of(when.period, when.time_unit), count
-
-    def _create_probe(self, event: m.CreateProbeEvent, at: float) -> d.CreateProbe:
-        order = d.CreateProbe(at, event.probe_id or "", _METRICS_IN[event.metrics])
+    def _create_probe(event: m.CreateProbeEvent, at: float) -> d.CreateProbe:
+        probe = d.CreateProbe(at, event.probe_id or "", _METRIC_OF[event.metrics])
         if type(event.resources) is m.HostResources:
-            order.units = read_units(event.resources.host_ids or "", "host_ids")
+            probe.units = read_units(event.resources.host_ids or "", "host_ids")
         elif type(event.resources) is m.LinkResources:
-            order.links = tuple(event.resources.link_ids or ())
+            probe.links = tuple(event.resources.link_ids or ())
         policy = event.measurement_triggering_policy
         trigger = None if policy is None else policy.temporal_trigger
         if type(trigger) is m.OneShot:
-            order.when = seconds_of(trigger.time, trigger.time_unit)
+            probe.when = _seconds(trigger.time, trigger.time_unit)
         elif type(trigger) is m.Periodic:
-            order.period, order.count = self._periodic(trigger)
+            probe.period, probe.count = _read_period(trigger)
         accumulation = event.data_accumulation_strategy
         if type(accumulation) is m.ProbeDataAccumulation:
-            order.accumulate = _CUMULATIVE_IN[accumulation.cumulative_function]
-            order.per_second = accumulation.temporal_normalization
+            probe.accumulate = _CUMULATIVE_OF[accumulation.cumulative_function]
+            probe.per_second = accumulation.temporal_normalization
             if type(accumulation.reset_mode) is m.ProbeAccumulationReset:
-                order.reset_to = accumulation.reset_mode.new_value
+                probe.reset_to = accumulation.reset_mode.new_value
         aggregation = event.resources_aggregation_function
         if type(aggregation) is m.Sum:
-            order.aggregation = d.Aggregation.SUM
+            probe.aggregation = d.Aggregation.SUM
         elif type(aggregation) is m.ArithmeticMean:
-            order.aggregation = d.Aggregation.MEAN
+            probe.aggregation = d.Aggregation.MEAN
         elif type(aggregation) is m.QuantileFunction:
-            order.aggregation = d.Aggregation.QUANTILE
-            order.quantile = aggregation.threshold
+            probe.aggregation = d.Aggregation.QUANTILE
+            probe.quantile = aggregation.threshold
         if type(event.temporal_aggregation_function) is m.ExponentialMovingAverage:
-            order.temporal = "moving"
+            probe.temporal = "moving"
         elif type(event.temporal_aggregation_function) is m.SlidingWindowOperation:
-            order.temporal = "window"
+            probe.temporal = "window"
         if type(event.emission_filtering_policy) is m.ThresholdFilteringFunction:
-            order.only_if = _COMPARISON_IN[event.emission_filtering_policy.operator]
-            order.threshold = event.emission_filtering_policy.threshold
-        return order
-
-    def _power_state(self, event: m.ChangeHostsPStateEvent, at: float) -> d.SetPowerState:
-        return d.SetPowerState(at, read_units(event.host_ids, "host_ids"), event.pstate)
-
-    def _switch(self, event: m.TurnOnOffHostsEvent, at: float) -> d.SwitchUnits:
-        return d.SwitchUnits(at, read_units(event.host_ids, "host_ids"), event.state)
+            probe.only_if = _COMPARISON_OF[event.emission_filtering_policy.operator]
+            probe.threshold = event.emission_filtering_policy.threshold
+        return probe
 
 
-# Ours, as a component says them.
+# Our decisions, as a component sends them
 
 
-def _trigger(when: float | None, period: float | None, count: int) -> m.TemporalTrigger | None:
-    """A date or a period as whole seconds where it is one, else as whole milliseconds (dates are rounded up)."""
-    if period is not None:
-        mode = m.FinitePeriodNumber(count) if count else m.Infinite()
-        if period == int(period):
-            return m.Periodic(int(period), 0, m.TimeUnit.Second, mode)
-        return m.Periodic(max(1, round(period * 1000)), 0, m.TimeUnit.Millisecond, mode)
-    if when is None:
-        return None
+def _one_shot(when: float) -> m.OneShot:
+    """A date in whole seconds if it is one, else in milliseconds, rounded up."""
     if when == int(when):
         return m.OneShot(int(when), m.TimeUnit.Second)
     return m.OneShot(ceil(when * 1000), m.TimeUnit.Millisecond)
 
 
-def _placement_out(placement: d.Placement | None) -> m.ExecutorPlacement:
+def _periodic(period: float, count: int) -> m.Periodic:
+    """A period in whole seconds if it is one, else in milliseconds."""
+    mode = m.FinitePeriodNumber(count) if count else m.Infinite()
+    if period == int(period):
+        return m.Periodic(int(period), 0, m.TimeUnit.Second, mode)
+    return m.Periodic(max(1, round(period * 1000)), 0, m.TimeUnit.Millisecond, mode)
+
+
+def _write_placement(placement: d.Placement | None) -> m.ExecutorPlacement:
     if placement is not None and placement.mapping is not None:
         return m.CustomExecutorToHostMapping(list(placement.mapping))
-    if placement is not None and placement.strategy is d.Strategy.FILL:
-        return m.PredefinedExecutorPlacementStrategyWrapper(
-            m.PredefinedExecutorPlacementStrategy.FillOneHostCoresFirst
-        )
-    return m.PredefinedExecutorPlacementStrategyWrapper()
-
-
-def _start_out(order: d.StartJob) -> m.ExecuteJobEvent:
-    return m.ExecuteJobEvent(
-        order.job_id,
-        m.AllocationPlacement(str(order.units), _placement_out(order.placement)),
-        [
-            m.ProfileAllocationPlacement(name, str(part.units), _placement_out(part.placement))
-            for name, part in order.overrides.items()
-        ],
-        [m.StorageHost(label, unit) for label, unit in order.storage.items()],
+    strategies = m.PredefinedExecutorPlacementStrategy
+    fills = placement is not None and placement.strategy is d.Strategy.FILL
+    return m.PredefinedExecutorPlacementStrategyWrapper(
+        strategies.FillOneHostCoresFirst if fills else strategies.SpreadOverHostsFirst
     )
 
 
-def _call_out(order: d.CallAt | d.CallEvery) -> m.CallMeLaterEvent:
-    if type(order) is d.CallEvery:
-        trigger = _trigger(None, order.period, order.count)
-    else:
-        trigger = _trigger(order.when, None, 0)  # type: ignore[union-attr]
-    assert trigger is not None
-    return m.CallMeLaterEvent(order.call_id or f"call {order.at:.9f}", trigger)
+def _write_start(start: d.StartJob) -> m.ExecuteJobEvent:
+    return m.ExecuteJobEvent(
+        start.job_id,
+        m.AllocationPlacement(str(start.units), _write_placement(start.placement)),
+        [
+            m.ProfileAllocationPlacement(name, str(part.units), _write_placement(part.placement))
+            for name, part in start.overrides.items()
+        ],
+        [m.StorageHost(label, unit) for label, unit in start.storage.items()],
+    )
 
 
-def _probe_out(order: d.CreateProbe) -> m.CreateProbeEvent:
+def _write_call(call: d.CallAt | d.CallEvery) -> m.CallMeLaterEvent:
+    trigger = _one_shot(call.when) if isinstance(call, d.CallAt) else _periodic(call.period, call.count)
+    return m.CallMeLaterEvent(call.call_id or f"call {call.at:.9f}", trigger)
+
+
+def _write_probe(probe: d.CreateProbe) -> m.CreateProbeEvent:
+    trigger: m.TemporalTrigger | None = None
+    if probe.period is not None:
+        trigger = _periodic(probe.period, probe.count)
+    elif probe.when is not None:
+        trigger = _one_shot(probe.when)
     accumulation: m.ProbeDataAccumulationStrategy = m.NoProbeDataAccumulation()
-    if order.accumulate is not None:
-        reset: m.ResetMode = m.NoReset() if order.reset_to is None else m.ProbeAccumulationReset(order.reset_to)
-        accumulation = m.ProbeDataAccumulation(reset, _CUMULATIVE_OUT[order.accumulate], order.per_second)
+    if probe.accumulate is not None:
+        reset: m.ResetMode = m.NoReset() if probe.reset_to is None else m.ProbeAccumulationReset(probe.reset_to)
+        accumulation = m.ProbeDataAccumulation(reset, _CUMULATIVE[probe.accumulate], probe.per_second)
     aggregation: m.ResourcesAggregationFunction = m.NoResourcesAggregation()
-    if order.aggregation is d.Aggregation.SUM:
+    if probe.aggregation is d.Aggregation.SUM:
         aggregation = m.Sum()
-    elif order.aggregation is d.Aggregation.MEAN:
+    elif probe.aggregation is d.Aggregation.MEAN:
         aggregation = m.ArithmeticMean()
-    elif order.aggregation is d.Aggregation.QUANTILE:
-        aggregation = m.QuantileFunction(order.quantile)
+    elif probe.aggregation is d.Aggregation.QUANTILE:
+        aggregation = m.QuantileFunction(probe.quantile)
     temporal: m.TemporalAggregationFunction = m.NoTemporalAggregation()
-    if order.temporal:
-        temporal = m.ExponentialMovingAverage() if order.temporal == "moving" else m.SlidingWindowOperation()
+    if probe.temporal:
+        temporal = m.ExponentialMovingAverage() if probe.temporal == "moving" else m.SlidingWindowOperation()
     filtering: m.ProbeEmissionFilteringPolicy = m.NoFiltering()
-    if order.only_if is not None:
-        filtering = m.ThresholdFilteringFunction(order.threshold, _COMPARISON_OUT[order.only_if])
-    trigger = _trigger(order.when, order.period, order.count)
+    if probe.only_if is not None:
+        filtering = m.ThresholdFilteringFunction(probe.threshold, _COMPARISONS[probe.only_if])
     return m.CreateProbeEvent(
-        order.probe_id,
-        METRICS_OUT[order.metric],
-        m.LinkResources(list(order.links)) if order.links else m.HostResources(str(order.units)),
+        probe.probe_id,
+        METRICS[probe.metric],
+        write_resources(probe),
         accumulation,
         None if trigger is None else m.TemporalTriggerWrapper(trigger),
         aggregation,
@@ -277,36 +275,38 @@ def _probe_out(order: d.CreateProbe) -> m.CreateProbeEvent:
     )
 
 
-_OUT: dict[type, Callable[[Any], m.Event]] = {
-    d.StartJob: _start_out,
-    d.RejectJob: lambda order: m.RejectJobEvent(order.job_id),
-    d.KillJobs: lambda order: m.KillJobsEvent(list(order.job_ids)),
-    d.CallAt: _call_out,
-    d.CallEvery: _call_out,
-    d.StopCalls: lambda order: m.StopCallMeLaterEvent(order.call_id),
-    d.RegisterJob: lambda order: m.RegisterJobEvent(order.job.id, write_job(order.job)),
-    d.RegisterProfile: lambda order: m.RegisterProfileEvent(write_profile(order.profile)),
-    d.FinishRegistration: lambda order: m.FinishRegistrationEvent(),
-    d.SetPowerState: lambda order: m.ChangeHostsPStateEvent(str(order.units), order.power_state),
-    d.SwitchUnits: lambda order: m.TurnOnOffHostsEvent(str(order.units), order.power_state),
-    d.CreateProbe: _probe_out,
-    d.StopProbe: lambda order: m.StopProbeEvent(order.probe_id),
-    d.TriggerProbe: lambda order: m.TriggerProbeEvent(order.probe_id, order.force_emission),
-    d.ResetProbe: lambda order: m.ResetProbeEvent(order.probe_id, order.value),
-    d.StopWorld: lambda order: m.ForceSimulationStopEvent(),
+def write_resources(probe: d.CreateProbe) -> m.Resources:
+    """What a probe measures: links, or hosts."""
+    return m.LinkResources(list(probe.links)) if probe.links else m.HostResources(str(probe.units))
+
+
+_WRITERS: dict[type, Callable[[Any], m.Event]] = {
+    d.StartJob: _write_start,
+    d.RejectJob: lambda decision: m.RejectJobEvent(decision.job_id),
+    d.KillJobs: lambda decision: m.KillJobsEvent(list(decision.job_ids)),
+    d.CallAt: _write_call,
+    d.CallEvery: _write_call,
+    d.StopCalls: lambda decision: m.StopCallMeLaterEvent(decision.call_id),
+    d.RegisterJob: lambda decision: m.RegisterJobEvent(decision.job.id, write_job(decision.job)),
+    d.RegisterProfile: lambda decision: m.RegisterProfileEvent(write_profile(decision.profile)),
+    d.FinishRegistration: lambda decision: m.FinishRegistrationEvent(),
+    d.SetPowerState: lambda decision: m.ChangeHostsPStateEvent(str(decision.units), decision.power_state),
+    d.SwitchUnits: lambda decision: m.TurnOnOffHostsEvent(str(decision.units), decision.power_state),
+    d.CreateProbe: _write_probe,
+    d.StopProbe: lambda decision: m.StopProbeEvent(decision.probe_id),
+    d.TriggerProbe: lambda decision: m.TriggerProbeEvent(decision.probe_id, decision.force_emission),
+    d.ResetProbe: lambda decision: m.ResetProbeEvent(decision.probe_id, decision.value),
+    d.StopWorld: lambda decision: m.ForceSimulationStopEvent(),
 }
-
-UNSAID: frozenset[type] = frozenset(
-    (d.Annotate, d.SetMetadata, d.ConfirmWithdrawal, d.AnswerEstimate, d.AnswerFeasibility, d.MeasureEnergy)
-)
-"""Orders for which batprotocol has no word and that change nothing in the world: they are left out."""
+_LEFT_OUT = (d.Annotate, d.SetMetadata, d.ConfirmWithdrawal, d.AnswerEstimate, d.AnswerFeasibility, d.MeasureEnergy)
+"""batprotocol has no words for these decisions, and they change nothing in the world."""
 
 
-def write_decision(order: d.Decision) -> m.Event | None:
-    """One order as an event; None if batprotocol has no word for it and nothing is lost."""
-    write = _OUT.get(type(order))
-    if write is not None:
-        return write(order)
-    if type(order) in UNSAID:
+def write_decision(decision: d.Decision) -> m.Event | None:
+    """One decision as an event; None if batprotocol has no word for it and nothing is lost."""
+    if isinstance(decision, _LEFT_OUT):
         return None
-    raise Malformed(f"batprotocol has no word for {type(order).__name__}")
+    write = _WRITERS.get(type(decision))
+    if write is None:
+        raise Malformed(f"batprotocol has no word for {type(decision).__name__}")
+    return write(decision)

@@ -1,8 +1,8 @@
-"""Facts, between our words and batprotocol's: what a component hears of our worlds, and what we hear of a Batsim 5.
+"""Events, translated between our model and batprotocol.
 
-`EventWriter` writes our facts for one component, with the features that it asked for; `EventReader` reads those of a Batsim.
-A fact that batprotocol has no word for becomes a generic external event if the component asked for unknown ones, and is
-left out otherwise.
+`EventWriter` writes our events for one decision component, with the features that it asked for; `EventReader` reads those
+of a real Batsim 5. An event that batprotocol has no word for becomes a generic external event if the component asked for
+unknown ones, and is left out otherwise.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import BATPROTOCOL, FROM_BATSIM
 from pilothouse.model.profile import Profile, parts_of
 from pilothouse.protocols.batprotocol import messages as m
-from pilothouse.protocols.batprotocol.decisions import METRICS_OUT, read_units
+from pilothouse.protocols.batprotocol.decisions import METRICS, read_units, write_resources
 from pilothouse.protocols.batprotocol.jobs import read_job, read_profile, write_job, write_profile
 from pilothouse.protocols.batprotocol.wire import Malformed
 
 PROTOCOL_VERSION = "1.0.0"
 BATSIM_VERSION = "v5.0.0-rc2"
-"""The version whose behaviour we reproduce, as components see it."""
+"""The version that components are told: the one whose behaviour we reproduce."""
 
 FINAL = {state: m.FinalJobState[name] for state, name in BATPROTOCOL.items()}
-_MASK = 0xFFFF_FFFF
 
 
 class EventWriter:
-    """Writes facts for one component. `wants` is what its hello asked for."""
+    """Writes events for one component. `wants` is what its hello asked for."""
 
     def __init__(self, wants: d.Wants) -> None:
         self.wants = wants
@@ -42,33 +41,33 @@ class EventWriter:
         self._jobs: dict[str, Job] = {}
         self._keep_jobs = bool(wants.forward_profiles_on_kill)
         self.writers: dict[type, Callable[[Any], m.Event | None]] = {
-            e.Began: lambda fact: self.write_begins(fact.begins),
-            e.Ended: lambda fact: m.SimulationEndsEvent(),
+            e.Began: lambda event: self.write_begins(event.begins),
+            e.Ended: lambda event: m.SimulationEndsEvent(),
             e.JobSubmitted: self._submitted,
             e.JobEnded: self._ended,
             e.JobsKilled: self._killed,
             e.CallArrived: self._called,
-            e.NoMoreJobs: lambda fact: m.AllStaticJobsHaveBeenSubmittedEvent(),
-            e.NoMoreExternalEvents: lambda fact: m.AllStaticExternalEventsHaveBeenInjectedEvent(),
-            e.ExternalEvent: lambda fact: m.ExternalEventOccurredEvent(fact.id, m.GenericExternalEvent(fact.data)),
-            e.PowerStateChanged: lambda fact: m.HostsPStateChangedEvent(str(fact.units), fact.power_state),
-            e.UnitsSwitched: lambda fact: m.HostsTurnedOnOffEvent(str(fact.units), fact.power_state),
+            e.NoMoreJobs: lambda event: m.AllStaticJobsHaveBeenSubmittedEvent(),
+            e.NoMoreExternalEvents: lambda event: m.AllStaticExternalEventsHaveBeenInjectedEvent(),
+            e.ExternalEvent: lambda event: m.ExternalEventOccurredEvent(event.id, m.GenericExternalEvent(event.data)),
+            e.PowerStateChanged: lambda event: m.HostsPStateChangedEvent(str(event.units), event.power_state),
+            e.UnitsSwitched: lambda event: m.HostsTurnedOnOffEvent(str(event.units), event.power_state),
             e.ProbeData: self._probe_data,
         }
 
-    def write(self, fact: e.Event) -> m.Event | None:
-        writer = self.writers.get(type(fact))
-        return self._other(fact) if writer is None else writer(fact)
+    def write(self, event: e.Event) -> m.Event | None:
+        writer = self.writers.get(type(event))
+        return self._other(event) if writer is None else writer(event)
 
-    def note(self, order: d.Decision) -> None:
-        """What the component ordered, where later facts repeat a part of it."""
-        if type(order) is d.CreateProbe:
-            self._probes[order.probe_id] = order
-        elif type(order) is d.CallEvery:
-            self._periodic.add(order.call_id)
+    def note(self, decision: d.Decision) -> None:
+        """Remembers the decisions of the component that later events repeat in part."""
+        if type(decision) is d.CreateProbe:
+            self._probes[decision.probe_id] = decision
+        elif type(decision) is d.CallEvery:
+            self._periodic.add(decision.call_id)
 
-    def _called(self, fact: e.CallArrived) -> m.RequestedCallEvent:
-        return m.RequestedCallEvent(fact.call_id, fact.last and fact.call_id in self._periodic)
+    def _called(self, event: e.CallArrived) -> m.RequestedCallEvent:
+        return m.RequestedCallEvent(event.call_id, event.last and event.call_id in self._periodic)
 
     def write_begins(self, begins: e.Begins) -> m.SimulationBeginsEvent:
         self.profiles.update(begins.profiles)
@@ -95,8 +94,8 @@ class EventWriter:
             "",
         )
 
-    def _submitted(self, fact: e.JobSubmitted) -> m.JobSubmittedEvent:
-        job = fact.job
+    def _submitted(self, event: e.JobSubmitted) -> m.JobSubmittedEvent:
+        job = event.job
         profile = None
         if job.profile is not None:
             self.profiles[job.profile.name] = job.profile
@@ -106,15 +105,15 @@ class EventWriter:
             self._jobs[job.id] = job
         return m.JobSubmittedEvent(job.id, write_job(job), job.submitted_at, profile)
 
-    def _ended(self, fact: e.JobEnded) -> m.JobCompletedEvent:
-        return m.JobCompletedEvent(fact.job_id, FINAL[fact.state], fact.return_code & _MASK)
+    def _ended(self, event: e.JobEnded) -> m.JobCompletedEvent:
+        return m.JobCompletedEvent(event.job_id, FINAL[event.state], event.return_code & 0xFFFF_FFFF)
 
-    def _killed(self, fact: e.JobsKilled) -> m.JobsKilledEvent:
-        progresses = [m.JobAndProgress(job_id, _progress_out(found)) for job_id, found in fact.progress.items()]
+    def _killed(self, event: e.JobsKilled) -> m.JobsKilledEvent:
+        progresses = [m.JobAndProgress(job_id, _progress_out(found)) for job_id, found in event.progress.items()]
         profiles = None
         if self.wants.forward_profiles_on_kill:
-            profiles = [write_profile(profile) for profile in self._profiles_of(fact.job_ids)]
-        return m.JobsKilledEvent(list(fact.job_ids), progresses, profiles)
+            profiles = [write_profile(profile) for profile in self._profiles_of(event.job_ids)]
+        return m.JobsKilledEvent(list(event.job_ids), progresses, profiles)
 
     def _profiles_of(self, job_ids: tuple[str, ...]) -> list[Profile]:
         """The profiles of these jobs and of their parts, each once."""
@@ -126,33 +125,30 @@ class EventWriter:
                 todo.extend(self.profiles.get(part) for part in parts_of(profile.spec))
         return list(found.values())
 
-    def _probe_data(self, fact: e.ProbeData) -> m.ProbeDataEmittedEvent:
-        probe = self._probes.get(fact.probe_id)
-        resources: m.Resources | None = None
-        if probe is not None:
-            resources = m.LinkResources(list(probe.links)) if probe.links else m.HostResources(str(probe.units))
-        data: m.ProbeData = m.VectorialProbeData(list(fact.values))
-        if fact.aggregated:
-            data = m.AggregatedProbeData(fact.values[0])
+    def _probe_data(self, event: e.ProbeData) -> m.ProbeDataEmittedEvent:
+        probe = self._probes.get(event.probe_id)
+        data: m.ProbeData = m.VectorialProbeData(list(event.values))
+        if event.aggregated:
+            data = m.AggregatedProbeData(event.values[0])
         return m.ProbeDataEmittedEvent(
-            fact.probe_id,
-            resources,
-            m.Metrics.Power if probe is None else METRICS_OUT[probe.metric],
+            event.probe_id,
+            None if probe is None else write_resources(probe),
+            m.Metrics.Power if probe is None else METRICS[probe.metric],
             data,
-            fact.triggered_by_hand,
-            fact.emitted,
-            fact.triggered,
+            event.triggered_by_hand,
+            event.emitted,
+            event.triggered,
         )
 
-    def _other(self, fact: e.Event) -> m.ExternalEventOccurredEvent | None:
+    def _other(self, event: e.Event) -> m.ExternalEventOccurredEvent | None:
         if not self.wants.forward_unknown_events:
             return None
-        told = {"type": type(fact).__name__}
+        data = {"type": type(event).__name__}
         for name in ("units", "names", "job_id", "walltime", "priorities", "reason"):
-            if (value := getattr(fact, name, None)) is not None:
-                told[name] = str(value) if isinstance(value, IdSet) else value
-        text = msgspec.json.encode(told).decode()
-        return m.ExternalEventOccurredEvent(f"pilothouse!{type(fact).__name__}", m.GenericExternalEvent(text))
+            if (value := getattr(event, name, None)) is not None:
+                data[name] = str(value) if isinstance(value, IdSet) else value
+        text = msgspec.json.encode(data).decode()
+        return m.ExternalEventOccurredEvent(f"pilothouse!{type(event).__name__}", m.GenericExternalEvent(text))
 
 
 def _host(node: Node, number: int) -> m.Host:
@@ -181,7 +177,7 @@ def _progress_out(progress: e.Progress) -> m.KillProgressWrapper:
 
 
 class EventReader:
-    """Reads the facts of a Batsim 5, and keeps what later facts only name."""
+    """Reads the events of a Batsim 5, and keeps what later events only name."""
 
     def __init__(self) -> None:
         self.begins: e.Begins | None = None
@@ -210,15 +206,15 @@ class EventReader:
     def read(self, event: m.Event | None, at: float) -> e.Event:
         reader = self._readers.get(type(event))
         if reader is None:
-            raise Malformed(f"{type(event).__name__} is not something that Batsim says")
+            raise Malformed(f"{type(event).__name__} is not an event that Batsim sends")
         return reader(event, at)
 
-    def note(self, order: d.Decision) -> None:
-        """What we ordered, where later facts do not repeat it: where a job runs, and which calls are periodic."""
-        if type(order) is d.StartJob:
-            self._units[order.job_id] = order.units
-        elif type(order) is d.CallEvery:
-            self._periodic.add(order.call_id)
+    def note(self, decision: d.Decision) -> None:
+        """Remembers what later events do not repeat: where a job runs, and which calls are periodic."""
+        if type(decision) is d.StartJob:
+            self._units[decision.job_id] = decision.units
+        elif type(decision) is d.CallEvery:
+            self._periodic.add(decision.call_id)
 
     def _called(self, event: m.RequestedCallEvent, at: float) -> e.CallArrived:
         call_id = event.call_me_later_id

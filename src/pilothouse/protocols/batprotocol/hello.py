@@ -1,6 +1,6 @@
-"""The handshake: what a component asks for in its hello, as our Wants, and back.
+"""The handshake: what a component asks for in its hello, translated to our Wants and back.
 
-The peer, Batsim 5.0.0-rc2, ignores the scheduling constraints; here they become rules that orders are judged by.
+Batsim 5.0.0-rc2 ignores the scheduling constraints of a hello; here decisions are checked against them.
 """
 
 from __future__ import annotations

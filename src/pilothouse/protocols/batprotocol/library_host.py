@@ -1,8 +1,8 @@
 """Loads one decision component (a shared library with the C interface of Batsim 5) and calls it.
 
-Two uses. Imported: `CLibrary` calls the component in this process. Run as a program (`python library_host.py LIBRARY
-METHOD FD`): serves the calls of a parent process over a socket, so that a component that crashes, hangs or throws takes
-nothing with it. It imports nothing but the standard library, so that the child starts quickly.
+Two uses. Imported, `CLibrary` calls the component in this process. Run as a program (`python library_host.py LIBRARY
+METHOD FD`), it serves the calls of a parent process over a socket: a component that crashes, hangs or throws then ends
+the child only. This module imports only the standard library, so that the child starts quickly.
 
 Frames on the socket, both ways: kind (1 byte), number (u32), size (u32), payload, little endian. Requests: `I` init,
 `T` take decisions, `Q` deinit. Replies: `=` (number: the flags of init, else 0), `!` (number: the component's return
@@ -19,7 +19,7 @@ import sys
 
 HEAD = struct.Struct("<cII")
 MOST_BYTES = 1 << 28
-"""No message may be larger (256 MiB): a component that names a larger size is broken."""
+"""Limit on the size of a message (256 MiB)."""
 
 
 class LibraryProblem(Exception):
@@ -68,8 +68,8 @@ class CLibrary:
     def _load(path: str, method: str) -> ctypes.CDLL:
         flags = os.RTLD_NOW | os.RTLD_LOCAL
         if _embeds_python(path):
-            # This process is a Python already, and a library that embeds one must find this one, not a second: neither a
-            # namespace of its own, nor its libpython before a Python that is linked into the program (Debian's is).
+            # A library that embeds Python must find the Python of this process, not load a second one. So it gets no
+            # namespace of its own, and its libpython does not come before the one in the program (Debian links it in).
             return ctypes.CDLL(path, mode=flags)
         if method == "dlopen":
             return ctypes.CDLL(path, mode=flags | os.RTLD_DEEPBIND)
@@ -102,18 +102,18 @@ class CLibrary:
 
     @property
     def address(self) -> int:
-        """Where its function to take decisions begins."""
+        """The address of batsim_edc_take_decisions."""
         return ctypes.cast(self._take, ctypes.c_void_p).value or 0
 
     def deinit(self) -> None:
-        """Says goodbye, and lets out what the component printed."""
+        """Ends the component, and flushes what it printed."""
         code = self._deinit()
         self._flush()
         if code:
             raise ReturnedError("batsim_edc_deinit", code)
 
     def _flush(self) -> None:
-        """Its streams are those of its own C and C++ libraries, which may be the second ones in this process."""
+        """Flushes the streams of the component's own C and C++ libraries, which may be a second copy in this process."""
         library = self._library
         if (flush_stream := getattr(library, "_ZNSo5flushEv", None)) is not None:  # std::ostream::flush()
             for name in ("_ZSt4cout", "_ZSt4clog"):
@@ -141,7 +141,7 @@ def _embeds_python(path: str) -> bool:
 
 
 def receive_exactly(link: socket.socket, size: int) -> bytes:
-    """`size` bytes, or fewer if the other side is gone."""
+    """`size` bytes, or fewer if the other side has closed the link."""
     data = link.recv(size)
     if len(data) == size or not data:
         return data
@@ -155,7 +155,7 @@ def receive_exactly(link: socket.socket, size: int) -> bytes:
 
 
 def serve(path: str, method: str, link: socket.socket) -> None:
-    """Answers requests until the parent is gone or has said `Q`."""
+    """Answers requests until `Q`, or until the parent closes the link."""
     library: CLibrary | None = None
     while True:
         head = receive_exactly(link, HEAD.size)
@@ -186,5 +186,5 @@ def serve(path: str, method: str, link: socket.socket) -> None:
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[3])) as parent:
         serve(sys.argv[1], sys.argv[2], parent)
-    # What the library registered to run at exit must not decide how this process ends.
+    # Exit handlers of the library must not change the exit code of this process.
     os._exit(0)

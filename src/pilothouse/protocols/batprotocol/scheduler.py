@@ -1,6 +1,7 @@
-"""The scheduler's side of batprotocol, without input or output: requests of a Batsim 5 become batches, replies bytes.
+"""The scheduler's side of batprotocol, without input or output.
 
-`SchedulerSide` is the translation alone; `Component` adds a policy, and is what a decision component library runs.
+`SchedulerSide` turns the requests of a Batsim 5 into batches, and replies into bytes. `Component` adds a policy: it is what
+a decision component library runs.
 """
 
 from __future__ import annotations
@@ -29,22 +30,20 @@ class SchedulerSide:
         self.name = name
         self.form = form
         self.ended = False
-        self._facts = EventReader()
+        self._reader = EventReader()
 
     @property
     def begins(self) -> e.Begins | None:
-        """What Batsim said of itself; None before its first request."""
-        return self._facts.begins
+        """What Batsim's first event says about its platform and workloads; None before that event."""
+        return self._reader.begins
 
     def hello(self, wants: d.Wants) -> bytes:
         return encode(write_hello(f"pilothouse {self.name}", __version__, wants), self.form)
 
     def batch(self, request: bytes) -> e.Batch:
         message = decode(request, self.form, PEER)
-        events: list[e.Event] = []
         try:
-            for item in message.events or ():
-                events.append(self._facts.read(item.event, item.timestamp))
+            events = [self._reader.read(item.event, item.timestamp) for item in message.events or ()]
         except Malformed as problem:
             raise PeerError(PEER, str(problem)) from None
         if events and type(events[-1]) is e.Ended:
@@ -52,19 +51,19 @@ class SchedulerSide:
         return e.Batch(message.now, events)
 
     def reply(self, reply: d.Reply) -> bytes:
-        """Orders as events; their dates ascend and are not later than the reply's."""
-        said: list[m.EventAndTimestamp] = []
+        """Decisions as events. Their dates ascend and are not later than the reply's."""
+        written: list[m.EventAndTimestamp] = []
         last = 0.0
         try:
-            for order in reply.decisions:
-                self._facts.note(order)
-                event = write_decision(order)
+            for decision in reply.decisions:
+                self._reader.note(decision)
+                event = write_decision(decision)
                 if event is not None:
-                    last = min(max(last, order.at), reply.now)
-                    said.append(m.EventAndTimestamp(last, event))
+                    last = min(max(last, decision.at), reply.now)
+                    written.append(m.EventAndTimestamp(last, event))
         except Malformed as problem:
             raise PeerError(self.name, str(problem)) from None
-        return encode(m.Message(reply.now, said), self.form)
+        return encode(m.Message(reply.now, written), self.form)
 
 
 class Component:

@@ -1,7 +1,6 @@
-"""What the generated codecs stand on: reading tables, vectors and strings of a FlatBuffers buffer, writing them, and
-the strict reading of JSON values.
+"""The runtime of the generated codecs: reads and writes tables, vectors and strings of FlatBuffers, and JSON values.
 
-Comes in: `bytes` of a peer, never trusted. Goes out: Python values, or `Malformed` with the reason.
+In: `bytes` of a peer, which are never trusted. Out: Python values, or `Malformed` with the reason.
 
 Reading. A table begins with the signed distance to its vtable, which lists where each field lies. Few vtables are in
 use, so each one seen becomes a *shape*, one `struct.Struct` that reads all fields of the table at once. Offsets to
@@ -26,7 +25,7 @@ MOST_BYTES = 1 << 28
 MOST_DEPTH = 64
 """No table may be nested deeper; the protocol's own need is about 10."""
 MOST_SHAPES = 512
-"""Vtables remembered for one table; a peer that varies more of them is slower, nothing else."""
+"""Vtables remembered for one table. A peer that uses more of them is read more slowly."""
 
 _U16 = struct.Struct("<H").unpack_from
 _U32 = struct.Struct("<I").unpack_from
@@ -40,11 +39,11 @@ Deltas = tuple[int, ...]
 
 
 class Malformed(ValueError):
-    """The peer's message breaks the schema; the text says how. The codec's door turns it into a PeerError."""
+    """The peer's message breaks the schema; the text says how. codec.py turns it into a PeerError."""
 
 
 class Reader:
-    """One buffer being read, and what is left of its budget."""
+    """One buffer that is being read, and the rest of its budget."""
 
     __slots__ = ("data", "depth", "left", "long_texts", "size")
 
@@ -54,10 +53,10 @@ class Reader:
         self.left = (1 << 16) + 16 * len(data)
         self.depth = 0
         self.long_texts: dict[int, str] | None = None
-        """Long strings that were read, by where they lie: a writer may refer to one of them as often as it likes."""
+        """Long strings that were read, by position: a writer may refer to one string many times."""
 
     def descend(self) -> None:
-        """A table that may contain itself begins; the caller takes one off `depth` when it ends."""
+        """Begins a table that may contain itself. The caller subtracts one from `depth` at its end."""
         self.depth += 1
         if self.depth > MOST_DEPTH:
             raise Malformed(f"tables are nested more than {MOST_DEPTH} deep")

@@ -1,7 +1,6 @@
-"""The socket towards a scheduler: one request, one answer, and a clear error for everything else.
+"""The connection to a scheduler: one request, one answer, and a clear error for everything else.
 
-In: bytes to send. Out: the bytes of the answer. On the wire this is ZeroMQ's REQ (Batsim connects, the scheduler binds
-REP).
+In: the bytes of a request. Out: the bytes of the answer. We connect a ZeroMQ REQ socket; the scheduler binds a REP socket.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from pilothouse.protocols.waiting import Waiting
 from pilothouse.protocols.zmtp import WireError
 
 MOST_HANG_UPS = 20
-"""So often may a peer hang up before it is ready: one that just ends may still listen, and another take its place."""
+"""Limit of connections that the peer closes before it is ready: one that is ending may still listen for a while."""
 
 LAST_BREATH_S = 1.0
-"""A process that closed its socket has mostly ended by then, and how it did says more."""
+"""How long to wait for the exit code of a process that closed its socket: it explains more."""
 
 
 class SchedulerChannel:
-    """Connects when it is first needed; the scheduler may come later. `timeout_s` 0 waits for ever, as Batsim does."""
+    """Connects with the first request, and waits for the scheduler. `timeout_s` 0: no limit, as in Batsim."""
 
     def __init__(self, endpoint: str, peer: str, *, timeout_s: float = 0.0, process: PeerProcess | None = None) -> None:
         self.peer = peer
@@ -34,7 +33,8 @@ class SchedulerChannel:
         self._ready = False
 
     def exchange(self, request: bytes, last: bool = False) -> bytes:
-        """Sends, and waits for the answer. Raises PeerError; but a peer that leaves on the last message gives none."""
+        """Sends a request and waits for the answer. Raises PeerError. If the peer closes the connection on the last
+        message, the answer is empty."""
         try:
             if not self._ready:
                 self._connect()
@@ -50,7 +50,7 @@ class SchedulerChannel:
             raise PeerError(self.peer, str(problem)) from None
 
     def _connect(self) -> None:
-        """Waits until somebody is there."""
+        """Waits until a scheduler listens."""
         since = time.monotonic()
         waiting = Waiting(f"a scheduler that listens at {self._endpoint}")
         hang_ups = 0
@@ -64,18 +64,18 @@ class SchedulerChannel:
                     raise PeerError(self.peer, "hangs up on us", hint="is it a ZeroMQ REP socket?") from None
             if not self._ready:
                 waiting.still()
-                self._look_around(since)
+                self._check_peer(since)
                 time.sleep(max(0.0, SLICE_S - (time.monotonic() - asked_at)))
 
     def _wait(self) -> bytes:
-        """No answer yet: the peer takes its time, or is gone."""
+        """Waits for an answer that did not come at once."""
         since = time.monotonic()
         while (answer := self._socket.receive()) is None:
-            self._look_around(since)
+            self._check_peer(since)
         return answer
 
-    def _look_around(self, since: float) -> None:
-        """Nothing came for a while: is the peer still there?"""
+    def _check_peer(self, since: float) -> None:
+        """Raises PeerError if the process has ended or the time is over."""
         if self._process is not None:
             self._process.check(self.peer)
         if self._timeout_s and time.monotonic() - since > self._timeout_s:

@@ -1,7 +1,7 @@
-"""Bytes to messages and back, without any socket, and the specification's constraints on what comes in.
+"""Encodes and decodes messages, and checks the specification's rules for incoming ones.
 
-In: bytes from a peer, or typed messages. Out: typed messages, or bytes. Every number with a fraction is written with
-six decimals, as Batsim writes it (user data that is passed on included); whole numbers stay whole.
+In: bytes of a peer, or typed messages. Out: typed messages, or bytes. Numbers with a fraction are written with six
+decimals, as Batsim does (also in user data that is passed on); whole numbers stay whole.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from pilothouse.model.errors import PeerError, quoted
-from pilothouse.protocols.batsim.messages import FromBatsim, FromScheduler, Message, name_of
+from pilothouse.protocols.batsim.messages import FromBatsim, FromScheduler, Message, WireEvent, name_of
 
 MOST_BYTES = 32 * 2**20
-"""No message may be larger."""
+"""Limit of a message."""
 
-T = TypeVar("T", bound=Struct)
+T = TypeVar("T", bound=WireEvent)
 
 _WRONG = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -32,7 +32,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def decode_from_scheduler(data: bytes, peer: str = "scheduler") -> Message[FromScheduler]:
-    """What a scheduler answered. Raises PeerError."""
+    """A message of a scheduler. Raises PeerError."""
     if len(data) > MOST_BYTES:
         raise _too_long(data, peer)
     try:
@@ -46,7 +46,7 @@ def decode_from_scheduler(data: bytes, peer: str = "scheduler") -> Message[FromS
 
 
 def decode_from_batsim(data: bytes, peer: str = "Batsim") -> Message[FromBatsim]:
-    """What a Batsim told. Raises PeerError."""
+    """A message of a Batsim. Raises PeerError."""
     if len(data) > MOST_BYTES:
         raise _too_long(data, peer)
     try:
@@ -57,7 +57,7 @@ def decode_from_batsim(data: bytes, peer: str = "Batsim") -> Message[FromBatsim]
 
 @cache
 def _batsim_decoder() -> msgspec.json.Decoder[Message[FromBatsim]]:
-    """Half of those who read this module never need it."""
+    """Made when it is first needed: only BatsimWorld needs it."""
     return msgspec.json.Decoder(Message[FromBatsim])
 
 
@@ -88,11 +88,11 @@ def _blamed_event(data: bytes, problem: str) -> str:
 
 
 def _checked(message: Message[T], peer: str) -> Message[T]:
-    """The constraints: dates ascend, and none is later than `now`. (A `now` in the past is fine.)"""
+    """The specification's rules: dates ascend, and none is later than `now`. (A `now` in the past is allowed.)"""
     last = -inf
     now = message.now
     for event in message.events:
-        date: float = event.timestamp  # type: ignore[attr-defined]
+        date = event.timestamp
         if not last <= date <= now:
             index = next(index for index, other in enumerate(message.events) if other is event)
             problem = f"is before that of the event before it ({last:g})"
@@ -104,17 +104,17 @@ def _checked(message: Message[T], peer: str) -> Message[T]:
 
 
 def encode(now: float, events: str) -> bytes:
-    """A message as Batsim writes it, out of the text of its events."""
+    """A message as Batsim writes it, from the text of its events."""
     return f'{{"now":{now:.6f},"events":[{events}]}}'.encode()
 
 
-def encode_plainly(now: float, events: Sequence[Struct]) -> bytes:
-    """A message as schedulers write it: dates with all their digits."""
+def encode_plainly(now: float, events: Sequence[WireEvent]) -> bytes:
+    """A message as schedulers write it: dates with all digits."""
     return msgspec.json.encode(Message(now, list(events)))
 
 
 def text_of(value: object) -> str:
-    """JSON text of structs and of plain values, with six decimals."""
+    """JSON text of structs and plain values, with six decimals."""
     kind = type(value)
     if kind is str:
         return quote(value)  # type: ignore[arg-type]
@@ -152,11 +152,11 @@ def _struct_text(value: Struct) -> str:
 
 
 _FIELDS: dict[type, tuple[str, list[tuple[str, str]]]] = {}
-"""How structs are written: what comes before their members, and the members."""
+"""For each struct: the text before its members, and the members."""
 
 
 def passed_on(source: Raw | bytes, **changed: object) -> str:
-    """A JSON object of the user's as it is passed on: some members replaced, numbers written as Batsim writes them."""
+    """A JSON object of the user with some members replaced and numbers written as Batsim writes them."""
     value = _with_six_decimals.decode(source)
     if changed and isinstance(value, dict):
         value.update(changed)

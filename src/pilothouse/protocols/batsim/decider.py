@@ -1,6 +1,6 @@
-"""A scheduler written for Batsim 2 to 4 as a Decider: we play the resource manager towards it.
+"""Decider `batsim:ENDPOINT[?dialect=2|3|4][&config=FILE]`: a scheduler written for Batsim 2 to 4; we are its Batsim.
 
-In: batches. Out: replies, in the strict request-reply turn of the protocol. `--by batsim:ENDPOINT[?dialect=2|3|4][&config=FILE]`.
+In: batches. Out: replies. The protocol is strictly request and reply: one message of each side in turn.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from pilothouse.core.contract import Traits
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import InputError
-from pilothouse.model.job import Node
+from pilothouse.model.power_states import sleep_states
 from pilothouse.model.profile import Profile
 from pilothouse.protocols.batsim import codec
 from pilothouse.protocols.batsim.channel import SchedulerChannel
-from pilothouse.protocols.batsim.facts import FactWriter
-from pilothouse.protocols.batsim.orders import OrderReader
+from pilothouse.protocols.batsim.decision_reader import DecisionReader
+from pilothouse.protocols.batsim.event_writer import EventWriter
+from pilothouse.protocols.batsim.redis_store import RedisStore
 from pilothouse.protocols.batsim.settings import Dialect, Settings
-from pilothouse.protocols.batsim.store import RedisStore
 from pilothouse.protocols.process import PeerProcess
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 DEFAULT_ENDPOINT = "tcp://localhost:28000"
 
 WRITTEN_PRECISION_S = 6e-7
-"""Dates on the wire are this exact."""
+"""Dates on the wire have six decimals."""
 
 
 class BatsimDecider:
-    """A foreign scheduler behind a socket. No `timeout` (seconds): wait for its answers for ever.
+    """A scheduler behind a socket. `timeout` (seconds) limits the wait for an answer; None: no limit.
 
-    `keeps_rounding`: its dates count as they are written, as they do for a real Batsim. `profiles`: those that exist, by
-    full name, where somebody else keeps them and adds the registered ones.
+    `keeps_rounding`: rounded dates stay as they are, as in a real Batsim. `profiles`: a dictionary of the profiles by full
+    name to which the owner adds registered ones.
     """
 
     traits = Traits(full_names=True, withdrawals=False, requeues=False, lost_nodes=False, feasibility=False)
@@ -63,19 +63,19 @@ class BatsimDecider:
         self._channel: SchedulerChannel | None = None
         self._process: PeerProcess | None = None
         self._store: RedisStore | None = None
-        self._facts: FactWriter
-        self._orders: OrderReader
+        self._writer: EventWriter
+        self._reader: DecisionReader
         self._over = False
         self.parting = ""
-        """How the process that we started ended, if not well."""
+        """How the process that we started ended; empty if it ended well."""
 
     def hello(self) -> d.Wants:
-        """Connects (the protocol has no greeting), and starts the scheduler if that is our task."""
+        """Starts the scheduler if there is a command for it. The connection is made by the first message."""
         if self._settings.redis.enabled:
             self._store = RedisStore(self._settings.redis, self.name)
-        self._facts = FactWriter(self._settings, self._dialect, self._store, self._profiles)
-        self._orders = OrderReader(
-            self.name, self._facts.profiles, self._store, self._dialect, keeps_profiles=self._profiles is None
+        self._writer = EventWriter(self._settings, self._dialect, self._store, self._profiles)
+        self._reader = DecisionReader(
+            self.name, self._writer.profiles, self._store, self._dialect, keeps_profiles=self._profiles is None
         )
         if self._command:
             self._process = PeerProcess(self._command)
@@ -92,27 +92,27 @@ class BatsimDecider:
         raise AssertionError("a Batsim scheduler speaks in turn")
 
     def begin(self, begins: e.Begins, cluster: Cluster) -> None:
-        self._orders.note_units({node.first: states for node in begins.nodes if (states := sleep_states(node))})
+        self._reader.note_units({node.first: states for node in begins.nodes if (states := sleep_states(node))})
 
     def decide(self, batch: e.Batch) -> d.Reply:
         channel, told, now = self._channel, batch.events, batch.now
         assert channel is not None, "decide() before hello()"
         if len(told) > 1 and type(told[0]) is e.Began:
-            # SIMULATION_BEGINS is alone in its message: clients get ready only after they have read all of it.
+            # SIMULATION_BEGINS is alone in its message: clients are ready only after they have read the whole message.
             first = self.decide(e.Batch(now, told[:1]))
             rest = self.decide(e.Batch(max(now, first.now), told[1:]))
             return d.Reply(rest.now, [*first.decisions, *rest.decisions])
-        facts = self._facts
-        events = facts.events(batch)
+        writer = self._writer
+        events = writer.events(batch)
         if not events and self._is_any:
-            events = facts.withheld(said=False)
+            events = writer.withheld(said=False)
         if not events:
             return d.Reply(now, [])
         last = self._over = type(told[-1]) is e.Ended
         answer = channel.exchange(codec.encode(now, events), last)
         if not answer:
-            return d.Reply(now, [])  # It left on the last message instead of answering it.
-        reply = self._orders.reply(codec.decode_from_scheduler(answer, self.name))
+            return d.Reply(now, [])  # It closed the connection instead of answering the last message.
+        reply = self._reader.reply(codec.decode_from_scheduler(answer, self.name))
         if self._is_any:
             self._tell_withheld(now, reply)
         if not self._keeps_rounding:
@@ -120,18 +120,18 @@ class BatsimDecider:
         return reply
 
     def _tell_withheld(self, now: float, reply: d.Reply) -> None:
-        """One more turn, if there is something that could only be told now; its orders are added to the reply."""
+        """Sends notifications that waited for the scheduler's generation; adds the decisions that follow to the reply."""
         assert self._channel is not None
-        self._facts.listener = self._orders.speaker
-        events = self._facts.withheld(bool(reply.decisions))
+        self._writer.listener = self._reader.speaker
+        events = self._writer.withheld(bool(reply.decisions))
         if events and (answer := self._channel.exchange(codec.encode(now, events))):
-            more = self._orders.reply(codec.decode_from_scheduler(answer, self.name))
+            more = self._reader.reply(codec.decode_from_scheduler(answer, self.name))
             reply.now = max(reply.now, more.now)
             reply.decisions += more.decisions
 
     def event_name(self, index: int) -> str:
-        """The wire name of the event that an order of the last reply came from."""
-        return self._orders.event_name(index)
+        """The wire name of the event of a decision of the last reply."""
+        return self._reader.event_name(index)
 
     def close(self) -> None:
         if self._channel is not None:
@@ -144,7 +144,7 @@ class BatsimDecider:
 
 
 def batsim_decider(address: str, options: dict[str, str], *, timeout: float | None = None) -> BatsimDecider:
-    """The decider that `batsim:ENDPOINT?dialect=2&config=FILE` names."""
+    """The decider of the name `batsim:ENDPOINT?dialect=2&config=FILE`."""
     unknown = set(options) - {"dialect", "config"}
     if unknown:
         raise InputError(f"batsim:{address}", "unknown option", expected="dialect or config", found=min(unknown))
@@ -153,16 +153,9 @@ def batsim_decider(address: str, options: dict[str, str], *, timeout: float | No
 
 
 def _restore_dates(reply: d.Reply, now: float) -> None:
-    """A scheduler answers with the date that it was told, which has six decimals: it means the date that we have."""
+    """Replaces the date of the message, which a scheduler returns rounded to six decimals, by the exact one."""
     if abs(reply.now - now) < WRITTEN_PRECISION_S:
         reply.now = now
-    for order in reply.decisions:
-        if abs(order.at - now) < WRITTEN_PRECISION_S:
-            order.at = now
-
-
-def sleep_states(node: Node) -> frozenset[int]:
-    """The power states of a simulated host that are sleep: property `sleep_pstates`, `sleep:off:on` triplets."""
-    triplets = node.properties.get("sleep_pstates", "").split(",")
-    firsts = (triplet.partition(":")[0].strip() for triplet in triplets)
-    return frozenset(int(first) for first in firsts if first.isdigit())
+    for decision in reply.decisions:
+        if abs(decision.at - now) < WRITTEN_PRECISION_S:
+            decision.at = now

@@ -1,34 +1,40 @@
-"""Every message of the Batsim protocol as it is on the wire: `{"now": .., "events": [{"timestamp", "type", "data"}]}`.
+"""The messages of the Batsim protocol, generations 2 to 4: `{"now": .., "events": [{"timestamp", "type", "data"}]}`.
 
-Holds typed structs only; names and fields are Batsim's. `FromBatsim` and `FromScheduler` are the two directions.
-Names that changed between generations (SUBMIT_JOB became REGISTER_JOB) are both here.
+Typed structs with Batsim's names. `FromBatsim` and `FromScheduler` are the two directions. Where a name changed between
+generations (SUBMIT_JOB became REGISTER_JOB), both are here.
 """
 
 from __future__ import annotations
 
 from typing import Generic, TypeAlias, TypeVar
 
-import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 
+class WireEvent(Struct, tag_field="type"):
+    """What all events share."""
+
+    timestamp: float
+
+
 class Nothing(Struct, frozen=True):
-    """The `data` of an event that says nothing more."""
+    """The `data` of an event without further members."""
 
 
 # ---- Batsim to scheduler
 
 
-class JobSubmittedData(Struct):
+class JobData(Struct):
+    """A job that Batsim submits, or that a scheduler registers."""
+
     job_id: str
     job: Raw | UnsetType = UNSET
-    """Absent where job data goes through Redis."""
+    """Absent if job data goes through Redis."""
     profile: Raw | UnsetType = UNSET
 
 
-class JobSubmitted(Struct, tag_field="type", tag="JOB_SUBMITTED"):
-    timestamp: float
-    data: JobSubmittedData
+class JobSubmitted(WireEvent, tag="JOB_SUBMITTED"):
+    data: JobData
 
 
 class JobCompletedData(Struct):
@@ -40,8 +46,7 @@ class JobCompletedData(Struct):
     alloc: str = ""
 
 
-class JobCompleted(Struct, tag_field="type", tag="JOB_COMPLETED"):
-    timestamp: float
+class JobCompleted(WireEvent, tag="JOB_COMPLETED"):
     data: JobCompletedData
 
 
@@ -50,8 +55,7 @@ class JobKilledData(Struct):
     job_progress: dict[str, dict[str, object]] | UnsetType = UNSET
 
 
-class JobKilled(Struct, tag_field="type", tag="JOB_KILLED"):
-    timestamp: float
+class JobKilled(WireEvent, tag="JOB_KILLED"):
     data: JobKilledData
 
 
@@ -60,24 +64,20 @@ class ResourceStateData(Struct):
     state: str | int
 
 
-class ResourceStateChanged(Struct, tag_field="type", tag="RESOURCE_STATE_CHANGED"):
-    timestamp: float
+class ResourceStateChanged(WireEvent, tag="RESOURCE_STATE_CHANGED"):
     data: ResourceStateData
 
 
-class RequestedCall(Struct, tag_field="type", tag="REQUESTED_CALL"):
-    timestamp: float
+class RequestedCall(WireEvent, tag="REQUESTED_CALL"):
     data: Nothing = Nothing()
 
 
-class SimulationBegins(Struct, tag_field="type", tag="SIMULATION_BEGINS"):
-    timestamp: float
+class SimulationBegins(WireEvent, tag="SIMULATION_BEGINS"):
     data: Raw
-    """Its layout differs between generations: see begins.py."""
+    """The layout depends on the generation: see simulation_begins.py."""
 
 
-class SimulationEnds(Struct, tag_field="type", tag="SIMULATION_ENDS"):
-    timestamp: float
+class SimulationEnds(WireEvent, tag="SIMULATION_ENDS"):
     data: Nothing = Nothing()
 
 
@@ -86,16 +86,14 @@ class FromJobData(Struct):
     msg: Raw
 
 
-class FromJobMessage(Struct, tag_field="type", tag="FROM_JOB_MSG"):
-    timestamp: float
+class FromJobMessage(WireEvent, tag="FROM_JOB_MSG"):
     data: FromJobData
 
 
 # ---- both ways
 
 
-class Notify(Struct, tag_field="type", tag="NOTIFY"):
-    timestamp: float
+class Notify(WireEvent, tag="NOTIFY"):
     data: dict[str, object]
 
 
@@ -103,8 +101,7 @@ class QueryData(Struct, forbid_unknown_fields=True):
     requests: dict[str, dict[str, object]]
 
 
-class Query(Struct, tag_field="type", tag="QUERY"):
-    timestamp: float
+class Query(WireEvent, tag="QUERY"):
     data: QueryData
 
 
@@ -118,8 +115,7 @@ class AnswerData(Struct):
     estimate_waiting_time: EstimateData | UnsetType = UNSET
 
 
-class Answer(Struct, tag_field="type", tag="ANSWER"):
-    timestamp: float
+class Answer(WireEvent, tag="ANSWER"):
     data: AnswerData
 
 
@@ -130,7 +126,7 @@ class IoJobData(Struct):
     alloc: str
     profile_name: str
     profile: Raw | UnsetType = UNSET
-    """Absent where a profile of that name exists."""
+    """Absent if a profile of that name exists."""
 
 
 class ExecuteJobData(Struct, forbid_unknown_fields=True):
@@ -141,8 +137,7 @@ class ExecuteJobData(Struct, forbid_unknown_fields=True):
     additional_io_job: IoJobData | UnsetType = UNSET
 
 
-class ExecuteJob(Struct, tag_field="type", tag="EXECUTE_JOB"):
-    timestamp: float
+class ExecuteJob(WireEvent, tag="EXECUTE_JOB"):
     data: ExecuteJobData
 
 
@@ -150,8 +145,7 @@ class JobIdData(Struct, forbid_unknown_fields=True):
     job_id: str
 
 
-class RejectJob(Struct, tag_field="type", tag="REJECT_JOB"):
-    timestamp: float
+class RejectJob(WireEvent, tag="REJECT_JOB"):
     data: JobIdData
 
 
@@ -159,8 +153,7 @@ class KillJobData(Struct, forbid_unknown_fields=True):
     job_ids: list[str]
 
 
-class KillJob(Struct, tag_field="type", tag="KILL_JOB"):
-    timestamp: float
+class KillJob(WireEvent, tag="KILL_JOB"):
     data: KillJobData
 
 
@@ -168,28 +161,18 @@ class CallMeLaterData(Struct, forbid_unknown_fields=True):
     timestamp: float
 
 
-class CallMeLater(Struct, tag_field="type", tag="CALL_ME_LATER"):
-    timestamp: float
+class CallMeLater(WireEvent, tag="CALL_ME_LATER"):
     data: CallMeLaterData
 
 
-class RegisterJobData(Struct):
-    job_id: str
-    job: Raw | UnsetType = UNSET
-    """Absent where job data goes through Redis."""
-    profile: Raw | UnsetType = UNSET
+class RegisterJob(WireEvent, tag="REGISTER_JOB"):
+    data: JobData
 
 
-class RegisterJob(Struct, tag_field="type", tag="REGISTER_JOB"):
-    timestamp: float
-    data: RegisterJobData
-
-
-class SubmitJob(Struct, tag_field="type", tag="SUBMIT_JOB"):
+class SubmitJob(WireEvent, tag="SUBMIT_JOB"):
     """The name of generation 2."""
 
-    timestamp: float
-    data: RegisterJobData
+    data: JobData
 
 
 class RegisterProfileData(Struct):
@@ -198,20 +181,17 @@ class RegisterProfileData(Struct):
     profile: Raw
 
 
-class RegisterProfile(Struct, tag_field="type", tag="REGISTER_PROFILE"):
-    timestamp: float
+class RegisterProfile(WireEvent, tag="REGISTER_PROFILE"):
     data: RegisterProfileData
 
 
-class SubmitProfile(Struct, tag_field="type", tag="SUBMIT_PROFILE"):
+class SubmitProfile(WireEvent, tag="SUBMIT_PROFILE"):
     """The name of generation 2."""
 
-    timestamp: float
     data: RegisterProfileData
 
 
-class SetResourceState(Struct, tag_field="type", tag="SET_RESOURCE_STATE"):
-    timestamp: float
+class SetResourceState(WireEvent, tag="SET_RESOURCE_STATE"):
     data: ResourceStateData
 
 
@@ -220,8 +200,7 @@ class SetJobMetadataData(Struct, forbid_unknown_fields=True):
     metadata: str
 
 
-class SetJobMetadata(Struct, tag_field="type", tag="SET_JOB_METADATA"):
-    timestamp: float
+class SetJobMetadata(WireEvent, tag="SET_JOB_METADATA"):
     data: SetJobMetadataData
 
 
@@ -231,8 +210,7 @@ class ChangeJobStateData(Struct):
     kill_reason: str = ""
 
 
-class ChangeJobState(Struct, tag_field="type", tag="CHANGE_JOB_STATE"):
-    timestamp: float
+class ChangeJobState(WireEvent, tag="CHANGE_JOB_STATE"):
     data: ChangeJobStateData
 
 
@@ -241,8 +219,7 @@ class ToJobData(Struct):
     msg: str
 
 
-class ToJobMessage(Struct, tag_field="type", tag="TO_JOB_MSG"):
-    timestamp: float
+class ToJobMessage(WireEvent, tag="TO_JOB_MSG"):
     data: ToJobData
 
 
@@ -282,12 +259,12 @@ T = TypeVar("T")
 
 
 class Message(Struct, Generic[T]):
-    """One turn of either side; no events is a NOP."""
+    """One message of either side. No events: a NOP."""
 
     now: float
     events: list[T]
 
 
-def name_of(event: msgspec.Struct) -> str:
+def name_of(event: WireEvent) -> str:
     """The wire name of an event, e.g. EXECUTE_JOB."""
     return str(event.__struct_config__.tag)

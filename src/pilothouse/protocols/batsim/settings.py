@@ -1,7 +1,7 @@
-"""What the two ends agree on beforehand: the dialect, the Redis server, the configuration file of the specification.
+"""Settings of the protocol: the dialect, the Redis server, the specification's configuration file.
 
-In: options, or a configuration file. Out: `Settings`, and its two written forms (nested, as generation 2 sends it, and
-flat, as generations 3 and 4 do).
+In: options, or a configuration file. Out: `Settings`, and its two forms in SIMULATION_BEGINS (nested in generation 2,
+flat in generations 3 and 4).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pilothouse.model.events import Begins
 
 
 class Dialect(enum.Enum):
-    """A generation of the protocol. ANY says everything in all ways, so that clients of every generation understand."""
+    """A generation of the protocol. ANY uses the names of all generations at once, so that every client understands."""
 
     TWO = "2"
     THREE = "3"
@@ -24,8 +24,8 @@ class Dialect(enum.Enum):
     ANY = "any"
 
     @property
-    def is_young(self) -> bool:
-        """Only words that generation 3 brought count, not those that they replaced."""
+    def since_three(self) -> bool:
+        """Generation 3 or 4: only the names that generation 3 introduced are used."""
         return self is Dialect.THREE or self is Dialect.FOUR
 
     @classmethod
@@ -55,13 +55,13 @@ class JobSubmission(msgspec.Struct, frozen=True):
 
 
 class JobKill(msgspec.Struct, frozen=True):
-    """A word of Batsim 2 that the specification does not have: profiles are told with the progress of killed jobs."""
+    """An option of Batsim 2 that is not in the specification: JOB_KILLED holds the profiles."""
 
     forward_profiles: bool = False
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """`extra` is whatever else the user put into the configuration; it reaches the scheduler as it is."""
+    """`extra`: all other members of the configuration; they are passed on to the scheduler."""
 
     redis: RedisSettings = RedisSettings()
     job_submission: JobSubmission = JobSubmission()
@@ -71,7 +71,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, path: str | Path) -> Settings:
-        """A configuration file; what it leaves out has the specification's defaults."""
+        """A configuration file. Missing members have the specification's defaults."""
         try:
             data = Path(path).read_bytes()
         except OSError as problem:

@@ -1,7 +1,7 @@
-"""A real Batsim 2 to 4 as a World: we play the scheduler towards it. `--world batsim:tcp://*:28000`.
+"""World `batsim:ENDPOINT`: a real Batsim 2 to 4; we are its scheduler.
 
-In: replies. Out: batches. A REP socket that binds; the Batsim connects whenever it likes, and its clock stands still
-while we think.
+In: replies. Out: batches. We bind a REP socket; the Batsim connects at any time, and its clock stands still while the
+decider thinks.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from zmq.utils.monitor import recv_monitor_message
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import InputError, PeerError
-from pilothouse.protocols.batsim import begins as begins_of
 from pilothouse.protocols.batsim import codec
 from pilothouse.protocols.batsim import messages as wire
-from pilothouse.protocols.batsim.heard import Calls, FactReader
+from pilothouse.protocols.batsim import simulation_begins as begins_of
+from pilothouse.protocols.batsim.decision_writer import DecisionWriter, registration_finished
+from pilothouse.protocols.batsim.event_reader import EventReader, RequestedCalls
+from pilothouse.protocols.batsim.redis_store import RedisStore
 from pilothouse.protocols.batsim.settings import Dialect
-from pilothouse.protocols.batsim.spoken import OrderWriter, registration_finished
-from pilothouse.protocols.batsim.store import RedisStore
 from pilothouse.protocols.waiting import Waiting
 
 DEFAULT_ENDPOINT = "tcp://*:28000"
@@ -29,14 +29,11 @@ _SLICE_MS = 100
 
 
 class BatsimWorld:
-    """A foreign simulation behind a socket. No `timeout` (seconds): wait for its messages for ever."""
+    """A Batsim behind a socket. `timeout` (seconds) limits the wait for a message; None: no limit."""
 
-    def __init__(
-        self, endpoint: str = DEFAULT_ENDPOINT, *, timeout: float | None = None, decider: str = "decider"
-    ) -> None:
+    def __init__(self, endpoint: str = DEFAULT_ENDPOINT, *, timeout: float | None = None) -> None:
         self.name = f"Batsim at {endpoint or DEFAULT_ENDPOINT}"
         self._endpoint = endpoint or DEFAULT_ENDPOINT
-        self._decider = decider
         self._timeout = timeout
         self._context = zmq.Context()
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.REP)
@@ -51,10 +48,10 @@ class BatsimWorld:
         except zmq.ZMQError as problem:
             self.close()
             raise InputError("socket endpoint", f"{endpoint!r}: {problem}", hint="e.g. tcp://*:28000") from None
-        self._calls = Calls()
+        self._calls = RequestedCalls()
         self._dialect = Dialect.FOUR
-        self._facts: FactReader
-        self._orders: OrderWriter
+        self._reader: EventReader
+        self._writer: DecisionWriter
         self._store: RedisStore | None = None
         self._first: e.Batch | None = None
         self._waiting: Waiting | None = None
@@ -71,11 +68,11 @@ class BatsimWorld:
         begins, redis, self._dialect = begins_of.read(opening.data, self.name)
         if redis.enabled:
             self._store = RedisStore(redis, self.name)
-        self._facts = FactReader(self.name, begins, self._store, self._calls)
-        self._orders = OrderWriter(self._decider, self._dialect, self._calls)
-        rest = self._facts.batch(wire.Message(message.now, message.events[1:]))
+        self._reader = EventReader(self.name, begins, self._store, self._calls)
+        self._writer = DecisionWriter(self._dialect, self._calls)
+        rest = self._reader.batch(wire.Message(message.now, message.events[1:]))
         self._first = e.Batch(message.now, [e.Began(opening.timestamp, begins), *rest.events])
-        # A Batsim that waits for registrations never ends unless it is told that none will come.
+        # A Batsim that waits for registrations never ends without a registration_finished.
         self._ends_registration = begins.dynamic_registration and not wants.dynamic_registration
         return msgspec.structs.replace(begins, exact_count=True)
 
@@ -85,10 +82,10 @@ class BatsimWorld:
             return batch
         if self._over:
             return None
-        return self._facts.batch(codec.decode_from_batsim(self._receive(), self.name))
+        return self._reader.batch(codec.decode_from_batsim(self._receive(), self.name))
 
     def apply(self, reply: d.Reply) -> None:
-        events = self._orders.events(reply)
+        events = self._writer.events(reply)
         now = reply.now
         if self._ends_registration:
             self._ends_registration = False
@@ -113,14 +110,14 @@ class BatsimWorld:
             return data
 
     def _is_gone(self) -> bool:
-        """Whether the Batsim that we have heard has closed its connection and left nothing to read."""
+        """Whether the Batsim has closed its connection and there is nothing left to read."""
         while self._monitor.poll(0):
             accepted = recv_monitor_message(self._monitor)["event"] == zmq.EVENT_ACCEPTED
             self._connections += 1 if accepted else -1
         return self._waiting is None and self._connections == 0 and not self._socket.poll(0)
 
     def watch(self, fd: int) -> None:
-        """Its time waits for us, so there is nothing to watch."""
+        """Does nothing: its clock stands still while the decider thinks."""
 
     def close(self) -> None:
         if not self._socket.closed:

@@ -1,13 +1,14 @@
-"""The little broker: the services of a Flux instance that a scheduler needs, around our job manager. Sans-IO.
+"""A minimal Flux broker around our job manager: the services that a scheduler needs. Sans-IO.
 
-In: messages of peers (each a number that its transport chose), and the manager's. Out: (peer, message) pairs. Services:
-service.add/remove, resource.acquire (RFC 28), kvs.lookup/commit (RFC 16 keys), job-manager.*, attr, config, event, log,
-ping; and whatever a peer registers. Every message that leaves is stamped with userid and rolemask, for libflux drops
-what the owner did not send. Routes work as in Flux: a hop pushes the sender, the answer pops it.
+In: messages of peers (numbered by the server) and of the manager. Out: (peer, message) pairs. Services: service.add and
+.remove, resource.acquire (RFC 28), kvs.lookup and .commit (RFC 16 keys), job-manager.*, attr, config, event, log, ping, and
+those that peers register. Every outgoing message gets userid and rolemask, because libflux drops messages of other users.
+Routes work as in Flux: a request pushes its sender, the response pops it.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +23,7 @@ from pilothouse.protocols.rfc27.frames import Message
 from pilothouse.protocols.rfc27.manager import Manager
 
 MOST_KEYS = 100_000
-"""So many values beside those of jobs are kept in the KVS."""
+"""Limit of KVS values other than those of jobs."""
 MOST_VALUE_BYTES = 16 * 1024 * 1024
 
 _MANAGER_ROUTE = b"job-manager"
@@ -32,16 +33,15 @@ _OWN_SERVICES = frozenset(
 
 
 class Broker:
-    """Peers, services, KVS and inventory. Take `out`, `troubles` and `remarks` after every call."""
+    """Peers, services, KVS and inventory. Warnings go to the manager's."""
 
     def __init__(
         self, manager: Manager, inventory: bytes, up: IdSet, *, userid: int = 0, simulated: bool = False
     ) -> None:
         self.manager = manager
         self.out: list[tuple[int, Message]] = []
-        self.troubles: list[str] = []
-        self.remarks: list[str] = []
-        """What peers want to have logged."""
+        self.logged: list[str] = []
+        """Lines that peers sent to the log service."""
         self.attributes = {"rank": "0", "size": "1", "version": "pilothouse", "instance-level": "0"}
         self._inventory = inventory
         self._up = up
@@ -58,17 +58,13 @@ class Broker:
         out, self.out = self.out, []
         return out
 
-    def take_troubles(self) -> list[str]:
-        troubles, self.troubles = self.troubles, []
-        return troubles
-
-    def take_remarks(self) -> list[str]:
-        remarks, self.remarks = self.remarks, []
-        return remarks
+    def take_logged(self) -> list[str]:
+        logged, self.logged = self.logged, []
+        return logged
 
     @property
     def scheduler(self) -> int | None:
-        """The peer that holds the service `sched`."""
+        """The peer that has registered the service `sched`."""
         return self._services.get("sched")
 
     def join(self, peer: int, name: str) -> None:
@@ -85,7 +81,6 @@ class Broker:
             self.manager.lost(now)
 
     def receive(self, now: float, peer: int, message: Message) -> None:
-        """One message of a peer."""
         self._now = now
         if message.type == frames.RESPONSE:
             self._on_response(now, peer, message)
@@ -97,7 +92,7 @@ class Broker:
         self.flush(now)
 
     def flush(self, now: float) -> None:
-        """Delivers what the manager says."""
+        """Delivers the messages of the manager."""
         while messages := self.manager.take():
             for message in messages:
                 if message.type == frames.RESPONSE:
@@ -106,13 +101,13 @@ class Broker:
                     self._to_service(now, message)
 
     def dispatch(self, now: float, most: int = 2**62) -> int:
-        """Lets the manager ask for up to `most` jobs; how many it did."""
+        """Lets the manager send up to `most` alloc requests; returns their number."""
         sent = self.manager.dispatch(most)
         self.flush(now)
         return sent
 
     def change_ranks(self, *, up: IdSet | None = None, down: IdSet | None = None, gone: IdSet | None = None) -> None:
-        """The inventory changed: its holder hears of it."""
+        """The inventory changed: the scheduler is told."""
         self._up = ((self._up | (up or IdSet())) - (down or IdSet())) - (gone or IdSet())
         change = {"up": up, "down": down, "shrink": gone}
         told = {name: ranks.to_text(",") for name, ranks in change.items() if ranks}
@@ -124,7 +119,7 @@ class Broker:
     def _on_request(self, now: float, peer: int, message: Message) -> None:
         service, _, method = message.topic.partition(".")
         if message.aux1 not in (frames.NODE_ANY, 0):
-            self._refuse(message, rpc.EHOSTUNREACH, "there is only rank 0")
+            self._refuse(message, errno.EHOSTUNREACH, "there is only rank 0")
             return
         if service in self._services:
             self._send(self._services[service], message)
@@ -137,32 +132,32 @@ class Broker:
             handler = _HANDLERS.get(message.topic)
             if handler is None:
                 if method != "disconnect":
-                    self.troubles.append(f"{self._name(peer)}: unknown service method {message.topic}")
-                    self._refuse(message, rpc.ENOSYS, f"{message.topic}: unknown service method")
+                    self._warn(peer, f"unknown service method {message.topic}")
+                    self._refuse(message, errno.ENOSYS, f"{message.topic}: unknown service method")
                 return
             try:
                 handler(self, peer, message)
             except p.PayloadError as problem:
-                self.troubles.append(f"{self._name(peer)}: {message.topic}: malformed payload: {problem}")
-                self._refuse(message, rpc.EPROTO, str(problem))
+                self._warn(peer, f"{message.topic}: malformed payload: {problem}")
+                self._refuse(message, errno.EPROTO, str(problem))
 
     def _on_response(self, now: float, peer: int, message: Message) -> None:
         routes = message.routes or ()
-        # our requests to a scheduler bear one route; a client that copies none can only mean the manager
+        # The manager's requests have one route. A response without routes can only be for the manager.
         if not routes or routes[-1] == _MANAGER_ROUTE:
             if peer != self.scheduler:
-                self.troubles.append(f"{self._name(peer)}: answers {message.topic} without being the scheduler")
+                self._warn(peer, f"answers {message.topic} without being the scheduler")
                 return
             self.manager.receive(now, message)
         else:
             self._send_back(message)
 
     def _to_service(self, now: float, message: Message) -> None:
-        """A request of the manager to a service of a peer; the broker answers for one that is not there."""
+        """A request of the manager to a service of a peer. The broker answers for a service that is missing."""
         owner = self._services.get(message.topic.partition(".")[0])
         if owner is None:
             if message.wants_response:
-                self.manager.receive(now, rpc.respond_error(message, rpc.ENOSYS, "no such service"))
+                self.manager.receive(now, rpc.respond_error(message, errno.ENOSYS, "no such service"))
             return
         message.routes = (_MANAGER_ROUTE,)
         self._send(owner, message)
@@ -189,14 +184,17 @@ class Broker:
     def _name(self, peer: int) -> str:
         return self._names.get(peer, f"peer {peer}")
 
+    def _warn(self, peer: int, problem: str) -> None:
+        self.manager.warnings.append(f"{self._name(peer)}: {problem}")
+
     # ---- services of the broker
 
     def _add_service(self, peer: int, message: Message) -> None:
         service = p.decode(message.body(), p.ServiceRequest).service
         if service in self._services or service in _OWN_SERVICES:
-            self._refuse(message, rpc.EEXIST)
+            self._refuse(message, errno.EEXIST)
         elif not service or "." in service:
-            self._refuse(message, rpc.EINVAL)
+            self._refuse(message, errno.EINVAL)
         else:
             self._services[service] = peer
             self._answer(message)
@@ -204,20 +202,20 @@ class Broker:
     def _remove_service(self, peer: int, message: Message) -> None:
         service = p.decode(message.body(), p.ServiceRequest).service
         if self._services.get(service) != peer:
-            self._refuse(message, rpc.ENOENT)
+            self._refuse(message, errno.ENOENT)
         else:
             del self._services[service]
             self._answer(message)
 
     def _acquire(self, peer: int, message: Message) -> None:
         if self._acquirer is not None:
-            self._refuse(message, rpc.EBUSY)
+            self._refuse(message, errno.EBUSY)
             return
-        # QUIRK: like Flux's, this stream does not insist on the streaming flag (test_transcript_14)
+        # QUIRK: as in Flux, this stream does not need the streaming flag (test_transcript_14).
         self._acquirer = (peer, message)
         body = b'{"resources":' + self._inventory + b',"up":"' + self._up.to_text(",").encode() + b'"'
         if self._simulated:
-            # our extension, with sched.quiesce: a scheduler of ours takes this date for its clock's
+            # Our extension, with sched.quiesce: a scheduler of ours uses this date as its clock.
             body += b',"now":%r' % self._now
         body += b"}"
         self._send_back(rpc.respond(message, body, streaming=message.streaming))
@@ -226,12 +224,12 @@ class Broker:
         wanted = p.decode(message.body(), p.LookupRequest)
         value = self.read(wanted.key)
         if value is None:
-            self._refuse(message, rpc.ENOENT)
+            self._refuse(message, errno.ENOENT)
             return
         self._answer(message, p.LookupAnswer(p.Dirent(1, "val", p.encoded_value(value))))
 
     def read(self, key: str) -> bytes | None:
-        """The value of a key; those of jobs are kept with the jobs."""
+        """The value of a key. Values of jobs are kept with the jobs."""
         found = _job_key(key)
         if found is None:
             return self._values.get(key)
@@ -245,10 +243,10 @@ class Broker:
         wanted = p.decode(message.body(), p.CommitRequest)
         values = [(op.key, None if op.dirent is None else p.value_of(op.dirent)) for op in wanted.ops]
         if any(value is not None and len(value) > MOST_VALUE_BYTES for _, value in values):
-            self._refuse(message, rpc.EMSGSIZE, f"a value of more than {MOST_VALUE_BYTES} bytes")
+            self._refuse(message, errno.EMSGSIZE, f"a value of more than {MOST_VALUE_BYTES} bytes")
             return
         if len(self._values) + len(values) > MOST_KEYS:
-            self._refuse(message, rpc.EOVERFLOW, f"more than {MOST_KEYS} keys")
+            self._refuse(message, errno.EOVERFLOW, f"more than {MOST_KEYS} keys")
             return
         for key, value in values:
             self._write(key, value)
@@ -262,20 +260,20 @@ class Broker:
             if job is not None:
                 job.committed = (value or b"").rstrip(b"\0")
         elif found is not None and found[1] in ("jobspec", "eventlog"):
-            self.troubles.append(f"a scheduler may not write {key}")
+            self.manager.warnings.append(f"a scheduler may not write {key}")
         elif value is None:
             self._values.pop(key, None)
         else:
             self._values[key] = value
 
     def _look_up_job(self, peer: int, message: Message) -> None:
-        """Flux's own schedulers read R and jobspec through job-info."""
+        """Flux's own schedulers read R and jobspec from job-info."""
         wanted = p.decode(message.body(), p.JobInfoRequest)
         found: dict[str, Any] = {"id": wanted.id}
         for name in wanted.keys:
             value = self.read(fluid.kvs_key(wanted.id, name))
             if value is None:
-                self._refuse(message, rpc.ENOENT)
+                self._refuse(message, errno.ENOENT)
                 return
             decoded = wanted.flags & p.DECODE_JOB_INFO and name != "eventlog"
             found[name] = msgspec.Raw(value) if decoded else value.decode()
@@ -284,7 +282,7 @@ class Broker:
     def _get_attribute(self, peer: int, message: Message) -> None:
         value = self.attributes.get(p.decode(message.body(), p.NameRequest).name)
         if value is None:
-            self._refuse(message, rpc.ENOENT)
+            self._refuse(message, errno.ENOENT)
         else:
             self._answer(message, {"value": value, "flags": 1})
 
@@ -295,7 +293,7 @@ class Broker:
         self._answer(message)
 
     def _log(self, peer: int, message: Message) -> None:
-        self.remarks.append(f"{self._name(peer)} logs: {one_line(message.text(), 500)}")
+        self.logged.append(f"{self._name(peer)} logs: {one_line(message.text(), 500)}")
         self._answer(message)
 
     def _ping(self, peer: int, message: Message) -> None:

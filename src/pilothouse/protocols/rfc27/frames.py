@@ -1,10 +1,10 @@
-"""RFC 3 messages: one header, optional topic, payload and routes; and how they lie on a stream socket.
+"""RFC 3 messages, and their bytes on a stream socket.
 
-In: bytes of a local connection. Out: `Message`s, or `BadFrame`s that say what was wrong; and the way back. A message is
-a list of parts: route ids, an empty delimiter, topic, payload, and last a header of 20 bytes (big endian).
+In: bytes. Out: `Message`s, or `BadFrame`s that say what was wrong; and back. A message is a list of parts: routes and an
+empty delimiter, topic, payload (all optional), and last a header of 20 bytes (big endian).
 
-On a stream each message is preceded by a magic number (host byte order, as Flux writes it) and its length (network byte
-order, without these eight bytes); each part by its length: one byte, or 255 and four bytes.
+On a stream, a magic number (host byte order, as Flux writes it) and the length of the message (network byte order,
+without these eight bytes) precede each message; its length precedes each part: one byte, or 255 and four bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROLE_OWNER = 1
 USER_UNKNOWN = 0xFFFFFFFF
 
 MOST_MESSAGE_BYTES = 64 * 1024 * 1024
-"""A longer message is refused before it is read."""
+"""Limit of a message; longer ones are refused before they are read."""
 MOST_ROUTES = 64
 MOST_TOPIC_BYTES = 1024
 
@@ -41,9 +41,9 @@ _LONG = 255
 
 
 class Message(msgspec.Struct):
-    """One message. `aux1` is the node of a request, the errnum of a response; `matchtag` pairs the two.
+    """One message. `aux1` is the node of a request or the errnum of a response; `matchtag` pairs the two.
 
-    `payload` is as it lies on the wire: JSON and texts end with a NUL. `routes` lead back to the sender, nearest first.
+    `payload` is as on the wire: JSON and text end with a NUL. `routes` lead back to the sender, nearest first.
     """
 
     type: int
@@ -52,9 +52,9 @@ class Message(msgspec.Struct):
     matchtag: int = 0
     aux1: int = NODE_ANY
     flags: int = 0
-    """NORESPONSE, UPSTREAM, PRIVATE, STREAMING; those that tell which parts there are come and go with the parts."""
+    """NORESPONSE, UPSTREAM, PRIVATE, STREAMING. The flags of the parts are set when the message is written."""
     routes: tuple[bytes, ...] | None = None
-    """None: no route part at all; (): an empty one."""
+    """None: no route part; (): an empty one."""
     userid: int = USER_UNKNOWN
     rolemask: int = 0
 
@@ -71,26 +71,26 @@ class Message(msgspec.Struct):
         return self.type == REQUEST and not self.flags & NORESPONSE
 
     def body(self) -> bytes:
-        """The payload without its closing NUL; empty where there is none."""
+        """The payload without its closing NUL; empty if there is none."""
         payload = self.payload
         if payload is None:
             return b""
         return payload[:-1] if payload.endswith(b"\0") else payload
 
     def text(self) -> str:
-        """The payload as an error response carries it."""
+        """The text of an error response."""
         return self.body().decode(errors="replace")
 
 
 class BadFrame(msgspec.Struct, frozen=True):
-    """Bytes that are no message. `fatal`: the stream cannot be read any further."""
+    """Malformed bytes. `fatal`: the rest of the stream cannot be read."""
 
     problem: str
     fatal: bool = False
 
 
 def to_parts(message: Message) -> list[bytes]:
-    """The parts of a message, as ZeroMQ would carry them."""
+    """The parts of a message, as ZeroMQ carries them."""
     flags = message.flags & (NORESPONSE | UPSTREAM | PRIVATE | STREAMING)
     parts: list[bytes] = []
     if message.routes is not None:
@@ -99,7 +99,7 @@ def to_parts(message: Message) -> list[bytes]:
         parts.append(b"")
     if message.topic:
         flags |= TOPIC
-        # Flux of 2020 demands the NUL, today's strips it
+        # Flux of 2020 needs the NUL; today's Flux strips it.
         parts.append(message.topic.encode() + b"\0")
     if message.payload is not None:
         flags |= PAYLOAD
@@ -113,7 +113,7 @@ def to_parts(message: Message) -> list[bytes]:
 
 
 def from_parts(parts: Sequence[bytes]) -> Message | BadFrame:
-    """The message that the parts make."""
+    """The message of these parts."""
     if not parts or len(parts[-1]) != _HEADER_BYTES:
         return BadFrame("no header of 20 bytes at the end")
     magic, version, kind, flags, userid, rolemask, aux1, matchtag = _HEADER.unpack(parts[-1])
@@ -154,7 +154,7 @@ def from_parts(parts: Sequence[bytes]) -> Message | BadFrame:
 
 def encode(message: Message) -> bytes:
     """The message as it goes on a stream."""
-    chunks = [b"", b""]
+    chunks = [_HEAD_NATIVE, b""]
     size = 0
     for part in to_parts(message):
         length = len(part)
@@ -167,7 +167,6 @@ def encode(message: Message) -> bytes:
         chunks.append(part)
     if size > MOST_MESSAGE_BYTES:
         raise ValueError(f"a message of {size} bytes, more than {MOST_MESSAGE_BYTES}")
-    chunks[0] = _HEAD_NATIVE
     chunks[1] = _LENGTH.pack(size)
     return b"".join(chunks)
 
@@ -194,7 +193,7 @@ def decode(body: bytes) -> Message | BadFrame:
 
 
 class StreamReader:
-    """Cuts a byte stream into messages. After a fatal BadFrame nothing more comes."""
+    """Splits a byte stream into messages. A fatal BadFrame is the last one."""
 
     def __init__(self, most_bytes: int = MOST_MESSAGE_BYTES) -> None:
         self._chunks: list[bytes] = []

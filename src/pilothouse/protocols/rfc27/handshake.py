@@ -1,12 +1,15 @@
-"""How a scheduler takes its seat, sans-IO: services, inventory, hello, ready, in the order that real Flux wants.
+"""The handshake of a scheduler with a Flux instance (RFC 27, RFC 28), sans-IO.
 
-service.add (`sched`, `feasibility`), resource.acquire, sched-hello with a look at each job's R, sched-ready. Out: facts
-about the machine and the jobs that hold a part of it, then Ready; or Failed. The inventory goes on changing later.
+Requests, in the order that Flux expects: service.add (`sched`, `feasibility`), resource.acquire, sched-hello, kvs.lookup
+of each running job's R, sched-ready. Out: events about the inventory and the running jobs, then Ready; or Failed. The
+stream of resource.acquire stays open and reports later changes of the inventory.
 """
 
 from __future__ import annotations
 
 import enum
+import errno
+from functools import partial
 
 import msgspec
 
@@ -16,8 +19,8 @@ from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27 import payloads as p
 from pilothouse.protocols.rfc27 import rpc
 from pilothouse.protocols.rfc27.frames import Message
-from pilothouse.protocols.rfc27.scheduler_facts import (
-    Fact,
+from pilothouse.protocols.rfc27.scheduler_events import (
+    Event,
     Failed,
     InstanceExpires,
     Inventory,
@@ -38,22 +41,19 @@ class Phase(enum.Enum):
     FAILED = "failed"
 
 
-class Handshake:
-    """The first half of a connection."""
+class Handshake(rpc.Endpoint[Event]):
+    """The part of a scheduler's end that is about joining the instance."""
 
     def __init__(self, *, limit: int = 0, strict: bool = False) -> None:
+        super().__init__()
         self.phase = Phase.NEW
         self.was_online = False
         self.strict = strict
         self.limit = limit
-        """How many alloc requests may be outstanding; 0: any number."""
-        self.out: list[Message] = []
-        self.facts: list[Fact] = []
-        self.troubles: list[str] = []
+        """Limit of outstanding alloc requests; 0: no limit."""
         self.held: dict[int, bytes] = {}
-        """Job id -> R that it was granted; empty where it held it before we came."""
+        """Job id -> R that was granted. Empty bytes: the job was running before the handshake."""
         self._forced = strict
-        self._caller = rpc.Caller()
         self._hello: list[p.HelloJob] = []
         self._lookups = 0
 
@@ -61,52 +61,41 @@ class Handshake:
         self.phase = Phase.REGISTERING
         self._call("service.add", p.encode(p.ServiceRequest("sched")), self._on_sched_added)
 
-    def take_facts(self) -> list[Fact]:
-        facts, self.facts = self.facts, []
-        return facts
-
-    def take_troubles(self) -> list[str]:
-        troubles, self.troubles = self.troubles, []
-        return troubles
-
     def raise_exception(self, job_id: int, kind: str, note: str) -> None:
-        """Asks the manager to end a job."""
-        self._call("job-manager.raise", p.encode(p.RaiseRequest(job_id, 0, kind, note)), _ignored)
-
-    def _call(self, topic: str, payload: bytes | None, handler: rpc.Handler, *, streaming: bool = False) -> None:
-        self.out.append(self._caller.call(topic, payload, handler, streaming=streaming))
+        """Asks the manager to end a job. The response is ignored."""
+        self._call("job-manager.raise", p.encode(p.RaiseRequest(job_id, 0, kind, note)), lambda answer: None)
 
     def _fail(self, problem: str) -> None:
         self.phase = Phase.FAILED
-        self.facts.append(Failed(problem))
+        self.events.append(Failed(problem))
 
     def _on_sched_added(self, answer: Message) -> None:
-        if answer.errnum == rpc.EEXIST:
+        if answer.errnum == errno.EEXIST:
             self._fail("another scheduler holds the service sched (flux module remove sched-simple)")
         elif answer.errnum:
-            self._fail(f"service.add sched: {said(answer)}")
+            self._fail(f"service.add sched: {rpc.error_text(answer)}")
         else:
             self._call("service.add", p.encode(p.ServiceRequest("feasibility")), self._on_feasibility_added)
 
     def _on_feasibility_added(self, answer: Message) -> None:
         if answer.errnum:
-            self.troubles.append(f"service.add feasibility: {said(answer)}; going on without it")
+            self.warnings.append(f"service.add feasibility: {rpc.error_text(answer)}; continuing without it")
         self.phase = Phase.ACQUIRING
         self._call("resource.acquire", None, self._on_acquired, streaming=True)
 
     def _on_acquired(self, answer: Message) -> None:
-        if answer.errnum == rpc.ENOSYS:
+        if answer.errnum == errno.ENOSYS:
             self._fail("resource.acquire is not offered here: connect to the broker of rank 0")
             return
         if answer.errnum:
-            self._fail(f"resource.acquire: {said(answer)}")
+            self._fail(f"resource.acquire: {rpc.error_text(answer)}")
             return
         try:
             change = p.decode(answer.body(), p.AcquireAnswer)
             if self.phase is Phase.ACQUIRING:
                 resources = resource_set.parse(bytes(change.resources), where="inventory")
                 up = IdSet.parse_strict(change.up or "", where="resource.acquire up")
-                self.facts.append(Inventory(resources, up, change.now))
+                self.events.append(Inventory(resources, up, change.now))
                 self._greet()
                 return
             up, down, gone = (
@@ -118,14 +107,14 @@ class Handshake:
             if self.phase is Phase.ACQUIRING:
                 self._fail(f"resource.acquire: {problem}")
             else:
-                self.troubles.append(f"resource.acquire: {problem}")
+                self.warnings.append(f"resource.acquire: {problem}")
             return
         if up or down or gone:
-            self.facts.append(RanksChanged(up, down, gone))
+            self.events.append(RanksChanged(up, down, gone))
         if added or removed:
-            self.facts.append(PropertiesChanged(added, removed))
+            self.events.append(PropertiesChanged(added, removed))
         if change.expiration is not None:
-            self.facts.append(InstanceExpires(change.expiration))
+            self.events.append(InstanceExpires(change.expiration))
 
     def _greet(self) -> None:
         self.phase = Phase.GREETING
@@ -135,14 +124,14 @@ class Handshake:
             self._call("job-manager.sched-hello", b'{"partial-ok":true}', self._on_hello, streaming=True)
 
     def _on_hello(self, answer: Message) -> None:
-        if answer.errnum == rpc.ENODATA:
+        if answer.errnum == errno.ENODATA:
             self._look_up_held()
-        elif answer.errnum in (rpc.EPROTO, rpc.EINVAL) and not self.strict and not self._hello:
-            # a manager that knows only the specification's empty, single-answer request
+        elif answer.errnum in (errno.EPROTO, errno.EINVAL) and not self.strict and not self._hello:
+            # The manager accepts only the specification's hello: an empty request, one response.
             self.strict = True
             self._greet()
         elif answer.errnum:
-            self._fail(f"job-manager.sched-hello: {said(answer)}")
+            self._fail(f"job-manager.sched-hello: {rpc.error_text(answer)}")
         else:
             self._on_hello_jobs(answer)
 
@@ -164,26 +153,26 @@ class Handshake:
         self._lookups = len(self._hello)
         for job in self._hello:
             self.held[job.id] = b""
-            self._call("kvs.lookup", p.lookup_payload(fluid.kvs_key(job.id, "R")), _Lookup(self, job))
+            self._call("kvs.lookup", p.lookup_payload(fluid.kvs_key(job.id, "R")), partial(self._on_held_resources, job))
         if not self._lookups:
             self._say_ready()
 
-    def on_held_resources(self, job: p.HelloJob, answer: Message) -> None:
-        """R of a job that was running before us; without it the job cannot go on beside new ones."""
+    def _on_held_resources(self, job: p.HelloJob, answer: Message) -> None:
+        """R of a job that was running before the handshake. A job whose R cannot be read is ended."""
         self._lookups -= 1
         try:
             if answer.errnum:
-                raise p.PayloadError(said(answer))
+                raise p.PayloadError(rpc.error_text(answer))
             value = p.value_of(p.decode(answer.body(), p.LookupAnswer).val)
             resources = resource_set.parse(value, where=fluid.kvs_key(job.id, "R"))
             if job.free:
                 given_back = IdSet.parse_strict(job.free, where="hello free")
                 left = resources.only(resources.rank_ids() - given_back)
                 resources = msgspec.structs.replace(left, slots=resources.slots, expiration_s=resources.expiration_s)
-            self.facts.append(JobHolds(job, resources))
+            self.events.append(JobHolds(job, resources))
         except (p.PayloadError, InputError) as problem:
             note = f"its resources could not be read after a scheduler restart: {problem}"
-            self.troubles.append(f"job {fluid.to_f58(job.id)}: {note}")
+            self.warnings.append(f"job {fluid.to_f58(job.id)}: {note}")
             self.held.pop(job.id, None)
             self.raise_exception(job.id, "scheduler-restart", note)
         if self._lookups == 0:
@@ -193,7 +182,7 @@ class Handshake:
         self._hello = []
         self.phase = Phase.READYING
         if self.strict:
-            # RFC 27, Ready: the specification knows `single` and `unlimited` only
+            # RFC 27, Ready: the specification has only `single` and `unlimited`.
             ready = p.ReadyRequest("single" if self.limit == 1 else "unlimited")
         elif self.limit:
             ready = p.ReadyRequest("limited", self.limit)
@@ -203,39 +192,17 @@ class Handshake:
 
     def _on_ready(self, answer: Message) -> None:
         if answer.errnum:
-            self._fail(f"job-manager.sched-ready: {said(answer)}")
+            self._fail(f"job-manager.sched-ready: {rpc.error_text(answer)}")
             return
         waiting = 0
         if answer.payload is not None:
             try:
                 waiting = p.decode(answer.body(), p.ReadyAnswer).count
             except p.PayloadError as problem:
-                self.troubles.append(f"job-manager.sched-ready: {problem}")
+                self.warnings.append(f"job-manager.sched-ready: {problem}")
         self.phase = Phase.ONLINE
         self.was_online = True
-        self.facts.append(Ready(self.strict, waiting))
-
-
-class _Lookup:
-    """Waits for the R of one job of the hello."""
-
-    __slots__ = ("_engine", "_job")
-
-    def __init__(self, engine: Handshake, job: p.HelloJob) -> None:
-        self._engine, self._job = engine, job
-
-    def __call__(self, answer: Message) -> None:
-        self._engine.on_held_resources(self._job, answer)
-
-
-def _ignored(answer: Message) -> None:
-    """The answer changes nothing."""
-
-
-def said(answer: Message) -> str:
-    """An error answer in words."""
-    text = answer.text()
-    return f"{rpc.error_name(answer.errnum)}{': ' + text if text else ''}"
+        self.events.append(Ready(self.strict, waiting))
 
 
 def _rank_sets(texts: dict[str, str] | None) -> dict[str, IdSet]:

@@ -1,13 +1,15 @@
-"""The machine of a Flux instance as our units: rank and core to unit number and back, GPUs, Rs of allocations. Pure.
+"""The inventory of a Flux instance (RFC 20) as our units: ranks and cores to unit numbers and back, GPUs, Rs of jobs.
 
-A unit is a core; rank r owns consecutive units in the order of its core ids. Deciders place cores; which GPUs of a node
-a job gets is chosen here, the lowest free ones.
+A unit is a core; a rank has consecutive units in the order of its core ids. Deciders place cores. The GPUs of a job are
+chosen here: the lowest free ones of each rank. Used by both ends: the world has a Flux inventory and numbers its units;
+the decider has our nodes and makes an inventory of them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 import msgspec
 
@@ -16,8 +18,6 @@ from pilothouse.formats.resource_set import RankResources, ResourceSet
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.masks import lowest_bits
-
-_encode = msgspec.json.encode
 
 
 class _Rank:
@@ -62,7 +62,7 @@ class _Rank:
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What a job got: R as bytes, its human form, and the GPUs per rank."""
+    """The resources of a started job: R as bytes, its human form, and the GPUs per rank."""
 
     resources: bytes
     summary: str
@@ -70,26 +70,23 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class Machine:
-    """The inventory. Its unit numbers never change while it lives."""
+    """The inventory with its unit numbers, which never change. `firsts`: the first unit of each rank, ascending; without
+    it ranks follow each other without gaps."""
 
-    def __init__(self, inventory: ResourceSet) -> None:
+    def __init__(self, inventory: ResourceSet, firsts: Sequence[int] | None = None) -> None:
         self.inventory = inventory
         self.ends_s = inventory.expiration_s
-        """When the instance itself ends; 0: never."""
+        """The end of the instance itself; 0: none."""
         hosts = inventory.hosts or tuple(f"rank{entry.rank}" for entry in inventory.ranks)
-        self._ranks: dict[int, _Rank] = {}
-        self._firsts: list[int] = []
-        self._order: list[_Rank] = []
-        first = 0
-        for entry, host in zip(inventory.ranks, hosts, strict=True):
-            rank = _Rank(entry, host, first)
-            self._ranks[entry.rank] = rank
-            self._firsts.append(first)
-            self._order.append(rank)
-            first += rank.count
+        if firsts is None:
+            firsts = [0, *accumulate(len(entry.cores) for entry in inventory.ranks)][:-1]
+        self._firsts = firsts
+        self._order = [_Rank(*of_rank) for of_rank in zip(inventory.ranks, hosts, firsts, strict=True)]
+        self._ranks = {rank.rank: rank for rank in self._order}
+        self.units = IdSet(sum(rank.mask for rank in self._order))
         self.properties: dict[str, IdSet] = dict(inventory.properties)
         names = [rank.host for rank in self._order]
-        # several brokers may run on one host (test instances do): then the rank tells them apart
+        # Test instances run several brokers on one host: then the rank makes the name unique.
         self._names = names if len(set(names)) == len(names) else [f"{r.host}@{r.rank}" for r in self._order]
         self._cached: dict[tuple[int, int], tuple[str, str]] = {}
 
@@ -120,7 +117,7 @@ class Machine:
         return IdSet(mask)
 
     def units_in(self, resources: ResourceSet) -> IdSet:
-        """The units that an R names; ranks and cores that we do not have are left out."""
+        """The units of an R. Unknown ranks and cores are left out."""
         mask = 0
         for entry in resources.ranks:
             if entry.rank in self._ranks:
@@ -131,8 +128,8 @@ class Machine:
         return tuple((entry.rank, entry.gpus.mask) for entry in resources.ranks if entry.gpus)
 
     def ranks_in(self, units: IdSet) -> Iterator[tuple[int, int]]:
-        """(rank, mask of units there), ascending; costs as many steps as ranks are touched."""
-        mask = units.mask
+        """(rank, mask of its units), ascending. The cost is the number of ranks in `units`."""
+        mask = units.mask & self.units.mask
         while mask:
             low = (mask & -mask).bit_length() - 1
             rank = self._order[bisect_right(self._firsts, low) - 1]
@@ -140,7 +137,7 @@ class Machine:
             mask &= ~rank.mask
 
     def grant(self, job: Job, units: IdSet, slots: int, start_s: float) -> Grant:
-        """R for a job on these units; takes its GPUs."""
+        """R of a job that starts on these units; takes its GPUs."""
         groups: dict[tuple[int, int], int] = {}
         taken: list[tuple[int, int]] = []
         hosts: list[str] = []
@@ -161,7 +158,7 @@ class Machine:
             summary.append(f"rank{ids if ids.isdigit() else f'[{ids}]'}/{human}")
         expiration = 0.0 if job.walltime == float("inf") else start_s + job.walltime
         if self.ends_s:
-            # no job may outlive its instance
+            # No job may outlive its instance.
             expiration = min(expiration or self.ends_s, self.ends_s)
         text = (
             f'{{"version":1,"execution":{{"R_lite":[{",".join(lite)}],"nslots":{slots},"starttime":{start_s!r},'
@@ -175,18 +172,18 @@ class Machine:
                 self._ranks[rank].free_gpus |= mask
 
     def take(self, gpus: tuple[tuple[int, int], ...]) -> None:
-        """GPUs of a job that held them before we came."""
+        """GPUs of a job that is already running."""
         for rank, mask in gpus:
             if rank in self._ranks:
                 self._ranks[rank].free_gpus &= ~mask
 
-    def part_of(self, units: IdSet) -> bytes:
-        """R of any units, without GPUs and times: for a status."""
+    def resources(self, units: IdSet, start_s: float = 0.0, expiration_s: float = 0.0) -> bytes:
+        """R of any units, without GPUs."""
         ranks = tuple(
             RankResources(rank, IdSet(self._ranks[rank].cores_of(part))) for rank, part in self.ranks_in(units)
         )
         hosts = tuple(self._ranks[entry.rank].host for entry in ranks)
-        return resource_set.encode(ResourceSet(ranks=ranks, hosts=hosts))
+        return resource_set.encode(ResourceSet(ranks=ranks, hosts=hosts, start_s=start_s, expiration_s=expiration_s))
 
     def _choose_gpus(self, job: Job, rank: _Rank, part: int) -> int:
         shape = job.shape
@@ -200,7 +197,7 @@ class Machine:
         return lowest_bits(rank.free_gpus, wanted) if wanted else 0
 
     def _children(self, cores: int, gpus: int) -> tuple[str, str]:
-        """R_lite children and their human form; most jobs of a run look alike, so they are remembered."""
+        """R_lite children and their human form, cached: many jobs of a run are alike."""
         found = self._cached.get((cores, gpus))
         if found is None:
             if len(self._cached) > 10_000:

@@ -1,37 +1,41 @@
-"""One job as the job manager keeps it, and the queue of those that wait to be asked for.
+"""One job of the job manager, and the queue of jobs whose alloc request is to be sent.
 
-A million of them must fit into memory: equal jobspecs share their bytes, the eventlog is one bytes object, everything
-that only running jobs have is empty before.
+A million jobs must fit into memory: equal jobspecs share their bytes, the eventlog is one bytes object, and members that
+only running jobs use are empty before.
 """
 
 from __future__ import annotations
 
 import enum
 import heapq
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from pilothouse.formats import resource_set
 from pilothouse.formats.resource_set import ResourceSet
-from pilothouse.protocols.rfc27 import joblife, payloads
-from pilothouse.protocols.rfc27.joblife import JobEvent, State
+from pilothouse.protocols.rfc27 import job_states, payloads
+from pilothouse.protocols.rfc27.job_states import JobEvent, State
+
+MOST_DEPTH = 64
+"""Limit of nested dictionaries in annotations that are merged."""
 
 
 class Alloc(enum.IntEnum):
-    """Where a job's alloc request is."""
+    """State of a job's alloc request."""
 
     NONE = 0
     QUEUED = 1
-    """It will be sent when the scheduler may have it."""
+    """To be sent when the scheduler's limit allows it."""
     PENDING = 2
-    """The scheduler has it."""
+    """Sent, not answered."""
     CANCELING = 3
-    """The scheduler has it, and a sched.cancel after it."""
+    """Sent, not answered, and a sched.cancel after it."""
 
 
 class ManagedJob(msgspec.Struct, eq=False, gc=False):
-    """`gc=False`: it refers to no cycle; a collector that visits a million jobs takes seconds."""
+    """`gc=False`: it is in no reference cycle, and visiting a million jobs takes the collector seconds."""
 
     id: int
     userid: int
@@ -43,25 +47,25 @@ class ManagedJob(msgspec.Struct, eq=False, gc=False):
     state: State = State.NEW
     alloc: Alloc = Alloc.NONE
     resources: bytes = b""
-    """R as committed; empty while it holds nothing."""
+    """R; empty while it holds nothing."""
     committed: bytes = b""
-    """What the scheduler put into the KVS for it."""
+    """R as the scheduler committed it to the KVS."""
     annotations: dict[str, Any] | None = None
     freed_ranks: int = 0
-    """Mask of the ranks given back so far."""
+    """Mask of the ranks that were given back."""
     freeing: bool = False
-    """A sched.free waits for its answer (the specification's dialect)."""
+    """A sched.free is not answered yet (the specification's dialect)."""
     started: bool = False
-    """Tasks run: resources come back only when they are gone."""
+    """Its tasks run: resources come back only after their end."""
 
     def post(self, at: float, event: JobEvent, context: dict[str, object] | None = None) -> None:
-        """Log, then act: the eventlog alone leads to the state."""
-        self.state = joblife.step(self.state, event)
-        self.log += joblife.entry(at, event, context)
+        """Appends an event to the eventlog and changes the state."""
+        self.state = job_states.step(self.state, event)
+        self.log += job_states.entry(at, event, context)
 
     def note(self, at: float, event: JobEvent, context: dict[str, object] | None = None) -> None:
-        """An entry that changes no state (a mild exception)."""
-        self.log += joblife.entry(at, event, context)
+        """Appends an event that changes no state (an exception of severity > 0)."""
+        self.log += job_states.entry(at, event, context)
 
     def resource_set(self) -> ResourceSet:
         return resource_set.parse(self.resources)
@@ -72,7 +76,7 @@ class ManagedJob(msgspec.Struct, eq=False, gc=False):
 
 
 def priority_of(urgency: int) -> int:
-    """RFC 21/30: held jobs have none, expedited ones the highest."""
+    """The priority of an urgency (RFC 21, RFC 30): held jobs have 0, expedited ones the highest."""
     if urgency == payloads.HELD_URGENCY:
         return payloads.HELD_PRIORITY
     if urgency == payloads.EXPEDITED_URGENCY:
@@ -80,8 +84,23 @@ def priority_of(urgency: int) -> int:
     return urgency
 
 
+def merged(old: Mapping[str, Any] | None, new: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
+    """Annotations after an update (RFC 27, Alloc Annotate): dictionaries merge recursively, null removes a key, other
+    values replace. A null for a missing key adds nothing, at any depth."""
+    result = dict(old) if old else {}
+    for key, value in new.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping) and depth < MOST_DEPTH:
+            before = result.get(key)
+            result[key] = merged(before if isinstance(before, Mapping) else None, value, depth + 1)
+        else:
+            result[key] = value
+    return result
+
+
 class AllocQueue:
-    """Jobs in the order in which they are to be asked for: priority, then submit time. All verbs are O(log n)."""
+    """Jobs by priority, then submit time. All operations are O(log n)."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, float, int, ManagedJob]] = []
@@ -94,7 +113,7 @@ class AllocQueue:
         heapq.heappush(self._heap, (-job.priority, job.submitted_s, job.id, job))
 
     def drop(self, job: ManagedJob) -> None:
-        """Its entry stays and is skipped later."""
+        """Removes a job. Its heap entry stays and is skipped later."""
         if job.alloc is Alloc.QUEUED:
             job.alloc = Alloc.NONE
             self._count -= 1
@@ -110,7 +129,7 @@ class AllocQueue:
         return None
 
     def pop(self) -> ManagedJob:
-        """The first one; there must be one."""
+        """Removes and returns the first job of a queue that is not empty."""
         job = self.first()
         assert job is not None
         heapq.heappop(self._heap)

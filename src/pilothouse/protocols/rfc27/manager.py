@@ -1,15 +1,16 @@
-"""The job manager's end of RFC 27, sans-IO: orders of its owner and messages of a scheduler in, messages and facts out.
+"""The job manager's end of RFC 27, sans-IO: calls of its owner and messages of a scheduler in, messages and events out.
 
-It keeps the jobs in the states of RFC 21, asks the scheduler for resources in priority and submit time order, frees
-what ended, merges annotations, and survives any scheduler: an error answer or a disconnect suspends scheduling, hello
-and ready resume it, running jobs never notice.
+It keeps the jobs in the states of RFC 21, sends alloc requests in priority and submit time order, frees the resources of
+ended jobs and merges annotations. An error answer or a disconnect of the scheduler suspends scheduling; hello and ready
+resume it; running jobs are not affected.
 
-The dialect is the scheduler's: a hello with the streaming flag speaks today's Flux, one without it the specification's
-(one `alloc` array, bare alloc and free requests, free answered). `strict` speaks the specification's to everybody.
+The scheduler chooses the dialect: its hello has the streaming flag (today's Flux) or not (the specification's: one `alloc`
+array, bare alloc and free requests, free answered). `strict` uses the specification's dialect for every scheduler.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 
 import msgspec
@@ -19,12 +20,11 @@ from pilothouse.model.errors import InputError
 from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27 import payloads as p
-from pilothouse.protocols.rfc27.annotations import merged
-from pilothouse.protocols.rfc27.desk import Desk
+from pilothouse.protocols.rfc27.alloc_requests import AllocRequests
 from pilothouse.protocols.rfc27.frames import Message
-from pilothouse.protocols.rfc27.joblife import JobEvent, State
-from pilothouse.protocols.rfc27.managed_job import Alloc, ManagedJob, priority_of
-from pilothouse.protocols.rfc27.manager_facts import (
+from pilothouse.protocols.rfc27.job_states import JobEvent, State
+from pilothouse.protocols.rfc27.managed_job import Alloc, ManagedJob, merged, priority_of
+from pilothouse.protocols.rfc27.manager_events import (
     Allocated,
     Annotated,
     CancelConfirmed,
@@ -35,14 +35,14 @@ from pilothouse.protocols.rfc27.manager_facts import (
 )
 
 
-class Manager(Desk):
-    """What its owner orders, and what a scheduler says. Take `out`, `facts` and `troubles` after every call."""
+class Manager(AllocRequests):
+    """The jobs of one instance, and the conversation with its scheduler."""
 
-    # ---- what the owner orders
+    # ---- called by the owner
 
     def submit(self, now: float, job_id: int, spec: bytes, *, userid: int = 0, urgency: int = p.DEFAULT_URGENCY,
                priority: int | None = None) -> ManagedJob:  # fmt: skip
-        """A new job; it waits in SCHED when this returns. Its jobspec has been validated by whoever submits it."""
+        """A new job, in SCHED when this returns. The caller has validated its jobspec."""
         wanted = priority_of(urgency) if priority is None else priority
         job = ManagedJob(job_id, userid, urgency, wanted, float(now), self._shared(spec))
         self._admit(now, job)
@@ -50,7 +50,7 @@ class Manager(Desk):
         return job
 
     def adopt(self, now: float, job_id: int, spec: bytes, resources: bytes, *, userid: int = 0) -> ManagedJob:
-        """A job that runs already: the scheduler learns of it by its hello."""
+        """A job that is already running: the scheduler learns of it from the hello."""
         job = ManagedJob(job_id, userid, p.DEFAULT_URGENCY, p.DEFAULT_URGENCY, float(now), self._shared(spec))
         self._admit(now, job)
         job.resources = job.committed = resources
@@ -73,14 +73,14 @@ class Manager(Desk):
             held = job.priority == p.HELD_PRIORITY
             if not held:
                 self._send("sched.prioritize", p.encode({"jobs": [(job.id, job.priority)]}))
-            # QUIRK: today's Flux also takes the request back and sends a fresh one (test_transcript_06)
+            # QUIRK: today's Flux also cancels the request and sends a new one (test_transcript_06).
             if held or not self.strict:
                 self._cancel_alloc(job)
         else:
-            self._requeue(job)
+            self._enqueue(job)
 
     def prioritize(self, now: float, priorities: Iterable[tuple[int, int]]) -> None:
-        """Many at once, as a priority plugin does: one message tells the scheduler of all that it has."""
+        """New priorities of many jobs, as a priority plugin sets them: one message for all pending ones."""
         told: list[tuple[int, int]] = []
         for job_id, priority in priorities:
             job = self.jobs.get(job_id)
@@ -95,19 +95,19 @@ class Manager(Desk):
                     told.append((job_id, priority))
                     self._note_pending(job)
             elif job.alloc is not Alloc.CANCELING:
-                self._requeue(job)
+                self._enqueue(job)
         if told:
             self._send("sched.prioritize", p.encode({"jobs": told}))
 
     def cancel(self, now: float, job_id: int, note: str = "", *, kind: str = "cancel") -> None:
-        """A fatal exception. What runs is freed when `finish` tells that it is gone."""
+        """A fatal exception. The resources of a running job are freed by `finish`."""
         job = self.jobs[job_id]
         context: dict[str, object] = {"type": kind, "severity": 0, "note": note, "userid": job.userid}
         job.post(now, JobEvent.EXCEPTION, context)
         if job.alloc is Alloc.QUEUED:
             self.queue.drop(job)
         elif job.alloc is not Alloc.NONE:
-            # RFC 27, Exceptions: a sched.cancel for an outstanding request
+            # RFC 27, Exceptions: a sched.cancel for an outstanding request.
             self._cancel_alloc(job)
             job.annotations = None
             if self.strict:
@@ -125,14 +125,14 @@ class Manager(Desk):
         job.post(now, JobEvent.START)
 
     def finish(self, now: float, job_id: int, status: int = 0) -> None:
-        """Its tasks are gone; what it holds is freed."""
+        """Its tasks have ended; its resources are freed."""
         job = self.jobs[job_id]
         job.post(now, JobEvent.FINISH, {"status": status})
         job.post(now, JobEvent.RELEASE, {"ranks": "all", "final": True})
         self._free(now, job)
 
     def release(self, now: float, job_id: int, ranks: IdSet) -> None:
-        """Some ranks come back before the job's end. Only today's dialect can say it; else they wait for the end."""
+        """Ranks that a job gives back before its end. The specification's dialect has no such message: they wait."""
         job = self.jobs[job_id]
         if not job.holds or self.strict:
             return
@@ -143,18 +143,18 @@ class Manager(Desk):
         job.post(now, JobEvent.RELEASE, {"ranks": part.rank_ids().to_text(","), "final": False})
         job.freed_ranks |= part.rank_ids().mask
         if self.online:
-            self._send_free(job, resource_set.encode(part), final=False)
+            self._send_free(job_id, resource_set.encode(part), final=False)
 
     def expire(self, now: float, job_id: int, expiration_s: float) -> None:
-        """The time limit of a running job changed (0: none)."""
+        """A new time limit of a running job (0: none)."""
         job = self.jobs[job_id]
         job.post(now, JobEvent.RESOURCE_UPDATE, {"expiration": expiration_s})
         if self.online and not self.strict:
             payload = p.encode(p.ExpirationRequest(job_id, expiration_s))
-            self.out.append(self._caller.call("sched.expiration", payload, self._on_expiration))
+            self._call("sched.expiration", payload, self._on_expiration)
 
     def stop_queue(self) -> None:
-        """RFC 27, Cancel: all outstanding requests are taken back, their jobs wait in SCHED."""
+        """RFC 27, Cancel: all outstanding requests are canceled, their jobs wait in SCHED."""
         self.stopped = True
         for job in list(self.pending.values()):
             self._cancel_alloc(job)
@@ -164,70 +164,47 @@ class Manager(Desk):
 
     def ask_feasibility(self, question: int, spec: bytes) -> None:
         def answered(answer: Message) -> None:
-            refusal = (answer.text() or rpc.error_name(answer.errnum)) if answer.errnum else ""
-            # a scheduler that is gone, or has no such service, refuses nothing
-            absent = answer.errnum in (rpc.ENOSYS, rpc.ECANCELED)
-            self.facts.append(FeasibilityAnswered(question, "" if absent else refusal))
+            refusal = (answer.text() or rpc.error_text(answer)) if answer.errnum else ""
+            # A scheduler that is absent or has no such service refuses nothing.
+            absent = answer.errnum in (errno.ENOSYS, errno.ECANCELED)
+            self.events.append(FeasibilityAnswered(question, "" if absent else refusal))
 
         payload = b'{"jobspec":' + spec + b',"userid":0,"rolemask":1,"urgency":16,"flags":0}'
-        self.out.append(self._caller.call("feasibility.check", payload, answered))
+        self._call("feasibility.check", payload, answered)
 
     def ask_quiet(self, question: int, now: float | None = None) -> None:
-        """sched.quiesce: a scheduler without it answers ENOSYS, but only after it has read all that came before."""
+        """sched.quiesce. A scheduler without it answers ENOSYS, after it has read all earlier messages."""
 
         def answered(answer: Message) -> None:
             said = p.QuiesceAnswer()
             if not answer.errnum and answer.payload is not None:
                 said = p.decode(answer.body(), p.QuiesceAnswer)
-            self.facts.append(Quiet(question, not answer.errnum, said.call_at))
+            self.events.append(Quiet(question, not answer.errnum, said.call_at))
 
         payload = p.encode(p.QuiesceRequest(question, now))
-        self.out.append(self._caller.call("sched.quiesce", payload, answered))
+        self._call("sched.quiesce", payload, answered)
 
-    # ---- what the scheduler says
+    # ---- messages of the scheduler
 
     def receive(self, now: float, message: Message) -> None:
         if message.type == frames.REQUEST:
-            handler = _REQUESTS.get(message.topic)
-            if handler is None:
-                self.troubles.append(f"unknown request {message.topic}")
-                if message.wants_response:
-                    self.out.append(rpc.respond_error(message, rpc.ENOSYS))
-                return
-            try:
-                handler(self, now, message)
-            except p.PayloadError as problem:
-                self.troubles.append(f"{message.topic}: malformed payload: {problem}")
-                if message.wants_response:
-                    self.out.append(rpc.respond_error(message, rpc.EPROTO, str(problem)))
+            self._serve(_REQUESTS, message, now)
         elif message.type == frames.RESPONSE:
-            self._on_response(now, message)
+            try:
+                self._on_response(now, message)
+            except p.PayloadError as problem:
+                self.lost(now, f"{message.topic} was answered with a malformed payload: {problem}")
 
     def _on_response(self, now: float, message: Message) -> None:
-        if message.matchtag:
-            try:
-                awaited = self._caller.take(message)
-            except p.PayloadError as problem:
-                self.lost(now, f"{message.topic} was answered with a malformed payload: {problem}")
-                return
-            if not awaited:
-                self.troubles.append(f"response to {message.topic} with matchtag {message.matchtag}: nobody asked")
-            return
-        if message.topic not in ("sched.alloc", "sched.free"):
-            self.troubles.append(f"response to {message.topic}: nobody asked")
+        if message.matchtag or message.topic not in ("sched.alloc", "sched.free"):
+            self._take_response(message)
         elif message.errnum:
-            # RFC 27, Implementation: an error answer is a scheduler fatality
-            text = message.text()
-            name = rpc.error_name(message.errnum)
-            self.lost(now, f"{message.topic} was answered with {name}{': ' + text if text else ''}")
+            # RFC 27, Implementation: an error answer is a scheduler fatality.
+            self.lost(now, f"{message.topic} was answered with {rpc.error_text(message)}")
+        elif message.topic == "sched.free":
+            self._on_freed(now, p.decode(message.body(), p.JobOnly).id)
         else:
-            try:
-                if message.topic == "sched.free":
-                    self._on_freed(now, p.decode(message.body(), p.JobOnly).id)
-                else:
-                    self._on_alloc_answer(now, p.decode(message.body(), p.AllocAnswer))
-            except p.PayloadError as problem:
-                self.lost(now, f"{message.topic} was answered with a malformed payload: {problem}")
+            self._on_alloc_answer(now, p.decode(message.body(), p.AllocAnswer))
 
     def _on_hello(self, now: float, message: Message) -> None:
         if self.online or self.pending:
@@ -243,7 +220,7 @@ class Manager(Desk):
             free = IdSet(job.freed_ranks).to_text(",") if partial and job.freed_ranks else msgspec.UNSET
             known = p.HelloJob(job.id, job.priority, job.userid, job.submitted_s, free)
             self.out.append(rpc.respond(message, p.encode(known), streaming=True))
-        self.out.append(rpc.respond_error(message, rpc.ENODATA))
+        self.out.append(rpc.respond_error(message, errno.ENODATA))
 
     def _on_ready(self, now: float, message: Message) -> None:
         ready = p.decode(message.body(), p.ReadyRequest)
@@ -258,16 +235,16 @@ class Manager(Desk):
         if self.online:
             self.lost(now, "a scheduler says that it is ready")
         self.online = True
-        # RFC 27, Ready: the answer is empty; today's Flux counts the jobs that wait
+        # RFC 27, Ready: the answer is empty; today's Flux sends the number of waiting jobs.
         self.out.append(rpc.respond(message, None if self.strict else b'{"count":%d}' % len(self.queue)))
-        self.facts.append(WentOnline(self.strict, self.limit))
+        self.events.append(WentOnline(self.strict, self.limit))
         if self.strict:
             for job in list(self.holding.values()):
                 if job.state is State.CLEANUP and not job.started:
                     self._free(now, job)
 
     def _on_resource_status(self, now: float, message: Message) -> None:
-        """What `flux resource list` asks today's job manager: the union of all that is allocated."""
+        """The request of `flux resource list` in today's Flux: the union of all allocated resources."""
         cores: dict[int, int] = {}
         gpus: dict[int, int] = {}
         for job in self.holding.values():
@@ -283,10 +260,10 @@ class Manager(Desk):
         raised = p.decode(message.body(), p.RaiseRequest)
         job = self.jobs.get(raised.id)
         if job is None:
-            self.out.append(rpc.respond_error(message, rpc.ENOENT, "unknown job id"))
+            self._refuse(message, errno.ENOENT, "unknown job id")
             return
         if raised.severity == 0:
-            self.facts.append(Denied(job.id, raised.note))
+            self.events.append(Denied(job.id, raised.note))
         else:
             context: dict[str, object] = {"type": raised.type, "severity": raised.severity, "note": raised.note}
             job.note(now, JobEvent.EXCEPTION, context)
@@ -302,7 +279,7 @@ class Manager(Desk):
             if answer.annotations is None:
                 raise p.PayloadError("an ANNOTATE answer without annotations")
             job.annotations = merged(job.annotations, answer.annotations)
-            self.facts.append(Annotated(job.id, answer.annotations))
+            self.events.append(Annotated(job.id, answer.annotations))
         elif answer.type == p.AllocType.DENY:
             self._retire_alloc(job)
             job.annotations = None
@@ -311,7 +288,7 @@ class Manager(Desk):
                 if answer.note:
                     context["note"] = answer.note
                 job.post(now, JobEvent.EXCEPTION, context)
-                self.facts.append(Denied(job.id, answer.note))
+                self.events.append(Denied(job.id, answer.note))
             self._clean(now, job)
         elif answer.type == p.AllocType.CANCEL:
             self._retire_alloc(job)
@@ -320,7 +297,7 @@ class Manager(Desk):
                 self._enqueue(job)
             else:
                 self._clean(now, job)
-            self.facts.append(CancelConfirmed(job.id))
+            self.events.append(CancelConfirmed(job.id))
         else:
             raise p.PayloadError(f"unknown answer type {answer.type}")
 
@@ -333,41 +310,42 @@ class Manager(Desk):
         except InputError as problem:
             raise p.PayloadError(str(problem)) from None
         if not job.committed:
-            self.troubles.append(f"job {fluid.to_f58(job.id)}: success before its R was in the KVS")
+            self.warnings.append(f"job {fluid.to_f58(job.id)}: success before its R was in the KVS")
         self._retire_alloc(job)
         job.resources = granted
         self.holding[job.id] = job
         if answer.annotations:
             job.annotations = merged(job.annotations, answer.annotations)
-            self.facts.append(Annotated(job.id, answer.annotations))
+            self.events.append(Annotated(job.id, answer.annotations))
         if job.state is State.SCHED:
             context: dict[str, object] = {"annotations": job.annotations} if job.annotations else {}
             job.post(now, JobEvent.ALLOC, context or None)
-            self.facts.append(Allocated(job.id, granted))
+            self.events.append(Allocated(job.id, granted))
         else:
-            # it was canceled meanwhile: what it got goes back at once
+            # It was canceled meanwhile: its resources go back at once.
             self._free(now, job)
 
     def _on_ghost_answer(self, answer: p.AllocAnswer) -> None:
         if answer.id not in self._ghosts:
-            self.troubles.append(f"answer of type {answer.type} for {fluid.to_f58(answer.id)}, which is not pending")
+            self.warnings.append(f"answer of type {answer.type} for {fluid.to_f58(answer.id)}, which is not pending")
             return
         if answer.type == p.AllocType.ANNOTATE:
             return
         self._ghosts.discard(answer.id)
         if answer.type == p.AllocType.SUCCESS and answer.R:
-            self._send("sched.free", p.encode(p.FreePart(answer.id, answer.R, True)), flags=0)
+            self._send_free(answer.id, bytes(answer.R), final=True)
 
     def _on_freed(self, now: float, job_id: int) -> None:
         job = self.holding.get(job_id)
         if job is None or not job.freeing:
-            self.troubles.append(f"sched.free answered for job {fluid.to_f58(job_id)}, which is not being freed")
+            self.warnings.append(f"sched.free answered for job {fluid.to_f58(job_id)}, which is not being freed")
             return
         self._freed(now, job)
 
     def _on_expiration(self, answer: Message) -> None:
-        if answer.errnum not in (0, rpc.ENOSYS, rpc.ECANCELED):
-            self.troubles.append(f"sched.expiration: {answer.text() or rpc.error_name(answer.errnum)}")
+        if answer.errnum not in (0, errno.ENOSYS, errno.ECANCELED):
+            self.warnings.append(f"sched.expiration: {rpc.error_text(answer)}")
+
 
 _REQUESTS = {
     "job-manager.sched-hello": Manager._on_hello,

@@ -1,6 +1,6 @@
-"""What the messages say: the JSON objects of RFC 27 (allocation), RFC 28 (inventory) and RFC 16 (jobs in the KVS).
+"""The payloads of messages: JSON objects of RFC 27 (allocation), RFC 28 (inventory) and RFC 16 (jobs in the KVS).
 
-Unknown keys are let through in both directions, as Flux does. R and jobspec stay raw until somebody needs them.
+Unknown keys are ignored, as in Flux. R and jobspec stay raw bytes here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class HelloRequest(msgspec.Struct, rename="kebab"):
 
 
 class HelloJob(msgspec.Struct):
-    """A job that already holds resources. Flux's schedulers insist on t_submit, as a JSON real."""
+    """A running job. Flux's schedulers need t_submit, as a JSON real."""
 
     id: JobId
     priority: int
@@ -51,7 +51,7 @@ class HelloJob(msgspec.Struct):
 
 
 class HelloAnswer(msgspec.Struct):
-    """The one answer of the specification's dialect."""
+    """The single answer of the specification's dialect."""
 
     alloc: list[HelloJob]
 
@@ -93,14 +93,6 @@ class FreeRequest(msgspec.Struct, omit_defaults=True):
     final: bool = True
 
 
-class FreePart(msgspec.Struct):
-    """sched.free as Flux of today sends it: `final` is always said."""
-
-    id: JobId
-    R: msgspec.Raw
-    final: bool
-
-
 class PrioritizeRequest(msgspec.Struct):
     jobs: list[tuple[JobId, int]]
 
@@ -115,14 +107,14 @@ class FeasibilityRequest(msgspec.Struct):
 
 
 class QuiesceRequest(msgspec.Struct, omit_defaults=True):
-    """Our extension. `now`: the date of a simulated world, where the wall's clock means nothing."""
+    """Our extension. `now`: the date of a simulated world."""
 
     id: int = 0
     now: float | None = None
 
 
 class QuiesceAnswer(msgspec.Struct, omit_defaults=True):
-    """`call_at`: the date at which the scheduler wants to be asked again, whatever happens."""
+    """`call_at`: the date at which the scheduler wants to be asked again."""
 
     id: int = 0
     call_at: float | None = None
@@ -140,7 +132,7 @@ class ServiceRequest(msgspec.Struct):
 
 
 class AcquireAnswer(msgspec.Struct, omit_defaults=True, rename="kebab"):
-    """RFC 28: the inventory first, then what changes in it."""
+    """RFC 28: first the inventory, then its changes."""
 
     resources: msgspec.Raw = msgspec.Raw(b"")
     up: str | None = None
@@ -150,7 +142,7 @@ class AcquireAnswer(msgspec.Struct, omit_defaults=True, rename="kebab"):
     property_add: dict[str, str] | None = None
     property_remove: dict[str, str] | None = None
     now: float | None = None
-    """Our extension: the date of a manager whose time is simulated."""
+    """Our extension: the date of a manager in simulated time."""
 
 
 DECODE_JOB_INFO = 1
@@ -194,14 +186,13 @@ class CommitRequest(msgspec.Struct):
     ops: list[CommitOperation]
 
 
-_encoder = msgspec.json.Encoder()
-encode = _encoder.encode
+encode = msgspec.json.Encoder().encode
 
 _decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
 
 
 def decode(body: bytes, kind: type[T]) -> T:
-    """Reads a payload, or raises PayloadError with the path of what is wrong."""
+    """Reads a payload. Raises PayloadError with the path of the problem."""
     decoder = _decoders.get(kind)
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)
@@ -212,7 +203,7 @@ def decode(body: bytes, kind: type[T]) -> T:
 
 
 def commit_values(values: Sequence[tuple[str, bytes]]) -> bytes:
-    """kvs.commit of these keys and values, all or none."""
+    """The payload of a kvs.commit of these keys and values."""
     operations = b",".join(
         b'{"key":"%s","flags":0,"dirent":{"ver":1,"type":"val","data":"%s"}}' % (key.encode(), base64.b64encode(value))
         for key, value in values
@@ -229,7 +220,7 @@ def encoded_value(value: bytes) -> str:
 
 
 def value_of(dirent: Dirent) -> bytes:
-    """The bytes of a KVS value. Raises PayloadError for anything that is not one."""
+    """The bytes of a KVS value. Raises PayloadError."""
     if dirent.type != "val" or not isinstance(dirent.data, str):
         raise PayloadError(f"a KVS entry of type {dirent.type!r} where a value was expected")
     try:

@@ -1,26 +1,27 @@
-"""The scheduler's end of RFC 27, sans-IO: messages in, messages and facts out. It decides nothing.
+"""The scheduler's end of RFC 27, sans-IO: messages in, messages and events out. It makes no decisions.
 
-It takes its seat by the handshake (handshake.py). Then the manager speaks: alloc, cancel, prioritize, free, expiration;
-its owner hears of them as facts and answers with `grant`, `annotate`, `deny`, `answer_feasibility`.
+The handshake (handshake.py) comes first. Then the manager sends alloc, cancel, prioritize, free and expiration requests.
+The owner gets them as events (scheduler_events.py) and answers with `grant`, `annotate`, `deny`, `answer_feasibility`.
 
-Two dialects, found out by themselves: today's Flux (streaming hello, jobspec in the request, R in the answer, free
-without an answer) and the specification's (one `alloc` array, jobspec in the KVS, free answered). `strict` speaks the
-specification's from the first word.
+Two dialects, detected from the manager's answers: today's Flux (streaming hello, jobspec in the request, R in the answer,
+free without an answer) and the specification's (one `alloc` array, jobspec in the KVS, free answered). `strict` uses the
+specification's dialect from the first message.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from pilothouse.formats import fluid, jobspec, resource_set
-from pilothouse.formats.jobspec import Jobspec
+from pilothouse.formats import fluid, resource_set
 from pilothouse.model.errors import InputError
 from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27 import payloads as p
 from pilothouse.protocols.rfc27.frames import Message
-from pilothouse.protocols.rfc27.handshake import Handshake, said
-from pilothouse.protocols.rfc27.scheduler_facts import (
+from pilothouse.protocols.rfc27.handshake import Handshake
+from pilothouse.protocols.rfc27.scheduler_events import (
     AllocAsked,
     AllocCanceled,
     ExpirationChanged,
@@ -32,43 +33,37 @@ from pilothouse.protocols.rfc27.scheduler_facts import (
 )
 
 MOST_COMMITS = 256
-"""So many Rs go into one kvs.commit at most."""
-MOST_SPECS = 1024
-"""So many different jobspecs are remembered."""
+"""Limit of Rs in one kvs.commit."""
 
 
 class SchedulerEngine(Handshake):
-    """One connection's worth of protocol. Take `take()`, `take_facts()` and `take_troubles()` after every call."""
+    """The state of one connection."""
 
     def __init__(self, *, limit: int = 0, strict: bool = False) -> None:
         super().__init__(limit=limit, strict=strict)
         self.pending: dict[int, tuple[bytes, ...] | None] = {}
         """Job id -> routes of its open alloc request."""
         self.reading = 0
-        """Jobspecs that were asked for in the KVS and have not come yet."""
+        """Number of jobspecs that are being read from the KVS."""
         self._routes: dict[tuple[bytes, ...] | None, tuple[bytes, ...] | None] = {}
         self._grants: list[tuple[int, bytes, dict[str, Any] | None]] = []
         self._granting: set[int] = set()
-        self._specs: dict[bytes, Jobspec] = {}
-        self._questions: dict[int, Message] = {}
-        self._next_question = 0
 
-    # ---- what the owner does
+    # ---- called by the owner
 
     def take(self) -> list[Message]:
-        """The messages to send. Grants made since the last time go out as one commit."""
+        """The messages to send. Grants made since the last call go out as one commit."""
         if self._grants:
             self._flush_grants()
-        out, self.out = self.out, []
-        return out
+        return super().take()
 
     @property
     def busy(self) -> bool:
-        """Something that was asked or granted is not answered yet."""
+        """A grant is not committed yet, or a jobspec not read."""
         return bool(self._grants or self._granting or self.reading)
 
     def grant(self, job_id: int, resources: bytes, annotations: dict[str, Any] | None = None) -> None:
-        """RFC 27, Alloc Success: R is committed first, the answer follows when the KVS has it."""
+        """RFC 27, Alloc Success: R is committed first; the answer follows the KVS's confirmation."""
         if job_id not in self.pending or job_id in self._granting:
             raise ValueError(f"job {job_id} has no open alloc request")
         self._granting.add(job_id)
@@ -77,7 +72,7 @@ class SchedulerEngine(Handshake):
             self._flush_grants()
 
     def annotate(self, job_id: int, notes: Mapping[str, Any]) -> None:
-        """RFC 27, Alloc Annotate. Silently nothing where the job waits no more."""
+        """RFC 27, Alloc Annotate. Ignored if the job no longer waits."""
         if job_id in self.pending and job_id not in self._granting:
             self._answer(job_id, p.encode({"id": job_id, "type": 1, "annotations": notes}))
 
@@ -85,50 +80,32 @@ class SchedulerEngine(Handshake):
         self._answer(job_id, p.encode(p.AllocAnswer(job_id, p.AllocType.DENY, note=note)))
         self.pending.pop(job_id, None)
 
-    def answer_feasibility(self, question: int, refusal: str = "") -> None:
-        message = self._questions.pop(question, None)
-        if message is not None:
-            self.out.append(rpc.respond_error(message, rpc.EOVERFLOW, refusal) if refusal else rpc.respond(message))
+    def answer_feasibility(self, request: Message, refusal: str = "", errnum: int = errno.EOVERFLOW) -> None:
+        self.out.append(rpc.respond_error(request, errnum, refusal) if refusal else rpc.respond(request))
 
-    def answer_status(self, question: int, everything: bytes, allocated: bytes, down: bytes) -> None:
-        message = self._questions.pop(question, None)
-        if message is not None:
-            body = b'{"all":' + everything + b',"allocated":' + allocated + b',"down":' + down + b"}"
-            self.out.append(rpc.respond(message, body))
+    def answer_status(self, request: Message, everything: bytes, allocated: bytes, down: bytes) -> None:
+        body = b'{"all":' + everything + b',"allocated":' + allocated + b',"down":' + down + b"}"
+        self.out.append(rpc.respond(request, body))
 
-    def answer_quiesce(self, question: int, call_at: float | None = None) -> None:
-        message = self._questions.pop(question, None)
-        if message is not None:
-            asked = p.decode(message.body() or b"{}", p.QuiesceRequest)
-            self.out.append(rpc.respond(message, p.encode(p.QuiesceAnswer(asked.id, call_at))))
+    def answer_quiesce(self, request: Message, call_at: float | None = None) -> None:
+        asked = p.decode(request.body() or b"{}", p.QuiesceRequest)
+        self.out.append(rpc.respond(request, p.encode(p.QuiesceAnswer(asked.id, call_at))))
 
-    # ---- what the peer says
+    # ---- messages of the manager
 
     def receive(self, message: Message) -> None:
         if message.type == frames.RESPONSE:
-            if not self._caller.take(message):
-                self.troubles.append(f"response to {message.topic} with matchtag {message.matchtag}: nobody asked")
+            self._take_response(message)
         elif message.type == frames.REQUEST:
-            self._on_request(message)
-
-    def _on_request(self, message: Message) -> None:
-        handler = _REQUESTS.get(message.topic)
-        if handler is None:
-            if message.topic.endswith(".disconnect"):
-                return
-            self.troubles.append(f"unknown request {message.topic}")
-            if message.wants_response:
-                self.out.append(rpc.respond_error(message, rpc.ENOSYS, f"{message.topic}: no such service method"))
-            return
-        try:
-            handler(self, message)
-        except p.PayloadError as problem:
-            self._malformed(message, str(problem))
+            self._serve(_REQUESTS, message)
 
     def _malformed(self, message: Message, problem: str) -> None:
-        self.troubles.append(f"{message.topic}: malformed payload: {problem}")
+        if message.topic not in ("sched.alloc", "sched.free"):
+            super()._malformed(message, problem)
+            return
+        self.warnings.append(f"{message.topic}: malformed payload: {problem}")
         if message.topic == "sched.alloc":
-            # an error answer would suspend the scheduler for every job, silence would keep this one for ever
+            # An error answer would suspend scheduling for every job; without an answer this job would wait for ever.
             try:
                 job_id = p.decode(message.body(), p.JobOnly).id
             except p.PayloadError:
@@ -136,20 +113,18 @@ class SchedulerEngine(Handshake):
             if job_id not in self.pending and job_id not in self.held:
                 self.pending[job_id] = message.routes
                 self.deny(job_id, f"malformed alloc request: {problem}")
-        elif message.wants_response and message.topic != "sched.free":
-            self.out.append(rpc.respond_error(message, rpc.EPROTO, problem))
 
     # ---- requests of the manager
 
     def _on_alloc(self, message: Message) -> None:
         asked = p.decode(message.body(), p.AllocRequest)
         if asked.id in self.pending:
-            # RFC 27, Implementation: one alloc request in flight for each job; the answer to the first serves both
-            self.troubles.append(f"second sched.alloc for pending job {fluid.to_f58(asked.id)}")
+            # RFC 27, Implementation: one alloc request in flight for each job. The answer to the first serves both.
+            self.warnings.append(f"second sched.alloc for pending job {fluid.to_f58(asked.id)}")
             return
         routes = self._routes.setdefault(message.routes, message.routes)
         if asked.id in self.held:
-            self.troubles.append(f"sched.alloc for job {fluid.to_f58(asked.id)}, which holds resources")
+            self.warnings.append(f"sched.alloc for job {fluid.to_f58(asked.id)}, which holds resources")
             if self.held[asked.id]:
                 self.pending[asked.id] = routes
                 self._succeed(asked.id, self.held[asked.id], None)
@@ -160,48 +135,37 @@ class SchedulerEngine(Handshake):
             self._ask(asked, source)
         else:
             self.reading += 1
-            self._call("kvs.lookup", p.lookup_payload(fluid.kvs_key(asked.id, "jobspec")), _SpecLookup(self, asked))
+            self._call("kvs.lookup", p.lookup_payload(fluid.kvs_key(asked.id, "jobspec")), partial(self._on_jobspec, asked))
 
-    def on_jobspec(self, asked: p.AllocRequest, answer: Message) -> None:
+    def _on_jobspec(self, asked: p.AllocRequest, answer: Message) -> None:
         self.reading -= 1
         if asked.id not in self.pending:
             return
         try:
             if answer.errnum:
-                raise p.PayloadError(said(answer))
+                raise p.PayloadError(rpc.error_text(answer))
             self._ask(asked, p.value_of(p.decode(answer.body(), p.LookupAnswer).val))
         except p.PayloadError as problem:
-            self.troubles.append(f"jobspec of job {fluid.to_f58(asked.id)}: {problem}")
+            self.warnings.append(f"jobspec of job {fluid.to_f58(asked.id)}: {problem}")
             self.deny(asked.id, f"its jobspec could not be read: {problem}")
 
     def _ask(self, asked: p.AllocRequest, source: bytes) -> None:
-        # jobs of one script look alike: most are recognised by their bytes
-        spec = self._specs.get(source)
-        if spec is None:
-            try:
-                spec = jobspec.parse(source, whole=False)
-            except InputError as problem:
-                self.deny(asked.id, str(problem))
-                return
-            if len(self._specs) >= MOST_SPECS:
-                self._specs.clear()
-            self._specs[source] = spec
-        self.facts.append(AllocAsked(asked.id, asked.priority, asked.userid, asked.t_submit, spec, source))
+        self.events.append(AllocAsked(asked.id, asked.priority, asked.userid, asked.t_submit, source))
 
     def _on_cancel(self, message: Message) -> None:
         job_id = p.decode(message.body(), p.JobOnly).id
-        # RFC 27, Cancel: no direct answer; ignored where nothing is pending (or where the success is on its way)
+        # RFC 27, Cancel: no direct answer; ignored if nothing is pending or the success is on its way.
         if job_id not in self.pending or job_id in self._granting:
             return
         self._answer(job_id, b'{"id":%d,"type":3}' % job_id)
         del self.pending[job_id]
-        self.facts.append(AllocCanceled(job_id))
+        self.events.append(AllocCanceled(job_id))
 
     def _on_prioritize(self, message: Message) -> None:
         jobs = p.decode(message.body(), p.PrioritizeRequest).jobs
         known = [(job_id, priority) for job_id, priority in jobs if job_id in self.pending]
         if known:
-            self.facts.append(Prioritized(known))
+            self.events.append(Prioritized(known))
 
     def _on_free(self, message: Message) -> None:
         freed = p.decode(message.body(), p.FreeRequest)
@@ -215,46 +179,36 @@ class SchedulerEngine(Handshake):
                     raise p.PayloadError(str(problem)) from None
             if whole or freed.final:
                 del self.held[freed.id]
-            self.facts.append(Freed(freed.id, resources, whole or freed.final))
+            self.events.append(Freed(freed.id, resources, whole or freed.final))
         else:
-            self.troubles.append(f"sched.free for job {fluid.to_f58(freed.id)}, which holds nothing")
+            self.warnings.append(f"sched.free for job {fluid.to_f58(freed.id)}, which holds nothing")
         if whole:
-            # the specification's dialect waits for this answer; today's Flux has no handler for it
+            # Only the specification's dialect expects this answer.
             self.out.append(rpc.respond(message, b'{"id":%d}' % freed.id))
 
     def _on_expiration(self, message: Message) -> None:
         changed = p.decode(message.body(), p.ExpirationRequest)
         if changed.id not in self.held:
-            self.out.append(rpc.respond_error(message, rpc.ENOENT, "the job holds no resources"))
+            self.out.append(rpc.respond_error(message, errno.ENOENT, "the job holds no resources"))
             return
-        self.facts.append(ExpirationChanged(changed.id, changed.expiration))
+        self.events.append(ExpirationChanged(changed.id, changed.expiration))
         self.out.append(rpc.respond(message))
 
     def _on_feasibility(self, message: Message) -> None:
         source = bytes(p.decode(message.body(), p.FeasibilityRequest).jobspec)
-        try:
-            spec = jobspec.parse(source, whole=False)
-        except InputError as problem:
-            self.out.append(rpc.respond_error(message, rpc.EINVAL, str(problem)))
-            return
-        self.facts.append(FeasibilityAsked(self._question(message), spec, source))
+        self.events.append(FeasibilityAsked(message, source))
 
     def _on_status(self, message: Message) -> None:
-        self.facts.append(StatusAsked(self._question(message)))
+        self.events.append(StatusAsked(message))
 
     def _on_quiesce(self, message: Message) -> None:
         asked = p.decode(message.body() or b"{}", p.QuiesceRequest)
-        self.facts.append(QuiesceAsked(self._question(message), asked.now))
-
-    def _question(self, message: Message) -> int:
-        self._next_question += 1
-        self._questions[self._next_question] = message
-        return self._next_question
+        self.events.append(QuiesceAsked(message, asked.now))
 
     # ---- answers
 
     def _answer(self, job_id: int, payload: bytes) -> None:
-        # RFC 27, Implementation: errnum and matchtag are zero, the job id matches request and response
+        # RFC 27, Implementation: errnum and matchtag are zero; the job id matches request and response.
         self.out.append(Message(frames.RESPONSE, "sched.alloc", payload + b"\0", 0, 0, 0, self.pending.get(job_id)))
 
     def _succeed(self, job_id: int, resources: bytes, annotations: dict[str, Any] | None) -> None:
@@ -270,40 +224,16 @@ class SchedulerEngine(Handshake):
     def _flush_grants(self) -> None:
         grants, self._grants = self._grants, []
         payload = p.commit_values([(fluid.kvs_key(job_id, "R"), value) for job_id, value, _ in grants])
-        self._call("kvs.commit", payload, _Commit(self, grants))
+        self._call("kvs.commit", payload, partial(self._on_committed, grants))
 
-    def on_committed(self, grants: list[tuple[int, bytes, dict[str, Any] | None]], answer: Message) -> None:
+    def _on_committed(self, grants: list[tuple[int, bytes, dict[str, Any] | None]], answer: Message) -> None:
         if answer.errnum:
-            # nobody was told of these grants: the manager asks again when we come back, with a back-off
-            self._fail(f"R could not be committed: {said(answer)}")
+            # These grants were not announced: the manager asks for the jobs again after the next handshake.
+            self._fail(f"R could not be committed: {rpc.error_text(answer)}")
             return
         for job_id, resources, notes in grants:
             self._granting.discard(job_id)
             self._succeed(job_id, resources, notes)
-
-
-class _SpecLookup:
-    """Waits for the jobspec of one alloc request."""
-
-    __slots__ = ("_asked", "_engine")
-
-    def __init__(self, engine: SchedulerEngine, asked: p.AllocRequest) -> None:
-        self._engine, self._asked = engine, asked
-
-    def __call__(self, answer: Message) -> None:
-        self._engine.on_jobspec(self._asked, answer)
-
-
-class _Commit:
-    """Waits for the KVS to have the Rs of these grants."""
-
-    __slots__ = ("_engine", "_grants")
-
-    def __init__(self, engine: SchedulerEngine, grants: list[tuple[int, bytes, dict[str, Any] | None]]) -> None:
-        self._engine, self._grants = engine, grants
-
-    def __call__(self, answer: Message) -> None:
-        self._engine.on_committed(self._grants, answer)
 
 
 _REQUESTS = {

@@ -1,6 +1,6 @@
-"""The shell around the little broker: accepts schedulers on a UNIX socket and carries messages both ways.
+"""The server of the job manager's end: accepts schedulers and carries messages between them and the broker.
 
-`open_server` chooses it for a path, and its twin on ZeroMQ for `tcp://host:port`.
+`open_server` makes one for a UNIX socket path, or one on ZeroMQ (zmq_link.py) for `tcp://host:port`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 import selectors
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from pilothouse.model.errors import InputError
 from pilothouse.protocols.rfc27.broker import Broker
@@ -20,21 +20,12 @@ from pilothouse.protocols.rfc27.unix_socket import Connection, Listener
 _log = logging.getLogger("pilothouse.rfc27")
 
 HIGH_WATER_BYTES = 1 << 20
-"""No more jobs are asked for while so much waits to be read by the scheduler."""
+"""No more alloc requests are sent while the scheduler has this many bytes to read."""
 DISPATCH_SIZE = 512
 
 
-class Server(Protocol):
-    """What a decider needs of the shell, however messages are carried."""
-
-    def fileno(self) -> int: ...
-    def step(self, limit_s: float | None = 0.0) -> int: ...
-    def deliver(self) -> None: ...
-    def close(self) -> None: ...
-
-
 def open_server(broker: Broker, address: str, key: str, *, clock: Callable[[], float]) -> Server:
-    """Listens at a path, or at tcp://host:port with the key file that both sides have."""
+    """A server at a path, or at tcp://host:port with the key file that both ends have."""
     if not address.startswith("tcp://"):
         return BrokerServer(broker, Path(address.removeprefix("local://")), clock=clock)
     if not key:
@@ -44,25 +35,78 @@ def open_server(broker: Broker, address: str, key: str, *, clock: Callable[[], f
     return ZmqServer(broker, address, Path(key), clock=clock)
 
 
-class BrokerServer:
-    """`step` does what is due; `fileno` becomes readable when something is."""
+class Server(ABC):
+    """What both kinds share. `step` does what is due; `fileno` becomes readable when something is."""
 
-    def __init__(self, broker: Broker, path: Path, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, broker: Broker, clock: Callable[[], float]) -> None:
         self.broker = broker
         self.clock = clock
-        """The date that goes into eventlogs: the world's, not necessarily the wall's."""
+        """The date in eventlogs: the world's, which may be simulated."""
+        self._last_peer = 0
+
+    @abstractmethod
+    def fileno(self) -> int: ...
+
+    @abstractmethod
+    def step(self, limit_s: float | None = 0.0) -> int:
+        """Waits up to `limit_s` for messages; returns their number."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @abstractmethod
+    def _send(self, messages: list[tuple[int, Message]]) -> None: ...
+
+    def _is_congested(self, peer: int) -> bool:
+        """The peer has not read enough of what was sent."""
+        return False
+
+    def deliver(self) -> None:
+        """Sends the messages of the broker, and lets the manager send more alloc requests."""
+        broker = self.broker
+        while True:
+            self._send(broker.take())
+            if broker.scheduler is not None and self._is_congested(broker.scheduler):
+                break
+            if not broker.dispatch(self.clock(), DISPATCH_SIZE) and not broker.out:
+                break
+        for warning in broker.manager.take_warnings():
+            _log.warning("%s", warning)
+        for line in broker.take_logged():
+            _log.info("%s", line)
+
+    def _join(self, name: str) -> int:
+        """The number of a new peer."""
+        self._last_peer += 1
+        self.broker.join(self._last_peer, name)
+        return self._last_peer
+
+    def _receive(self, peer: int, name: str, message: Message | BadFrame) -> None:
+        if isinstance(message, BadFrame):
+            _log.warning("%s: %s", name, message.problem)
+        else:
+            self.broker.receive(self.clock(), peer, message)
+
+    def _leave(self, peer: int) -> None:
+        self.broker.leave(self.clock(), peer)
+        self.broker.flush(self.clock())
+
+
+class BrokerServer(Server):
+    """A server at a UNIX socket."""
+
+    def __init__(self, broker: Broker, path: Path, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(broker, clock)
         self._listener = Listener(path)
-        # epoll: its descriptor can itself be waited for by a world
+        # A world can wait for the descriptor of an epoll.
         self._selector = selectors.EpollSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, None)
         self._peers: dict[int, Connection] = {}
-        self._next_peer = 0
 
     def fileno(self) -> int:
         return self._selector.fileno()
 
     def step(self, limit_s: float | None = 0.0) -> int:
-        """Waits up to `limit_s` for something to happen; the number of messages that came."""
         self.deliver()
         count = 0
         for key, events in self._selector.select(limit_s):
@@ -76,26 +120,6 @@ class BrokerServer:
         self.deliver()
         return count
 
-    def deliver(self) -> None:
-        """Sends what broker and manager have to say, and lets the manager ask for more jobs."""
-        while True:
-            self._send(self.broker.take())
-            scheduler = self.broker.scheduler
-            peer = self._peers.get(scheduler) if scheduler is not None else None
-            if peer is not None and peer.unsent_bytes > HIGH_WATER_BYTES:
-                break
-            if not self.broker.dispatch(self.clock(), DISPATCH_SIZE) and not self.broker.out:
-                break
-        for trouble in self.broker.take_troubles() + self.broker.manager.take_troubles():
-            _log.warning("%s", trouble)
-        for remark in self.broker.take_remarks():
-            _log.info("%s", remark)
-
-    @property
-    def settled(self) -> bool:
-        """Everything that was to be said has left."""
-        return not any(peer.wants_write for peer in self._peers.values())
-
     def close(self) -> None:
         for connection in self._peers.values():
             connection.close()
@@ -103,28 +127,26 @@ class BrokerServer:
         self._selector.close()
         self._listener.close()
 
+    def _is_congested(self, peer: int) -> bool:
+        connection = self._peers.get(peer)
+        return connection is not None and connection.unsent_bytes > HIGH_WATER_BYTES
+
     def _accept(self) -> None:
         connection = self._listener.accept()
         if connection is not None:
-            self._next_peer += 1
-            self._peers[self._next_peer] = connection
-            self.broker.join(self._next_peer, connection.name)
-            self._selector.register(connection, selectors.EVENT_READ, self._next_peer)
+            peer = self._join(connection.name)
+            self._peers[peer] = connection
+            self._selector.register(connection, selectors.EVENT_READ, peer)
 
     def _read(self, peer: int) -> int:
         connection = self._peers.get(peer)
         if connection is None:
             return 0
-        fd = connection.fileno()
         found = connection.receive()
-        now = self.clock()
         for message in found:
-            if isinstance(message, BadFrame):
-                _log.warning("%s: %s", connection.name, message.problem)
-            else:
-                self.broker.receive(now, peer, message)
+            self._receive(peer, connection.name, message)
         if connection.closed:
-            self._drop(peer, fd)
+            self._drop(peer)
         return len(found)
 
     def _send(self, messages: list[tuple[int, Message]]) -> None:
@@ -151,15 +173,15 @@ class BrokerServer:
         if self._selector.get_key(connection).events != wanted:
             self._selector.modify(connection, wanted, peer)
 
-    def _drop(self, peer: int, fd: int = -1) -> None:
+    def _drop(self, peer: int) -> None:
         connection = self._peers.pop(peer, None)
         if connection is None:
             return
+        # A closed socket has no descriptor any more: its entry is found by the peer.
         for key in list(self._selector.get_map().values()):
             if key.data == peer:
                 self._selector.unregister(key.fileobj if not connection.closed else key.fd)
                 break
         connection.close()
         _log.info("%s disconnected", connection.name)
-        self.broker.leave(self.clock(), peer)
-        self.broker.flush(self.clock())
+        self._leave(peer)

@@ -1,7 +1,7 @@
-"""RFC 3 frames on UNIX sockets, pure Python: a connection, and the listener of the little broker.
+"""RFC 3 messages on UNIX sockets: a connection, and the listener of the broker.
 
-The server greets with one byte: 0, or an errno. Sockets are for their owner alone: the listener makes its socket 0700
-and asks the kernel who connects.
+The server's first byte is 0 or an errno. Only the owner may connect: the socket has mode 0700, and the listener asks the
+kernel for the peer's user.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pilothouse.protocols.rfc27.frames import BadFrame, Message, StreamReader
 
 MOST_READ_BYTES = 1 << 18
 MOST_UNSENT_BYTES = 256 * 1024 * 1024
-"""A peer that reads nothing while so much waits for it is given up."""
+"""The connection is closed when the peer leaves more than this unread."""
 HANDSHAKE_LIMIT_S = 10.0
 
 
@@ -45,11 +45,11 @@ class Connection:
 
     @property
     def has_more(self) -> bool:
-        """The kernel tells of unread bytes as long as there are any."""
+        """A poll reports unread bytes as long as there are any."""
         return False
 
     def send(self, messages: list[Message]) -> None:
-        """Queues and tries to send. A peer that is gone is noticed by the next `receive`."""
+        """Queues and tries to send. The next `receive` notices a lost peer."""
         if not messages or self.closed:
             return
         data = b"".join(map(frames.encode, messages))
@@ -76,7 +76,7 @@ class Connection:
             self.close()
 
     def receive(self) -> list[Message | BadFrame]:
-        """What has arrived; `closed` tells that no more will come."""
+        """The messages that have arrived. `closed` is set at the end of the stream."""
         if self.closed:
             return []
         try:
@@ -101,18 +101,18 @@ class Connection:
 
 
 class Listener:
-    """A socket at `path` that only its owner may use."""
+    """A listening socket at `path` that only its owner may use."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         if path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
-            raise InputError(str(path), "a file that is no socket is in the way")
+            raise InputError(str(path), "exists and is not a socket")
         if len(os.fsencode(path)) > 107:
             raise InputError(str(path), "too long for a UNIX socket", expected="at most 107 bytes")
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # narrow from the first moment on: bind creates the file with the mask's rights
+        # bind() creates the file with the rights of the umask.
         before = os.umask(0o077)
         try:
             self._socket.bind(str(path))
@@ -129,7 +129,7 @@ class Listener:
         return self._socket.fileno()
 
     def accept(self) -> Connection | None:
-        """The next connection of our own user; None: there is none, or it was turned away."""
+        """The next connection of our own user; None: there is none, or it was refused."""
         try:
             stream, _ = self._socket.accept()
         except (BlockingIOError, ConnectionError):
@@ -139,7 +139,7 @@ class Listener:
         try:
             stream.send(b"\0" if welcome else bytes((errno.EPERM,)))
         except OSError:
-            # gone before it was greeted
+            # The peer has already left.
             welcome = False
         if not welcome:
             stream.close()

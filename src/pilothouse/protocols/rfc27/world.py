@@ -1,7 +1,7 @@
-"""World `flux[:URI]`: a Flux instance whose scheduler we are. The shell: sockets, the clock, coming back.
+"""World `flux[:URI]`: a Flux instance whose scheduler we are. The socket, the clock, and reconnecting.
 
-Any decider allocates for it. A lost connection (the broker restarts, we were suspended) is tried again with a back-off;
-running jobs go on, and hello tells what they hold. URI is `local:///path` (default: $FLUX_URI), or
+Any decider allocates for it. After a lost connection (the broker restarts, or suspended us) it reconnects with a
+back-off; running jobs go on, and the hello says what they hold. URI is `local:///path` (default: $FLUX_URI), or
 `tcp://host:port?key=FILE` for a manager of ours on another host.
 """
 
@@ -13,50 +13,40 @@ import select
 import time
 from collections.abc import Callable
 from math import inf
-from typing import Protocol
+from typing import TYPE_CHECKING
 
+from pilothouse.formats import duration
 from pilothouse.model import events as e
 from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import InputError, PeerError
-from pilothouse.protocols.rfc27 import scheduler_facts as f
+from pilothouse.protocols.rfc27 import scheduler_events as s
 from pilothouse.protocols.rfc27 import unix_socket
-from pilothouse.protocols.rfc27.frames import BadFrame, Message
-from pilothouse.protocols.rfc27.guard import FIRST_BACKOFF_S, MOST_BACKOFF_S
+from pilothouse.protocols.rfc27.frames import BadFrame
 from pilothouse.protocols.rfc27.handshake import Phase
-from pilothouse.protocols.rfc27.instance import Instance
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
+from pilothouse.protocols.rfc27.unix_socket import Connection
+
+if TYPE_CHECKING:
+    from pilothouse.protocols.rfc27.zmq_link import ZmqConnection
+from pilothouse.protocols.rfc27.scheduler_adapter import SchedulerAdapter
 
 _log = logging.getLogger("pilothouse.rfc27")
 
 HANDSHAKE_LIMIT_S = 60.0
-
-
-class Link(Protocol):
-    """A connection to a broker, however it is carried."""
-
-    name: str
-    closed: bool
-
-    def fileno(self) -> int: ...
-    @property
-    def wants_write(self) -> bool: ...
-    @property
-    def has_more(self) -> bool: ...
-    def send(self, messages: list[Message]) -> None: ...
-    def flush(self) -> None: ...
-    def receive(self) -> list[Message | BadFrame]: ...
-    def close(self) -> None: ...
+FIRST_BACKOFF_S = 0.1
+MOST_BACKOFF_S = 10.0
+DEFAULT_PATIENCE_S = 5.0
 
 
 def default_uri(uri: str) -> str:
-    """The instance that is meant: the given one, or the one that we run in."""
+    """The given instance, or the one of this process's environment."""
     found = uri or os.environ.get("FLUX_URI", "")
     if not found:
         raise InputError("flux", "no Flux instance is named", hint="set FLUX_URI, or use flux:local:///path")
     return found
 
 
-def connect(uri: str) -> Link:
+def connect(uri: str) -> Connection | ZmqConnection:
     if uri.startswith("tcp://"):
         from pilothouse.protocols.rfc27.zmq_link import ZmqConnection
 
@@ -65,23 +55,27 @@ def connect(uri: str) -> Link:
 
 
 def flux_world(uri: str, options: dict[str, str]) -> FluxWorld:
-    """`flux[:URI][?rfc27=1&limit=8&once=1&key=FILE]`."""
-    options = dict(options)
-    key = options.pop("key", "")
-    strict = options.pop("rfc27", "") == "1"
-    once = options.pop("once", "") == "1"
-    limit = options.pop("limit", "0")
-    if options:
-        raise InputError("flux", f"unknown option {min(options)!r}", expected="rfc27, limit, once or key")
-    if not limit.isdigit():
-        raise InputError("flux", "not a limit of requests", expected="a whole number", found=repr(limit))
-    return FluxWorld(f"{uri}?key={key}" if key else uri, limit=int(limit), strict=strict, reconnect=not once)
+    """`flux[:URI][?rfc27=1&limit=8&once=1&key=FILE&patience=30s&notes=0]`."""
+    known = {"rfc27": "", "limit": "0", "once": "", "key": "", "patience": str(DEFAULT_PATIENCE_S), "notes": ""}
+    unknown = set(options) - set(known)
+    if unknown:
+        raise InputError("flux", f"unknown option {min(unknown)!r}", expected=f"one of {', '.join(known)}")
+    chosen = known | options
+    if not chosen["limit"].isdigit():
+        raise InputError("flux", "not a limit of requests", expected="a whole number", found=repr(chosen["limit"]))
+    return FluxWorld(
+        f"{uri}?key={chosen['key']}" if chosen["key"] else uri,
+        limit=int(chosen["limit"]),
+        strict=chosen["rfc27"] == "1",
+        reconnect=chosen["once"] != "1",
+        patience_s=duration.parse(chosen["patience"], where="patience"),
+    )
 
 
 class FluxWorld:
-    """The scheduler's seat of a Flux instance. `reconnect` False: a lost connection ends the run.
+    """A Flux instance. `reconnect` False: a lost connection ends the run.
 
-    `patience_s`: how long to wait for a socket that is not there yet.
+    `patience_s`: how long to wait for a socket that does not exist yet.
     """
 
     def __init__(
@@ -91,18 +85,18 @@ class FluxWorld:
         limit: int = 0,
         strict: bool = False,
         reconnect: bool = True,
-        patience_s: float = 5.0,
+        patience_s: float = DEFAULT_PATIENCE_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.uri = default_uri(uri)
         self.name = f"flux:{self.uri}"
-        self.instance = Instance()
+        self.adapter = SchedulerAdapter()
         self._limit = limit
         self._strict = strict
         self._reconnect = reconnect
         self._patience_s = patience_s
         self._clock = clock
-        self._link: Link | None = None
+        self._link: Connection | ZmqConnection | None = None
         self._poller = select.poll()
         self._mask = 0
         self._watched: set[int] = set()
@@ -116,37 +110,37 @@ class FluxWorld:
 
     def begin(self, wants: Wants) -> e.Begins:
         self._open()
-        self._begins = self.instance.begins(self._now())
-        self.instance.events.insert(0, e.Began(self._begins.started_at, self._begins))
+        self._begins = self.adapter.begins(self._now())
+        self.adapter.events.insert(0, e.Began(self._begins.started_at, self._begins))
         return self._begins
 
     def advance(self) -> e.Batch | None:
         if self._ended:
             return None
-        instance = self.instance
+        adapter = self.adapter
         while True:
-            self._say()
+            self._send()
             now = self._now()
-            if instance.calls.next_date() <= now:
-                instance.events.extend(instance.calls.due(now))
-            if instance.stopped or self._over:
+            arrived: list[e.CallArrived] = adapter.calls.due(now)
+            adapter.events += arrived
+            if adapter.stopped or self._over:
                 self._ended = True
-                instance.events.append(e.Ended(now, reason=self._over))
-            # a manager in simulated time tells the date after the facts: they wait for it
-            asked = instance.asked_quiet and not instance.engine.reading
-            if instance.events and (instance.told_now is None or asked or self._ended):
-                return e.Batch(now, instance.take_events(), waits=instance.told_now is not None)
+                adapter.events.append(e.Ended(now, reason=self._over))
+            # A manager in simulated time sends the date after the events: they wait for it.
+            asked = adapter.asked_quiet and not adapter.engine.reading
+            if adapter.events and (adapter.told_now is None or asked or self._ended):
+                return e.Batch(now, adapter.take_events(), waits=adapter.told_now is not None)
             if self._wait():
-                # a decider that speaks out of turn has something to say
+                # The decider has something to say without being asked.
                 return e.Batch(self._now(), [])
 
     def _now(self) -> float:
-        told = self.instance.told_now
+        told = self.adapter.told_now
         return self._clock() if told is None else told
 
     def apply(self, reply: Reply) -> None:
-        self.instance.apply(self._now(), reply.decisions)
-        self._say()
+        self.adapter.apply(self._now(), reply.decisions)
+        self._send()
 
     def watch(self, fd: int) -> None:
         self._watched.add(fd)
@@ -155,21 +149,21 @@ class FluxWorld:
     def close(self) -> None:
         if self._link is not None:
             self._link.flush()
-            self._unplug()
+            self._disconnect()
 
-    # ---- talking
+    # ---- messages
 
-    def _say(self) -> None:
-        """Sends what there is to say, and tells whoever asked that this was all."""
-        instance, link = self.instance, self._link
+    def _send(self) -> None:
+        """Sends all messages. Answers sched.quiesce when there is nothing left to decide."""
+        adapter, link = self.adapter, self._link
         if link is None:
             return
-        if instance.asked_quiet and not instance.events and not instance.engine.busy:
-            call_at = instance.calls.next_date()
-            for question in instance.asked_quiet:
-                instance.engine.answer_quiesce(question, None if call_at == inf else call_at)
-            instance.asked_quiet.clear()
-        messages = instance.engine.take()
+        if adapter.asked_quiet and not adapter.events and not adapter.engine.busy:
+            call_at = adapter.calls.next_at
+            for request in adapter.asked_quiet:
+                adapter.engine.answer_quiesce(request, None if call_at == inf else call_at)
+            adapter.asked_quiet.clear()
+        messages = adapter.engine.take()
         if messages:
             link.send(messages)
         wanted = select.POLLIN | (select.POLLOUT if link.wants_write else 0)
@@ -178,21 +172,20 @@ class FluxWorld:
         elif wanted != self._mask:
             self._mask = wanted
             self._poller.modify(link.fileno(), wanted)
-        for trouble in instance.engine.take_troubles() + instance.troubles:
-            _log.warning("%s: %s", self.uri, trouble)
-        instance.troubles.clear()
+        for warning in adapter.engine.take_warnings():
+            _log.warning("%s: %s", self.uri, warning)
 
     def _wait(self) -> bool:
-        """Waits for the broker, a call's date, the next try to connect, or a watched descriptor (then True)."""
+        """Waits for the broker, the date of a call, the next attempt to connect, or a watched descriptor (then True)."""
         now = self._clock()
         if now >= self._retry_at:
             self._retry()
             return False
         if self._link is not None and self._link.has_more:
-            self._hear()
+            self._receive()
             return False
-        simulated = self.instance.told_now is not None
-        until = self._retry_at if simulated else min(self.instance.calls.next_date(), self._retry_at)
+        simulated = self.adapter.told_now is not None
+        until = self._retry_at if simulated else min(self.adapter.calls.next_at, self._retry_at)
         limit_ms = None if until == inf else max(0.0, (until - now) * 1000) + 1
         for fd, mask in self._poller.poll(limit_ms):
             if fd in self._watched:
@@ -200,52 +193,52 @@ class FluxWorld:
             if self._link is not None and mask & select.POLLOUT:
                 self._link.flush()
             if mask & ~select.POLLOUT:
-                self._hear()
+                self._receive()
         return False
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         link = self._link
         if link is None:
             return
-        engine = self.instance.engine
+        engine = self.adapter.engine
         for message in link.receive():
             if isinstance(message, BadFrame):
                 _log.warning("%s: %s", self.uri, message.problem)
             else:
                 engine.receive(message)
-        facts = engine.take_facts()
-        if facts:
-            self.instance.hear(self._now(), facts)
+        events = engine.take_events()
+        if events:
+            self.adapter.handle(self._now(), events)
         if engine.phase is Phase.ONLINE:
             self._backoff_s = FIRST_BACKOFF_S
-        failed = next((fact for fact in facts if isinstance(fact, f.Failed)), None)
+        failed = next((event for event in events if isinstance(event, s.Failed)), None)
         if failed is not None:
             self._fail(failed.problem)
         elif link.closed:
             self._fail("the connection was closed")
 
-    # ---- coming and going
+    # ---- connecting
 
     def _open(self) -> None:
-        """Connects and shakes hands. Raises PeerError."""
-        self._plug_patiently()
+        """Connects and waits for the end of the handshake. Raises PeerError."""
+        self._connect_patiently()
         deadline = self._clock() + HANDSHAKE_LIMIT_S
-        engine = self.instance.engine
+        engine = self.adapter.engine
         while engine.phase is not Phase.ONLINE:
-            self._say()
+            self._send()
             if self._over:
                 raise PeerError(self.uri, self._over)
             if self._clock() > deadline:
-                self._unplug()
+                self._disconnect()
                 raise PeerError(self.uri, f"no answer for {HANDSHAKE_LIMIT_S:g} s while {engine.phase.value}")
             if self._link is not None and (self._link.has_more or self._poller.poll(500)):
-                self._hear()
+                self._receive()
 
-    def _plug_patiently(self) -> None:
+    def _connect_patiently(self) -> None:
         deadline = time.monotonic() + self._patience_s
         while True:
             try:
-                self._plug()
+                self._connect()
                 return
             except PeerError as problem:
                 if time.monotonic() > deadline:
@@ -253,49 +246,44 @@ class FluxWorld:
                 _log.info("%s; trying again", problem)
                 time.sleep(FIRST_BACKOFF_S)
 
-    def _plug(self) -> None:
+    def _connect(self) -> None:
         link = connect(self.uri)
-        self.instance.engine = SchedulerEngine(limit=self._limit, strict=self._strict)
+        self.adapter.engine = SchedulerEngine(limit=self._limit, strict=self._strict)
         self._link = link
         self._mask = select.POLLIN
         self._poller.register(link.fileno(), select.POLLIN)
-        self.instance.engine.begin()
+        self.adapter.engine.begin()
 
-    def _unplug(self) -> None:
+    def _disconnect(self) -> None:
         if self._link is not None:
-            if not self._link.closed:
-                self._poller.unregister(self._link.fileno())
             self._link.close()
             self._link = None
+            # A closed socket has no descriptor to unregister.
+            self._poller = select.poll()
+            for fd in self._watched:
+                self._poller.register(fd, select.POLLIN)
 
     def _fail(self, problem: str) -> None:
-        link = self._link
-        if link is None:
+        if self._link is None:
             return
-        # a closed socket has no number any more; the poller forgets it by the one it had
-        self._forget_closed()
-        self._link = None
-        if not link.closed:
-            link.close()
+        closed = self._link.closed
+        self._disconnect()
         if self._begins is None or not self._reconnect:
-            self._over = problem
+            # With `once=1` a closed connection is the regular end of a run.
+            self._over = problem if self._begins is None or not closed else ""
+            self.adapter.stopped = True
             return
-        _log.warning("%s: %s; trying again in %.1f s", self.uri, problem, self._backoff_s)
-        now = self._clock()
-        self.instance.lost(now, problem)
-        self._retry_at = now + self._backoff_s
-        self._backoff_s = min(2 * self._backoff_s, MOST_BACKOFF_S)
-
-    def _forget_closed(self) -> None:
-        self._poller = select.poll()
-        for fd in self._watched:
-            self._poller.register(fd, select.POLLIN)
+        self.adapter.lost(self._clock(), problem)
+        self._retry_later(f"{self.uri}: {problem}")
 
     def _retry(self) -> None:
         self._retry_at = inf
         try:
-            self._plug()
+            self._connect()
         except PeerError as problem:
-            self._retry_at = self._clock() + self._backoff_s
-            self._backoff_s = min(2 * self._backoff_s, MOST_BACKOFF_S)
-            _log.warning("%s; trying again in %.1f s", problem, self._retry_at - self._clock())
+            self._retry_later(str(problem))
+
+    def _retry_later(self, problem: str) -> None:
+        _log.warning("%s; trying again in %.1f s", problem, self._backoff_s)
+        self._retry_at = self._clock() + self._backoff_s
+        self._backoff_s = min(2 * self._backoff_s, MOST_BACKOFF_S)

@@ -1,7 +1,7 @@
-"""RFC 3 parts as ZeroMQ frames between hosts, under CURVE: a DEALER for the scheduler, a ROUTER for the little broker.
+"""RFC 3 messages between hosts: ZeroMQ with CURVE, a DEALER for the scheduler and a ROUTER for the broker.
 
-Both sides have one key file (0600): the server's pair and the one client pair that it lets in. The server writes it; it
-is copied to the other host by hand or by ssh. Nobody without it gets past the first frame.
+Both ends have the same key file (mode 0600): the key pair of the server and the only client key pair that it accepts.
+The server writes it; the user copies it to the other host. Peers without it are refused.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pilothouse.model.errors import InputError, PeerError
 from pilothouse.protocols.rfc27 import frames
 from pilothouse.protocols.rfc27.broker import Broker
 from pilothouse.protocols.rfc27.frames import BadFrame, Message
+from pilothouse.protocols.rfc27.server import Server
 
 _log = logging.getLogger("pilothouse.rfc27")
 
@@ -30,11 +31,10 @@ PING_S = 1.0
 HEARTBEAT_MS, HEARTBEAT_LIMIT_MS = 2000, 6000
 MOST_QUEUED = 100_000
 MOST_AT_ONCE = 1000
-DISPATCH_SIZE = 512
 
 
 class Keys(msgspec.Struct, frozen=True):
-    """Z85 texts."""
+    """Key pairs as Z85 text."""
 
     server_public: str
     server_secret: str
@@ -89,7 +89,7 @@ class ZmqConnection:
         self._socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.client_public.encode())
         self._socket.setsockopt(zmq.CURVE_SECRETKEY, keys.client_secret.encode())
         self._socket.setsockopt(zmq.CURVE_SERVERKEY, keys.server_public.encode())
-        # a peer that is not there must not swallow what we say
+        # Messages are queued only for a completed connection.
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         watched = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
         self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(watched)
@@ -101,7 +101,7 @@ class ZmqConnection:
             raise PeerError(uri, f"cannot connect: {problem}") from None
         if not self._monitor.poll(10_000):
             self.close()
-            raise PeerError(uri, "cannot connect: nobody there knows our key")
+            raise PeerError(uri, "cannot connect: no server there accepts the key")
         self._epoll.register(int(self._socket.getsockopt(zmq.FD)), select.EPOLLIN)
         self._epoll.register(int(self._monitor.getsockopt(zmq.FD)), select.EPOLLIN)
 
@@ -114,7 +114,7 @@ class ZmqConnection:
 
     @property
     def has_more(self) -> bool:
-        """ZeroMQ's descriptor tells of a message once; sending may have swallowed that."""
+        """ZeroMQ's descriptor is edge-triggered, and sending may consume the edge."""
         return not self.closed and bool(int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
     def send(self, messages: list[Message]) -> None:
@@ -153,12 +153,11 @@ class ZmqConnection:
             self._epoll.close()
 
 
-class ZmqServer:
-    """The manager's side. The same verbs as server.BrokerServer."""
+class ZmqServer(Server):
+    """The manager's side."""
 
     def __init__(self, broker: Broker, address: str, key: Path, *, clock: Callable[[], float] = time.time) -> None:
-        self.broker = broker
-        self.clock = clock
+        super().__init__(broker, clock)
         keys = read_keys(key) if key.exists() else write_keys(key)
         self._epoll = select.epoll()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -180,7 +179,6 @@ class ZmqServer:
         self._epoll.register(int(self._socket.getsockopt(zmq.FD)), select.EPOLLIN)
         self._peers: dict[bytes, int] = {}
         self._identities: dict[int, bytes] = {}
-        self._next_peer = 0
         self._ping_at = time.monotonic() + PING_S
 
     def fileno(self) -> int:
@@ -198,17 +196,6 @@ class ZmqServer:
         self.deliver()
         return count
 
-    def deliver(self) -> None:
-        while True:
-            for peer, message in self.broker.take():
-                self._send(peer, message)
-            if not self.broker.dispatch(self.clock(), DISPATCH_SIZE) and not self.broker.out:
-                break
-        for trouble in self.broker.take_troubles() + self.broker.manager.take_troubles():
-            _log.warning("%s", trouble)
-        for remark in self.broker.take_remarks():
-            _log.info("%s", remark)
-
     def close(self) -> None:
         if not self._context.closed:
             self._authenticator.stop()
@@ -222,45 +209,33 @@ class ZmqServer:
             while count < MOST_AT_ONCE:
                 identity, *parts = self._socket.recv_multipart(zmq.NOBLOCK)
                 count += 1
-                peer = self._peers.get(identity) or self._join(identity)
-                message = frames.from_parts(parts)
-                if isinstance(message, BadFrame):
-                    _log.warning("scheduler %d: %s", peer, message.problem)
-                else:
-                    self.broker.receive(self.clock(), peer, message)
+                peer = self._peers.get(identity)
+                if peer is None:
+                    peer = self._peers[identity] = self._join(f"scheduler {self._last_peer + 1} at {self.address}")
+                    self._identities[peer] = identity
+                self._receive(peer, f"scheduler {peer}", frames.from_parts(parts))
         return count
 
-    def _join(self, identity: bytes) -> int:
-        self._next_peer += 1
-        self._peers[identity] = self._next_peer
-        self._identities[self._next_peer] = identity
-        self.broker.join(self._next_peer, f"scheduler {self._next_peer} at {self.address}")
-        return self._next_peer
-
-    def _send(self, peer: int, message: Message) -> None:
-        identity = self._identities.get(peer)
-        if identity is None:
-            return
-        try:
-            self._socket.send_multipart([identity, *frames.to_parts(message)], zmq.NOBLOCK)
-        except zmq.ZMQError as problem:
-            _log.warning("scheduler %d: %s", peer, problem)
-            self._leave(peer)
+    def _send(self, messages: list[tuple[int, Message]]) -> None:
+        for peer, message in messages:
+            identity = self._identities.get(peer)
+            if identity is None:
+                continue
+            try:
+                self._socket.send_multipart([identity, *frames.to_parts(message)], zmq.NOBLOCK)
+            except zmq.ZMQError as problem:
+                _log.warning("scheduler %d: %s", peer, problem)
+                del self._peers[self._identities.pop(peer)]
+                self._leave(peer)
 
     def _ping(self) -> None:
-        """ROUTER tells of a lost peer only when something is sent to it."""
+        """A ROUTER notices a lost peer only when it sends something to it."""
         self._ping_at = time.monotonic() + PING_S
-        for peer in list(self._identities):
-            self._send(peer, Message(frames.CONTROL, aux1=0))
-
-    def _leave(self, peer: int) -> None:
-        del self._peers[self._identities.pop(peer)]
-        self.broker.leave(self.clock(), peer)
-        self.broker.flush(self.clock())
+        self._send([(peer, Message(frames.CONTROL, aux1=0)) for peer in self._identities])
 
 
 class _OnlyThis:
-    """Lets in one public key."""
+    """Accepts one public key."""
 
     def __init__(self, public: bytes) -> None:
         self._public = public

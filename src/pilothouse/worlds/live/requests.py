@@ -1,7 +1,7 @@
-"""What people ask of a run that goes on: files in the run's folder, written whole by anybody who may write there.
+"""Requests of users to a run: files in the run's folder.
 
-In: `ask_to_stop` from a view, on whatever host sees the folder. Out: `take_requests` for the driver, each once. A
-folder instead of a socket, because it is there on every login node, needs no port, and has the owner's permissions.
+In: `ask_to_stop` from a view, on any host that sees the folder. Out: `take_requests` for the driver, each once. A folder
+instead of a socket: every login node sees it, it needs no port, and it has the owner's permissions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ What = Literal["engine", "context"]
 
 
 class StopRequest(msgspec.Struct, frozen=True):
-    """Let this engine (by its id) or this context (by its name) finish what it has and go."""
+    """An engine (by its id) or a context (by its name) finishes its tasks and leaves."""
 
     stop: What
     name: str
@@ -41,7 +41,7 @@ def ask_to_stop(folder: Path, what: What, name: str) -> None:
 
 
 def take_requests(folder: Path) -> list[StopRequest]:
-    """All requests that were left, oldest first; what is no request is removed as well."""
+    """All requests that were left, oldest first. Other files are removed as well."""
     box = folder / FOLDER
     try:
         names = sorted(name for name in os.listdir(box) if name.endswith(".json"))

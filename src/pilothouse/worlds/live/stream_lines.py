@@ -1,7 +1,7 @@
-"""Task lines of a pipe: a thread reads it, so that a source that pauses holds nothing up.
+"""Task lines of a pipe: a thread reads it, so that a source that pauses blocks nothing.
 
-In: a binary stream, a TaskReader, and how to wake whoever waits. Out: an iterator for a Feeder, which yields None while
-the source has nothing to give.
+In: lines of a stream, a TaskReader, and a function that wakes the driver. Out: an iterator for a Feeder, which yields
+None while the source has nothing to give.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from pilothouse.formats.task_file import TaskLine, TaskReader
+from pilothouse.model.errors import RunError
 
 MOST_AHEAD = 10_000
 """Lines read ahead from a pipe."""
@@ -24,15 +25,19 @@ class StreamLines:
         self._reader = reader
         self._wake = wake
         self._lines: deque[bytes | None] = deque()
+        self._problem: RunError | None = None
         self._room = threading.Semaphore(MOST_AHEAD)
         threading.Thread(target=self._read, name="task stream", daemon=True).start()
 
     def _read(self) -> None:
-        for line in self._stream:
-            self._room.acquire()
-            self._lines.append(line)
-            if len(self._lines) == 1:
-                self._wake()
+        try:
+            for line in self._stream:
+                self._room.acquire()
+                self._lines.append(line)
+                if len(self._lines) == 1:
+                    self._wake()
+        except OSError as problem:
+            self._problem = RunError(f"cannot read or keep the tasks: {problem}")
         self._lines.append(None)
         self._wake()
 
@@ -43,6 +48,8 @@ class StreamLines:
                 continue
             line = self._lines.popleft()
             if line is None:
+                if self._problem is not None:
+                    raise self._problem
                 return
             self._room.release()
             yield from self._reader.feed(line)

@@ -1,10 +1,10 @@
-"""The live world: the thin shell around the driver. Sockets, clock, journal and contexts meet here; nothing is decided.
+"""The live world: the thin shell around the driver, with sockets, clock, journal and contexts. It decides nothing.
 
-    advance()   waits for engines, contexts, the caller's own threads; returns what the decider must hear
-    apply()     hands the decider's orders to the driver
-    and always  records are written before frames are sent; a full disk stops everything until there is room again
+    advance()   waits for engines, contexts and calls of other threads; returns the events for the decider
+    apply()     hands the decider's decisions to the driver
+    always      records are written before frames are sent; a full disk stops everything until there is room again
 
-The world belongs to the thread that runs the Session; `call` hands it work from any other.
+The world belongs to the thread that runs the Session. Other threads use `call`, and nothing else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import select
 import sys
 import threading
 import time
@@ -23,20 +22,25 @@ from typing import TYPE_CHECKING
 import msgspec
 import zmq
 
+from pilothouse.formats.task_file import TaskLine
 from pilothouse.model import events as e
 from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.contexts import Context, Departure, Launch
-from pilothouse.worlds.live.driver import records as r
-from pilothouse.worlds.live.driver.driver import PARTING_S, Driver
-from pilothouse.worlds.live.driver.feeder import Feeder
-from pilothouse.worlds.live.driver.options import LiveOptions
-from pilothouse.worlds.live.driver.snapshots import Demand, EngineView, demand, engine_views
-from pilothouse.worlds.live.driver.task_groups import DoneIds
+from pilothouse.worlds.live import records as r
+from pilothouse.worlds.live.contexts import Context, Launch
+from pilothouse.worlds.live.driver import decisions, engine_frames, engine_leaves, submissions
+from pilothouse.worlds.live.driver.restore import restore
+from pilothouse.worlds.live.driver.settle import PARTING_S, begins, settle
+from pilothouse.worlds.live.driver.state import new_state
+from pilothouse.worlds.live.driver.stop import stop
+from pilothouse.worlds.live.driver.tick import tick
+from pilothouse.worlds.live.feeder import Feeder
+from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.requests import take_requests
+from pilothouse.worlds.live.snapshots import Demand, EngineView, demand, engine_views
 from pilothouse.worlds.live.wire.messages import MOST_FRAME_BYTES, VERSION, decode_from_engine, encode
 from pilothouse.worlds.live.wire.sockets import DriverSocket, Keys, own_addresses
 
@@ -48,9 +52,9 @@ FIRST_ENGINE_S = 120.0
 """How long begin() waits for an engine before it gives up (a service waits for ever)."""
 NO_ENGINE = "no engine is left"
 STUCK_S = 60.0
-"""After how long a run in which nothing happens is worth a word."""
+"""After how long the user is told that jobs wait and nothing runs."""
 DEADLOCK_S = 2.0
-"""And after how long one in which nothing can ever happen is over."""
+"""After how long a run in which nothing can happen any more is stopped."""
 
 
 class LiveWorld:
@@ -66,7 +70,6 @@ class LiveWorld:
         recorder: r.Recorder,
         contexts: Iterable[Context] = (),
         feeder: Feeder | None = None,
-        done: DoneIds | None = None,
         total: int | None = None,
         session: int = 1,
         port: int = 0,
@@ -74,17 +77,19 @@ class LiveWorld:
         warn: Callable[[str], None] | None = None,
         logs: str = "",
     ) -> None:
-        """`logs` says where engines leave their complaints, if that is not the folder."""
+        """`logs`: where engines write their logs, for messages, if that is not the folder."""
         self.options = options
         self.folder = folder
         self._logs = logs or f"the engine logs in {folder}"
         self.contexts: list[Context] = list(contexts)
         self.on_task: list[Callable[[r.TaskEnded], None]] = []
-        """Told of the end of every attempt, barrier and per-engine command, once it is in the journal."""
-        self.on_departure: list[Callable[[Departure], None]] = []
-        """Told of programs of contexts that ended."""
+        """Called with the end of every attempt, barrier and per-engine command, once it is in the journal."""
+        self.on_tick: list[Callable[[], None]] = []
+        """Called about twice a second, and never more often."""
+        self.never_started: tuple[str, ...] = ()
+        """Tasks that the decider left waiting when nothing could happen any more."""
         self._start = time.monotonic()
-        self._driver = Driver(options, session, time.time(), done)
+        self._driver = new_state(options, session, time.time())
         self._driver.backlog.total = total
         if feeder is not None:
             self._driver.feed(feeder)
@@ -108,31 +113,26 @@ class LiveWorld:
         self._ticked_at = 0.0
         self._given_up = 0
         self._gone_for_good = 0
-        self.never_started: tuple[str, ...] = ()
-        """Tasks that the decider left waiting when nothing was left to happen."""
         self._stuck_since = 0.0
         self._closed = False
         self._ended = False
-        self.on_tick: list[Callable[[], None]] = []
-        """Called about twice a second, and never more often."""
 
     # ---- the contract
 
     def begin(self, wants: Wants) -> e.Begins:
         """Starts the contexts' engines, waits for the first one (and a little for the others)."""
-        gc.freeze()  # what was imported need not be looked at again and again
-        feeder = self._driver.backlog.feeder
-        if self._driver.nothing_to_do and not (feeder is not None and (feeder.engine_start or feeder.engine_stop)):
-            return self._driver.begins(self.now())
+        gc.freeze()  # the collector need not look at what was imported
+        if self._driver.nothing_to_do and not self._driver.has_engine_commands:
+            return begins(self._driver, self.now())
         for context in self.contexts:
             context.start(self.launch())
-        expected = sum(context.engines for context in self.contexts)
+        expected = self._expected
         first_at = None
         enough, patience_s = expected * self.options.enough_engines, self.options.engines_within_s
         first_within_s = max(FIRST_ENGINE_S, patience_s)
         until = self.now() + first_within_s
         while not self._driver.over:
-            present = sum(1 for proxy in self._driver.roster.engines.values() if proxy.welcomed)
+            present = sum(1 for proxy in self._driver.engines.present.values() if proxy.welcomed)
             if present and first_at is None:
                 first_at = self.now()
             if present >= enough or (present and present + self._gone_for_good >= expected):
@@ -145,18 +145,18 @@ class LiveWorld:
                 hint = f"see {self._logs}" if why == NO_ENGINE else "no task had begun"
                 raise RunError(f"{why}; {hint}")
             if not self._driver.start_commands_known():
-                until = self.now() + first_within_s  # nobody is welcome yet
+                until = self.now() + first_within_s  # no engine can join yet
             if not present and self.now() > until:
                 raise RunError(f"no engine joined within {first_within_s:g} s; see {self._logs}")
             self._turn()
-        return self._driver.begins(self.now())
+        return begins(self._driver, self.now())
 
     def advance(self) -> e.Batch | None:
         if self._ended:
             return None
         driver = self._driver
         while True:
-            driver.settle(self.now())
+            settle(driver, self.now())
             self._flush()
             if driver.over:
                 self._ended = True
@@ -170,20 +170,12 @@ class LiveWorld:
     def apply(self, reply: Reply) -> None:
         now = self.now()
         for decision in reply.decisions:
-            self._driver.apply(decision, now)
+            decisions.apply(self._driver, decision, now)
         self._flush()
 
     def watch(self, fd: int) -> None:
         self._watched.append(fd)
         self._poller.register(fd, zmq.POLLIN)
-
-    def unwatch(self, fd: int) -> None:
-        self._watched.remove(fd)
-        self._poller.unregister(fd)
-
-    def readable(self, fd: int) -> bool:
-        """Whether a read would not wait."""
-        return bool(select.select([fd], [], [], 0)[0])
 
     def close(self) -> None:
         if self._closed:
@@ -191,25 +183,26 @@ class LiveWorld:
         self._closed = True
         self._part()
         for context in self.contexts:
-            context.close(self._driver.roster.keys_seen)
+            context.close(self._driver.engines.keys_seen)
         self._wire.close()
         os.close(self._bell_read)
         os.close(self._bell_write)
         self._recorder.close()
 
     def _part(self) -> None:
-        """Where the run ends before its work (its decider failed), engines end their tasks and leave: nobody will come
-        for them, unless somebody resumes the run, and then new ones are started."""
+        """If the run ends before its work (its decider failed), engines end their tasks and leave. A resumed run starts new
+        ones.
+        """
         driver = self._driver
-        if driver.over or not driver.roster.engines:
+        if driver.over or not driver.engines.present:
             return
-        for fd in list(self._watched):
-            self.unwatch(fd)
-        driver.stop("the run ended early", self.now())
-        for engine in list(driver.roster.engines):
-            driver.ask_to_leave(engine, "the run ended early", self.now(), at_once=True)
+        while self._watched:
+            self._poller.unregister(self._watched.pop())
+        stop(driver, "the run ended early", self.now())
+        for engine in list(driver.engines.present):
+            engine_leaves.ask_to_leave(driver, engine, "the run ended early", self.now(), at_once=True)
         until = self.now() + PARTING_S
-        while driver.roster.engines and self.now() < until:
+        while driver.engines.present and self.now() < until:
             self._flush()
             self._turn()
             self._take_events()
@@ -234,7 +227,11 @@ class LiveWorld:
 
     def restore(self, journal: Iterable[r.Record]) -> None:
         """Before begin: takes up the run that the journal describes."""
-        self._driver.restore(journal, self.now())
+        restore(self._driver, journal, self.now())
+
+    def known(self, line: TaskLine) -> bool | None:
+        """For a Feeder: None if the task must run, else whether it failed in an earlier life of the run."""
+        return self._driver.done.known(line)
 
     def feed(self, feeder: Feeder) -> None:
         """The tasks of a file, where they could not be given at once because `restore` comes first."""
@@ -246,7 +243,7 @@ class LiveWorld:
         """
         for engine in self.engines():
             if is_gone(engine):
-                self._driver.engine_vanished(engine.id, "its process is gone", self.now())
+                engine_leaves.engine_vanished(self._driver, engine.id, "its process is gone", self.now())
         self._driver.lost_engines.clear()
         for context in contexts:
             self.contexts.append(context)
@@ -262,34 +259,34 @@ class LiveWorld:
 
         A job without a command needs one (`bind`) before it is started. The journal does not have it until then.
         """
-        return self._driver.submit(job, self.now())
+        return submissions.submit(self._driver, job, self.now())
 
     def bind(self, job_id: str, command: Command) -> None:
         """Sets the command of a job that waits, before the reply that starts it is applied. Ignores unknown jobs."""
-        self._driver.bind(job_id, command, self.now())
+        submissions.bind(self._driver, job_id, command, self.now())
 
     def cancel(self, job_id: str) -> bool:
         """Withdraws a job that waits, or ends one that runs. False if it is unknown or over."""
-        return self._driver.cancel(job_id, self.now())
+        return submissions.cancel(self._driver, job_id, self.now())
 
     def more_events(self) -> list[e.Event]:
         """Events that follow from calls made since advance() returned: a front end adds them to the same batch."""
-        self._driver.settle(self.now())
+        settle(self._driver, self.now())
         return self._take_events()
 
     def no_more(self) -> None:
         """No further submit(): the run ends when all has ended."""
-        self._driver.no_more()
+        self._driver.no_more = True
 
     def stop(self, reason: str) -> None:
-        self._driver.stop(reason, self.now())
+        stop(self._driver, reason, self.now())
 
     def stop_engine(self, engine: str) -> bool:
         """Soft shutdown."""
-        return self._driver.ask_to_leave(engine, "asked to leave", self.now())
+        return engine_leaves.ask_to_leave(self._driver, engine, "asked to leave", self.now())
 
     def stop_context(self, context: str) -> int:
-        return self._driver.stop_context(context, "asked to leave", self.now())
+        return engine_leaves.stop_context(self._driver, context, "asked to leave", self.now())
 
     def engines(self) -> list[EngineView]:
         """The engines that are present, or expected back after a restart."""
@@ -297,8 +294,8 @@ class LiveWorld:
 
     def units_of(self, job_id: str) -> IdSet:
         """The units that a job has; none if it waits or is unknown."""
-        lot = self._driver.lots.get(job_id)
-        return lot.units if lot is not None else IdSet()
+        group = self._driver.groups.get(job_id)
+        return group.units if group is not None else IdSet()
 
     @property
     def counts(self) -> Mapping[JobState, int]:
@@ -323,7 +320,7 @@ class LiveWorld:
     @property
     def slots(self) -> int:
         """Slots of all engines."""
-        return self._driver.roster.units
+        return self._driver.engines.units
 
     @property
     def over(self) -> bool:
@@ -339,14 +336,14 @@ class LiveWorld:
         return demand(self._driver)
 
     def call(self, action: Callable[[], object]) -> None:
-        """Has the world's own thread do something soon. The only method that other threads may use."""
+        """Runs an action in the world's own thread, soon. The only method that other threads may use."""
         with self._lock:
             self._calls.append(action)
         self.ring()
 
     def ring(self) -> None:
         """Wakes advance(); safe in a signal handler."""
-        with contextlib.suppress(BlockingIOError):  # then it rings already
+        with contextlib.suppress(BlockingIOError):  # the pipe is full: it will wake
             os.write(self._bell_write, b"!")
 
     # ---- one look at everything
@@ -366,31 +363,31 @@ class LiveWorld:
             self._answer_bell()
         if now >= self._ticked_at + TICK_S or now >= driver.calls.next_at:
             self._ticked_at = now
-            driver.tick(now)
+            tick(driver, now)
             self._look_at_contexts(now)
             self._answer_requests()
             self._look_whether_stuck(now)
             for show in self.on_tick:
                 show()
-        driver.settle(now)
+        settle(driver, now)
         self._flush()
         return any(fd in ready for fd in self._watched)
 
     def _receive(self, now: float) -> None:
         for peer, message in self._wire.receive():
             if len(message) > MOST_FRAME_BYTES:
-                self._warn(f"a message of {len(message)} bytes was dropped")
+                self._warn(f"dropped a message of {len(message):,} bytes (more than {MOST_FRAME_BYTES:,})")
                 continue
             try:
                 frame = decode_from_engine(message)
             except msgspec.DecodeError as error:
-                self._warn(f"a message that is none was dropped: {error}")
+                self._warn(f"dropped a malformed message from an engine: {error}")
                 continue
             if frame.version != VERSION:
-                self._warn(f"an engine speaks version {frame.version}, this driver {VERSION}: it cannot join")
+                self._warn(f"an engine uses version {frame.version} of the protocol, this driver {VERSION}: it cannot join")
                 continue
             self._peers[frame.engine] = peer
-            self._driver.hear(frame, now)
+            engine_frames.hear(self._driver, frame, now)
 
     def _answer_bell(self) -> None:
         os.read(self._bell_read, 4096)
@@ -400,68 +397,61 @@ class LiveWorld:
             action()
 
     def _answer_requests(self) -> None:
-        """What people who watch the run have asked for."""
+        """What users of `pilothouse watch` have asked for."""
         for request in take_requests(self.folder):
-            if request.stop == "engine":
-                self.stop_engine(request.name)
-            else:
-                self.stop_context(request.name)
+            (self.stop_engine if request.stop == "engine" else self.stop_context)(request.name)
 
     def _look_at_contexts(self, now: float) -> None:
         driver = self._driver
         for context in self.contexts:
             for departure in context.ended():
-                for tell in self.on_departure:
-                    tell(departure)
-                engine = driver.roster.by_key(departure.key)
+                engine = driver.engines.by_key(departure.key)
                 if engine is not None:
-                    # Its warden would have spoken first: it is gone as well.
-                    driver.engine_vanished(engine, f"its program ended with code {departure.code}", now)
+                    # Its warden would have reported first: it is gone as well.
+                    engine_leaves.engine_vanished(driver, engine, f"its program ended with code {departure.code}", now)
                 if not departure.code or driver.over or driver.stopped_because:
                     self._gone_for_good += 1
                     continue
                 why = departure.text or f"its program ended with code {departure.code}"
-                had_joined = departure.key in driver.roster.keys_seen
+                had_joined = departure.key in driver.engines.keys_seen
                 again = context.again(departure.key, self.launch(), had_joined=had_joined)
                 then = "starting another" if again else "giving up"
                 self._warn(f"{departure.context}: an engine was lost ({why}); {then}")
                 self._given_up += not again
                 self._gone_for_good += not again
         lost, driver.lost_engines = driver.lost_engines, []
-        for joined in lost:
-            # Those that this driver started are seen to above, when their program has ended.
-            if not driver.over and not driver.stopped_because:
-                for context in self.contexts:
-                    if context.name == joined.context and context.again(joined.key, self.launch(), had_joined=True):
-                        self._warn(f"{context.name}: the engine on {joined.node} was lost; starting another")
-        if self._given_up and not driver.roster.engines and not self._may_come():
-            driver.stop(NO_ENGINE, now)
+        for joined in lost if not driver.over and not driver.stopped_because else ():
+            # Engines that this driver started were replaced above, when their program had ended.
+            for context in self.contexts:
+                if context.name == joined.context and context.again(joined.key, self.launch(), had_joined=True):
+                    self._warn(f"{context.name}: the engine on {joined.node} was lost; starting another")
+        may_come = self.options.service or self._given_up < self._expected
+        if self._given_up and not driver.engines.present and not may_come:
+            stop(driver, NO_ENGINE, now)
 
     def _look_whether_stuck(self, now: float) -> None:
-        """Engines idle while jobs wait: the decider may have its reasons, but the user should know."""
+        """Tells the user that engines are idle while jobs wait; stops the run if no engine and no event is to come."""
         driver = self._driver
         if driver.running_tasks or not driver.waiting or driver.stopped_because:
             self._stuck_since = now
             return
         stuck_s = now - self._stuck_since
-        if stuck_s > DEADLOCK_S and driver.stuck and not self._watched and not self._engines_to_come():
+        to_come = self.options.service or len(driver.engines.present) + self._gone_for_good < self._expected
+        if stuck_s > DEADLOCK_S and driver.stuck and not self._watched and not to_come:
             self.never_started = driver.waiting_tasks
-            driver.stop(f"the decider starts none of the {driver.waiting} jobs that wait, and nothing is left to happen", now)
+            stop(driver, f"the decider starts none of the {driver.waiting} jobs that wait, and nothing is left to happen", now)
         elif stuck_s > STUCK_S:
             self._stuck_since = now + 10 * STUCK_S
-            why = "the decider starts none of them" if driver.roster.engines else NO_ENGINE
+            why = "the decider starts none of them" if driver.engines.present else NO_ENGINE
             self._warn(f"{driver.waiting} jobs wait, nothing runs, and {why}")
 
-    def _engines_to_come(self) -> bool:
-        """Whether some that were started have neither joined nor gone."""
-        expected = sum(context.engines for context in self.contexts)
-        return self.options.service or len(self._driver.roster.engines) + self._gone_for_good < expected
-
-    def _may_come(self) -> bool:
-        return self.options.service or self._given_up < sum(context.engines for context in self.contexts)
+    @property
+    def _expected(self) -> int:
+        """Engines that the contexts have started."""
+        return sum(context.engines for context in self.contexts)
 
     def _flush(self) -> None:
-        """Writes down, then sends. While the disk is full nothing is sent, and nothing is lost."""
+        """Writes records, then sends frames. While the disk is full nothing is sent, and nothing is lost."""
         driver = self._driver
         if driver.records:
             records, driver.records = driver.records, []
@@ -477,7 +467,7 @@ class LiveWorld:
                     if type(record) is r.TaskEnded:
                         for tell in self.on_task:
                             tell(record)
-        for frame in driver.frames(self.now()):
+        for frame in engine_frames.frames(driver, self.now()):
             peer = self._peers.get(frame.engine)
             if peer is not None:
                 self._wire.send(peer, encode(frame))

@@ -14,7 +14,7 @@ from pilothouse.dropins.disbatch.bridge import Bridge, KvsTasks, StopRequest, re
 from pilothouse.dropins.disbatch.mail import Mailer
 from pilothouse.formats.task_file import TaskReader
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.driver.records import Assigned, EngineJoined, EngineLeft, TaskEnded
+from pilothouse.worlds.live.records import Assigned, EngineJoined, EngineLeft, TaskEnded
 from pilothouse.worlds.live.services.kvs import JSON, TEXT, KeyValueStore, Reader, Value
 
 

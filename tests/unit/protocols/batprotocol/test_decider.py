@@ -196,7 +196,7 @@ def started(at: float, job_id: str, hosts: str) -> dict[str, Any]:
     [
         ([started(5.0, "a", "0")], "no event may be later than `now`"),
         ([started(2.0, "a", "0"), started(1.0, "b", "0")], "must not decrease"),
-        ([{"timestamp": 0.0, "event_type": "SimulationEndsEvent", "event": {}}], "is not an order"),
+        ([{"timestamp": 0.0, "event_type": "SimulationEndsEvent", "event": {}}], "is not a decision"),
         ([started(0.0, "a", "0-x")], "not a set of ids"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Facts and orders, in our words and in batprotocol's: what goes out comes back the same."""
+"""Events and decisions, translated to batprotocol and back: they come back the same."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SPECS: list[p.Spec] = [
     p.TraceReplay(p.TraceKind.SMPI, "/t"),
     p.TraceReplay(p.TraceKind.USAGE, "/t"),
 ]
-ORDERS: list[d.Decision] = [
+DECISIONS: list[d.Decision] = [
     d.StartJob(1.0, "w0!1", IdSet.parse("0-3 7"), d.Placement(d.Strategy.SPREAD)),
     d.StartJob(1.0, "w0!1", IdSet.parse("0"), d.Placement(d.Strategy.FILL), storage={"pfs": 9}),
     d.StartJob(
@@ -78,7 +78,7 @@ ORDERS: list[d.Decision] = [
     d.StopProbe(1.0, "p"),
     d.StopWorld(1.0),
 ]
-FACTS: list[e.Event] = [
+EVENTS: list[e.Event] = [
     e.Ended(1.0),
     e.JobEnded(1.0, "w0!1", JobState.TIMED_OUT, -1, IdSet.parse("0-3")),
     e.JobsKilled(1.0, ("w0!1", "w0!2"), {"w0!1": e.Progress("w0!p", 0.25)}),
@@ -97,19 +97,19 @@ FACTS: list[e.Event] = [
 ]
 
 
-@pytest.mark.parametrize("order", ORDERS, ids=lambda order: type(order).__name__)
-def test_orders_come_back(order: d.Decision) -> None:
-    assert DecisionReader().read(write_decision(order), 1.0) == order
+@pytest.mark.parametrize("decision", DECISIONS, ids=lambda decision: type(decision).__name__)
+def test_decisions_come_back(decision: d.Decision) -> None:
+    assert DecisionReader().read(write_decision(decision), 1.0) == decision
 
 
-@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: type(fact).__name__)
-def test_facts_come_back(fact: e.Event) -> None:
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_events_come_back(event: e.Event) -> None:
     out, back = EventWriter(d.Wants()), EventReader()
     for side in (out, back):
         side.note(d.CallEvery(0.0, 1.0, "every"))
     out.note(d.CreateProbe(0.0, "p", d.Metric.POWER, IdSet.parse("0-1")))
     back.note(d.StartJob(0.0, "w0!1", IdSet.parse("0-3")))
-    assert back.read(out.write(fact), 1.0) == fact
+    assert back.read(out.write(event), 1.0) == event
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: type(spec).__name__)
@@ -131,9 +131,9 @@ def test_submission_with_and_without_its_profile() -> None:
         back = EventReader()
         if not forward:
             back.profiles["w0!p"] = PROFILE
-        fact = back.read(event, 1.0)
-        assert isinstance(fact, e.JobSubmitted)
-        job = fact.job
+        found = back.read(event, 1.0)
+        assert isinstance(found, e.JobSubmitted)
+        job = found.job
         assert (job.id, job.units, job.walltime, job.submitted_at, job.extra_data) == ("w0!1", 4, 100.0, 2.0, '{"a":1}')
         assert job.profile is not None and job.profile.spec == PROFILE.spec
 
@@ -141,8 +141,8 @@ def test_submission_with_and_without_its_profile() -> None:
 def test_a_job_without_walltime() -> None:
     event = EventWriter(d.Wants()).write(e.JobSubmitted(1.0, Job("w0!1", 1, profile=PROFILE)))
     assert isinstance(event, m.JobSubmittedEvent) and event.job.walltime is None
-    fact = EventReader().read(event, 1.0)
-    assert isinstance(fact, e.JobSubmitted) and fact.job.walltime == inf
+    found = EventReader().read(event, 1.0)
+    assert isinstance(found, e.JobSubmitted) and found.job.walltime == inf
 
 
 def test_killed_jobs_with_the_profiles_of_all_their_parts() -> None:
@@ -156,26 +156,26 @@ def test_killed_jobs_with_the_profiles_of_all_their_parts() -> None:
 
 
 def test_registered_job_names_a_profile_of_its_workload() -> None:
-    orders = DecisionReader({"dyn!p": PROFILE})
+    reader = DecisionReader({"dyn!p": PROFILE})
     for name in ("p", "dyn!p"):
-        order = orders.read(m.RegisterJobEvent("dyn!1", m.Job(resource_request=2, profile_id=name)), 1.0)
-        assert isinstance(order, d.RegisterJob) and order.job.profile is PROFILE and order.job.walltime == inf
-    order = orders.read(m.RegisterJobEvent("dyn!1", m.Job(resource_request=2, profile_id="other!p")), 1.0)
-    assert isinstance(order, d.RegisterJob) and order.job.profile is None
+        found = reader.read(m.RegisterJobEvent("dyn!1", m.Job(resource_request=2, profile_id=name)), 1.0)
+        assert isinstance(found, d.RegisterJob) and found.job.profile is PROFILE and found.job.walltime == inf
+    found = reader.read(m.RegisterJobEvent("dyn!1", m.Job(resource_request=2, profile_id="other!p")), 1.0)
+    assert isinstance(found, d.RegisterJob) and found.job.profile is None
 
 
 def test_a_registered_profile_can_be_named_at_once() -> None:
-    orders = DecisionReader()
-    orders.read(m.RegisterProfileEvent(write_profile(PROFILE)), 1.0)
-    order = orders.read(m.RegisterJobEvent("w0!9", m.Job(resource_request=2, profile_id="w0!p")), 1.0)
-    assert isinstance(order, d.RegisterJob) and order.job.profile is not None
+    reader = DecisionReader()
+    reader.read(m.RegisterProfileEvent(write_profile(PROFILE)), 1.0)
+    found = reader.read(m.RegisterJobEvent("w0!9", m.Job(resource_request=2, profile_id="w0!p")), 1.0)
+    assert isinstance(found, d.RegisterJob) and found.job.profile is not None
 
 
 @pytest.mark.parametrize(
     ("event", "problem"),
     [
-        (m.SimulationEndsEvent(), "SimulationEndsEvent is not an order"),
-        (None, "is not an order"),
+        (m.SimulationEndsEvent(), "SimulationEndsEvent is not a decision"),
+        (None, "is not a decision"),
         (m.TurnOnOffHostsEvent("3-1", 0), "runs backwards"),
         (m.ChangeHostsPStateEvent("a-b", 0), "not a set of ids"),
         (m.ChangeHostsPStateEvent("0-99999999", 0), "above"),
@@ -186,21 +186,21 @@ def test_a_registered_profile_can_be_named_at_once() -> None:
         (m.RegisterProfileEvent(), "no profile"),
     ],
 )
-def test_orders_that_make_no_sense(event: m.Event | None, problem: str) -> None:
+def test_decisions_that_make_no_sense(event: m.Event | None, problem: str) -> None:
     with pytest.raises(Malformed, match=problem):
         DecisionReader().read(event, 1.0)
 
 
-def test_orders_without_a_word_are_left_out_only_if_nothing_is_lost() -> None:
+def test_decisions_without_a_word_are_left_out_only_if_nothing_is_lost() -> None:
     assert write_decision(d.Annotate(0.0, "a", {})) is None
     with pytest.raises(Malformed, match="no word for SendToJob"):
         write_decision(d.SendToJob(0.0, "a", "hello"))
 
 
-def test_facts_without_a_word_are_told_to_who_wants_unknown_events() -> None:
-    fact = e.UnitsUnavailable(1.0, IdSet.parse("0-1"))
-    assert EventWriter(d.Wants()).write(fact) is None
-    event = EventWriter(d.Wants(forward_unknown_events=True)).write(fact)
+def test_events_without_a_word_are_told_to_who_wants_unknown_events() -> None:
+    change = e.UnitsUnavailable(1.0, IdSet.parse("0-1"))
+    assert EventWriter(d.Wants()).write(change) is None
+    event = EventWriter(d.Wants(forward_unknown_events=True)).write(change)
     assert isinstance(event, m.ExternalEventOccurredEvent) and event.external_event is not None
     assert event.external_event.data == '{"type":"UnitsUnavailable","units":"0-1"}'
 

@@ -11,7 +11,7 @@ from pilothouse.model.errors import InputError, PeerError
 from pilothouse.model.events import Begins
 from pilothouse.model.job import Node
 from pilothouse.model.profile import Delay, Profile
-from pilothouse.protocols.batsim import begins as begins_of
+from pilothouse.protocols.batsim import simulation_begins as begins_of
 from pilothouse.protocols.batsim.codec import text_of
 from pilothouse.protocols.batsim.settings import Dialect, RedisSettings, Settings
 

@@ -17,11 +17,11 @@ from pilothouse.protocols.rfc27 import frames
 from pilothouse.protocols.rfc27.broker import Broker
 from pilothouse.protocols.rfc27.frames import Message
 from pilothouse.protocols.rfc27.handshake import Phase
-from pilothouse.protocols.rfc27.inprocess import InProcessLink
-from pilothouse.protocols.rfc27.instance import Instance
 from pilothouse.protocols.rfc27.manager import Manager
-from pilothouse.protocols.rfc27.manager_facts import Allocated, Fact
+from pilothouse.protocols.rfc27.manager_events import Allocated, Event
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
+from pilothouse.protocols.rfc27.scheduler_adapter import SchedulerAdapter
+from unit.protocols.rfc27.in_process_link import InProcessLink
 
 JOB = 1 << 24
 
@@ -49,7 +49,7 @@ class Pair:
         self.said: list[Message] = []
         self.log: list[Message] = []
         """Both, in the order in which they passed the broker."""
-        self.facts: list[Fact] = []
+        self.events: list[Event] = []
         self.now = 0.0
         self._ids = 0
         self._peer = 0
@@ -62,8 +62,8 @@ class Pair:
     def begin(self) -> None:
         """As `connect`, but the conversation has only begun."""
         self.engine = SchedulerEngine(limit=self.limit, strict=self.strict)
-        self.instance = Instance()
-        self.instance.engine = self.engine
+        self.adapter = SchedulerAdapter()
+        self.adapter.engine = self.engine
         self.decider: PolicyDecider | None = None
         self.link = InProcessLink(_Spied(self), self.engine, self._think, on_wire=True)
         self.link._peer = self._peer
@@ -92,13 +92,13 @@ class Pair:
                 return
 
     def settle_manager(self) -> bool:
-        facts = self.manager.take_facts()
-        for fact in facts:
+        events = self.manager.take_events()
+        for event in events:
             # it may have been canceled since
-            if type(fact) is Allocated and fact.id in self.manager.holding and not self.manager.jobs[fact.id].started:
-                self.manager.start(self.now, fact.id)
-        self.facts += facts
-        return bool(facts)
+            if type(event) is Allocated and event.id in self.manager.holding and not self.manager.jobs[event.id].started:
+                self.manager.start(self.now, event.id)
+        self.events += events
+        return bool(events)
 
     def finish(self, job_id: int) -> None:
         self.manager.finish(self.now, job_id)
@@ -108,13 +108,13 @@ class Pair:
         return [m.topic for m in messages if job_id is None or body(m).get("id") == job_id]
 
     def _think(self, now: float) -> None:
-        self.instance.hear(now, self.engine.take_facts())
+        self.adapter.handle(now, self.engine.take_events())
         if self.decider is None and self.engine.phase is Phase.ONLINE:
-            self.cluster = Cluster(self.instance.begins(now), self.policy)
+            self.cluster = Cluster(self.adapter.begins(now), self.policy)
             self.decider = PolicyDecider(make(self.policy, {}))
             self.decider.begin(self.cluster.begins, self.cluster)
-        while self.decider is not None and self.instance.events:
-            self.instance.apply(now, self.decider.decide(Batch(now, self.instance.take_events())).decisions)
+        while self.decider is not None and self.adapter.events:
+            self.adapter.apply(now, self.decider.decide(Batch(now, self.adapter.take_events())).decisions)
 
 
 class _Spied:

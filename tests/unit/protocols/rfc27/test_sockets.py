@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -25,7 +26,7 @@ from pilothouse.policies.catalog import make
 from pilothouse.protocols.rfc27 import frames, rpc, unix_socket
 from pilothouse.protocols.rfc27.broker import Broker
 from pilothouse.protocols.rfc27.manager import Manager
-from pilothouse.protocols.rfc27.manager_facts import Allocated
+from pilothouse.protocols.rfc27.manager_events import Allocated
 from pilothouse.protocols.rfc27.server import BrokerServer, Server
 from pilothouse.protocols.rfc27.world import FluxWorld, default_uri, flux_world
 from unit.protocols.rfc27.pair import inventory, spec
@@ -54,13 +55,13 @@ class Instance:
         while not condition():
             assert time.monotonic() < deadline, f"never happened: {what}"
             self.server.step(0.05)
-            for fact in self.manager.take_facts():
-                if type(fact) is Allocated and fact.id in self.manager.holding:
+            for event in self.manager.take_events():
+                if type(event) is Allocated and event.id in self.manager.holding:
                     self.check_cores()
-                    self.allocated.append(fact.id)
-                    self.manager.start(time.time(), fact.id)
+                    self.allocated.append(event.id)
+                    self.manager.start(time.time(), event.id)
                     if self.runs:
-                        self.manager.finish(time.time(), fact.id)
+                        self.manager.finish(time.time(), event.id)
 
     def check_cores(self) -> None:
         taken: set[tuple[int, int]] = set()
@@ -100,7 +101,7 @@ def steered() -> Iterator[Callable[[FluxWorld], threading.Thread]]:
 
 
 def serve(uri: str, *more: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "pilothouse.protocols.rfc27.serve", uri, "--by", "fcfs", *more]
+    command = [sys.executable, "-m", "pilothouse", "steer", "--world", f"flux:{uri}", "--by", "fcfs", *more]
     return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
 
 
@@ -114,7 +115,7 @@ def test_the_socket_is_for_its_owner_alone(instance: Instance, path: Path) -> No
 
 def test_a_file_in_the_way_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("precious")
-    with pytest.raises(InputError, match="no socket is in the way"):
+    with pytest.raises(InputError, match="exists and is not a socket"):
         unix_socket.Listener(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "precious"
 
@@ -129,7 +130,7 @@ def test_a_stale_socket_is_replaced_and_a_long_path_refused(tmp_path: Path) -> N
 
 def test_nobody_there_is_one_clear_line(path: Path) -> None:
     with pytest.raises(PeerError, match="cannot connect: No such file"):
-        FluxWorld(f"local://{path}", patience_s=0.0)._plug_patiently()
+        FluxWorld(f"local://{path}", patience_s=0.0)._connect_patiently()
 
 
 def test_a_server_that_refuses_us_says_why(path: Path) -> None:
@@ -180,7 +181,7 @@ def test_a_killed_scheduler_loses_nothing(instance: Instance, path: Path) -> Non
         for job_id in list(instance.manager.holding):
             instance.manager.finish(time.time(), job_id)
     instance.runs = True
-    process = serve(f"local://{path}", "--once")
+    process = serve(f"local://{path}?once=1")
     instance.until(lambda: len(instance.manager.inactive) == 12, "all jobs ended")
     assert sorted(instance.allocated) == jobs
     instance.server.close()
@@ -296,7 +297,7 @@ def test_a_malformed_frame_is_logged_with_the_peers_name_and_hurts_nobody(
         instance.until(lambda: "unknown service method no.such.thing" in caplog.text, "the request was seen")
         stream.recv(1)
         (answer,) = frames.StreamReader().feed(stream.recv(1000))
-        assert isinstance(answer, frames.Message) and answer.errnum == rpc.ENOSYS
+        assert isinstance(answer, frames.Message) and answer.errnum == errno.ENOSYS
         assert (answer.userid, answer.rolemask) == (0, frames.ROLE_OWNER)
         # an oversize message ends this connection, and only this one
         stream.send(struct.pack("=I", 0xFFEE0012) + struct.pack(">I", 2**31))
@@ -322,7 +323,7 @@ def test_the_same_conversation_over_zeromq_with_curve(tmp_path: Path, steered: C
     jobs = [made.submit(1 + i % 8) for i in range(40)]
     made.until(lambda: len(made.manager.inactive) == 40, "40 jobs ended")
     assert sorted(made.allocated) == jobs
-    world.instance.stopped = True
+    world.adapter.stopped = True
     made.submit(1)
     made.until(lambda: len(made.manager.inactive) == 41 or not made.manager.online, "one more turn")
     made.until(lambda: not made.manager.online, "the server noticed that its scheduler left")

@@ -3,20 +3,22 @@ dialect; what today's Flux shares with it is checked in both."""
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 
 import pytest
 
 from pilothouse.formats.fluid import kvs_key
 from pilothouse.protocols.rfc27 import frames, rpc
-from pilothouse.protocols.rfc27.annotations import merged
 from pilothouse.protocols.rfc27.frames import Message
 from pilothouse.protocols.rfc27.handshake import Phase
-from pilothouse.protocols.rfc27.joblife import State, read_log
+from pilothouse.protocols.rfc27.job_states import State
+from pilothouse.protocols.rfc27.managed_job import merged
 from pilothouse.protocols.rfc27.manager import Manager
-from pilothouse.protocols.rfc27.manager_facts import Denied, Suspended
+from pilothouse.protocols.rfc27.manager_events import Denied, Suspended
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
-from pilothouse.protocols.rfc27.scheduler_facts import Failed
+from pilothouse.protocols.rfc27.scheduler_events import Failed
+from unit.protocols.rfc27.eventlog import read_log
 from unit.protocols.rfc27.pair import JOB, Pair, body, spec
 
 
@@ -25,7 +27,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     made = Pair(strict=request.param == "specification")
     made.connect()
     yield made
-    assert made.engine.take_troubles() == []
+    assert made.engine.take_warnings() == []
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def online_manager(*, strict: bool = True, mode: str = "unlimited") -> Manager:
     manager.receive(0.0, rpc.request("job-manager.sched-hello", matchtag=1, flags=flags))
     manager.receive(0.0, rpc.request("job-manager.sched-ready", b'{"mode":"%s"}' % mode.encode(), matchtag=1))
     manager.take()
-    manager.take_facts()
+    manager.take_events()
     return manager
 
 
@@ -103,11 +105,11 @@ def test_implementation_an_error_response_is_a_fatality_until_the_next_ready() -
         manager.submit(0.0, JOB, spec())
         manager.dispatch()
         manager.take()
-        answer(manager, b"broken", topic, errnum=rpc.EINVAL)
+        answer(manager, b"broken", topic, errnum=errno.EINVAL)
         manager.submit(1.0, 2 * JOB, spec())
         manager.dispatch()
         assert manager.take() == []
-        assert any(isinstance(fact, Suspended) for fact in manager.take_facts())
+        assert any(isinstance(event, Suspended) for event in manager.take_events())
         manager.receive(2.0, rpc.request("job-manager.sched-ready", b'{"mode":"unlimited"}', matchtag=1))
         assert manager.dispatch() == 2
 
@@ -154,8 +156,8 @@ def test_hello_the_scheduler_marks_resources_of_these_jobs_allocated(pair: Pair)
 
 def test_hello_an_error_makes_the_scheduler_log_and_stop() -> None:
     engine = _engine_at("job-manager.sched-hello")
-    engine.receive(rpc.respond_error(engine.take()[0], rpc.EPERM, "go away"))
-    (failed,) = [fact for fact in engine.take_facts() if isinstance(fact, Failed)]
+    engine.receive(rpc.respond_error(engine.take()[0], errno.EPERM, "go away"))
+    (failed,) = [event for event in engine.take_events() if isinstance(event, Failed)]
     assert failed.problem == "job-manager.sched-hello: EPERM: go away"
     assert engine.phase is Phase.FAILED and engine.take() == []
 
@@ -196,13 +198,13 @@ def test_ready_the_response_payload_is_empty(strict: Pair) -> None:
 def test_ready_any_other_mode_is_refused(payload: bytes) -> None:
     manager = Manager(strict=True)
     manager.receive(0.0, rpc.request("job-manager.sched-ready", payload, matchtag=1))
-    assert [m.errnum for m in manager.take()] == [rpc.EPROTO] and not manager.online
+    assert [m.errnum for m in manager.take()] == [errno.EPROTO] and not manager.online
 
 
 def test_ready_an_error_makes_the_scheduler_log_and_stop() -> None:
     engine = _engine_at("job-manager.sched-ready")
-    engine.receive(rpc.respond_error(engine.take()[0], rpc.EPROTO))
-    assert any(isinstance(fact, Failed) for fact in engine.take_facts())
+    engine.receive(rpc.respond_error(engine.take()[0], errno.EPROTO))
+    assert any(isinstance(event, Failed) for event in engine.take_events())
 
 
 # ---- Alloc
@@ -251,7 +253,7 @@ def test_alloc_success_r_is_committed_before_the_response(pair: Pair) -> None:
     said = [m.topic for m in pair.said if m.topic in ("kvs.commit", "sched.alloc")]
     assert said == ["kvs.commit", "sched.alloc"]
     assert pair.broker.read(kvs_key(job_id, "R")) == pair.manager.jobs[job_id].resources
-    assert pair.manager.take_troubles() == []
+    assert pair.manager.take_warnings() == []
 
 
 def test_alloc_success_annotations_update_the_dictionary_and_are_in_the_alloc_event(pair: Pair) -> None:
@@ -298,7 +300,7 @@ def test_alloc_deny_for_a_request_that_can_never_be_fulfilled_with_its_note(pair
     assert refusal["type"] == 2 and set(refusal) == {"id", "type", "note"}
     exception = next(e for e in read_log(pair.manager.inactive[job_id].log) if e.name == "exception")
     assert exception.context["note"] == refusal["note"] == "it needs 9 units, and there are 8"
-    assert Denied(job_id, str(refusal["note"])) in pair.facts
+    assert Denied(job_id, str(refusal["note"])) in pair.events
 
 
 def test_alloc_cancel_answers_the_alloc_request_with_the_required_keys_only(pair: Pair) -> None:
@@ -397,7 +399,7 @@ def test_finalization_enosys_of_the_broker_suspends_and_is_logged() -> None:
     pair.broker._services.clear()  # the scheduler's module is gone, its connection is not
     pair.broker.dispatch(0.0)
     assert not pair.manager.online
-    assert any("ENOSYS" in trouble for trouble in pair.manager.take_troubles())
+    assert any("ENOSYS" in warning for warning in pair.manager.take_warnings())
     assert pair.manager.jobs[job_id].state is State.SCHED
 
 
@@ -490,7 +492,7 @@ def test_a_waiting_job_costs_little_on_both_sides() -> None:
     for number in range(2, count + 2):
         pair.manager.submit(float(number), number << 24, one_spec)
     pair.settle()
-    for log in (pair.heard, pair.said, pair.log, pair.facts):
+    for log in (pair.heard, pair.said, pair.log, pair.events):
         log.clear()
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

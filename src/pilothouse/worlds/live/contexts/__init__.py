@@ -11,14 +11,12 @@ from typing import Protocol
 
 import msgspec
 
+from pilothouse.worlds.live.engine.config import Credentials
 
-class Launch(msgspec.Struct, frozen=True):
+
+class Launch(Credentials, frozen=True):
     """The part of an engine's configuration that is the same for all engines of a run."""
 
-    addresses: tuple[str, ...]
-    server_public: str
-    client_public: str
-    client_secret: str
     cwd: str
     folder: str
     """The run's folder, for logs."""

@@ -1,8 +1,8 @@
-"""The driver's book of engines: who there is, which units they own, and how each of them is doing. Sans-IO.
+"""The driver's table of engines: their states and the units that they own. Sans-IO.
 
-Theory. An engine that says Hello is JOINED and owns a range of units that nobody else has. One that is asked to leave
-is LEAVING: it gets no new work. GONE it said goodbye (or its warden did); LOST it was not heard for too long, and if it
-is ever heard again it is dismissed. After a restart, the engines of the journal are EXPECTED until they speak.
+Theory. An engine that says Hello is JOINED and owns a range of units. One that is asked to leave is LEAVING: it gets no
+new work. GONE: it said goodbye (or its warden did). LOST: it was not heard for too long, and if it is ever heard again
+it is dismissed. After a restart, the engines of the journal are EXPECTED until they are heard.
 
     EXPECTED ──heard──► JOINED ──asked to leave──► LEAVING ──said goodbye──► GONE
         └───────────────silent──┴──────────────────────┴──► LOST
@@ -17,7 +17,7 @@ import msgspec
 
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node
-from pilothouse.worlds.live.driver.records import EngineJoined
+from pilothouse.worlds.live.records import EngineJoined
 from pilothouse.worlds.live.wire.channel import Channel
 from pilothouse.worlds.live.wire.messages import FromDriver, Hello
 
@@ -52,12 +52,12 @@ TRANSITIONS: dict[tuple[ProxyState, ProxyStimulus], ProxyState] = {
     for stimulus, target in zip(ProxyStimulus, row, strict=True)
 }
 SPARE_UNITS = 4096
-"""Numbers of units whose engines have left are given out again only when there are many of them: a number then means one
-engine for as long as a run is not both large and restless, and sets of units do not become wider and wider in one that is."""
+"""Unit numbers of engines that left are reused only when there are more than this many: in most runs a number means one
+engine for good, and in large ones sets of units do not grow without end."""
 PRESENT = frozenset((ProxyState.EXPECTED, ProxyState.JOINED, ProxyState.LEAVING))
 
 
-class Proxy(msgspec.Struct, eq=False):
+class EngineProxy(msgspec.Struct, eq=False):
     """What the driver knows of one engine."""
 
     joined: EngineJoined
@@ -69,7 +69,7 @@ class Proxy(msgspec.Struct, eq=False):
     free_gpus: list[str]
     channel: Channel[FromDriver]
     speaks_at: float = 0.0
-    """When the driver must say something again, if only that it lives."""
+    """When the driver must send something again, if only a sign of life."""
     welcomed: bool = False
     closed_for: str = ""
     """Why it gets no new work; "": it does."""
@@ -103,30 +103,29 @@ class Proxy(msgspec.Struct, eq=False):
         self.state = TRANSITIONS[self.state, stimulus]
 
 
-class Roster:
+class Engines:
     """All engines of the run."""
 
     def __init__(self) -> None:
-        self.engines: dict[str, Proxy] = {}
-        """Those that are present."""
-        self.departed: dict[str, Proxy] = {}
+        self.present: dict[str, EngineProxy] = {}
+        self.departed: dict[str, EngineProxy] = {}
         self.units = 0
         """Units of all present engines."""
         self.spare_units = SPARE_UNITS
         self._next_unit = 0
         self._next_rank = 0
         self._firsts: list[int] = []
-        self._owners: list[Proxy] = []
-        """Those that are present, by their first units."""
+        self._owners: list[EngineProxy] = []
+        """Present engines by their first units (`_firsts`)."""
         self._names: dict[str, int] = {}
         self._vacant: dict[str, list[tuple[int, int]]] = {}
-        """Host -> first units and numbers of units of those that were lost there: whoever takes their place has the same."""
+        """Host -> (first unit, units) of engines that were lost there: an engine that replaces one gets the same."""
         self._keys: dict[str, str] = {}
-        """What those who started engines call them -> engine, of those that are present."""
+        """EngineConfig.key -> engine, of those that are present."""
 
     def describe(self, engine: str, hello: Hello, at: float, held: int = 0) -> EngineJoined:
-        """The record for an engine that joins: its rank, its units, a node name that nobody had. `held`: a mask of units that
-        jobs hold although their engine may have left.
+        """The record for an engine that joins: its rank, its units, a new node name. `held`: a mask of units that jobs hold
+        although their engine may have left.
         """
         count = self._names.get(hello.node, 0) + 1
         name = hello.node if count == 1 else f"{hello.node}#{count}"
@@ -136,8 +135,8 @@ class Roster:
         )  # fmt: skip
 
     def _place(self, hello: Hello, held: int) -> int:
-        """The first unit of a newcomer: that of one whose place it takes, else one that nobody ever had, or if there are too
-        many of those, the first gap.
+        """The first unit of a new engine: that of the one it replaces, else a number never used, or if there are too many of
+        those, the first gap.
         """
         slots = hello.slots
         for first, count in self._vacant.get(hello.node, ()):
@@ -154,22 +153,22 @@ class Roster:
         return self._next_unit if held >> end else end
 
     def _is_gap(self, first: int, slots: int) -> bool:
-        """Whether nobody who is present has any of these units."""
+        """Whether no present engine has any of these units."""
         at = bisect_right(self._firsts, first + slots - 1) - 1
         return at < 0 or self._firsts[at] + self._owners[at].joined.slots <= first
 
-    def enter(self, record: EngineJoined, state: ProxyState, now: float, ends_at: float) -> Proxy:
+    def enter(self, record: EngineJoined, state: ProxyState, now: float, ends_at: float) -> EngineProxy:
         node = Node(
             record.node, record.first_unit, record.slots, gpus=len(record.gpus), memory_mb=record.memory_mb,
             cores=record.cores or 1, properties={"context": record.context},
         )  # fmt: skip
-        proxy = Proxy(record, state, now, node, ends_at, list(record.gpus), Channel())
+        proxy = EngineProxy(record, state, now, node, ends_at, list(record.gpus), Channel())
         host = record.node.partition("#")[0]
         self._names[host] = self._names.get(host, 0) + 1
         place = (record.first_unit, record.slots)
         if place in self._vacant.get(host, ()):
             self._vacant[host].remove(place)
-        self.engines[record.engine] = proxy
+        self.present[record.engine] = proxy
         if record.key:
             self._keys[record.key] = record.engine
         at = bisect_right(self._firsts, record.first_unit)
@@ -180,9 +179,9 @@ class Roster:
         self.units += record.slots
         return proxy
 
-    def remove(self, proxy: Proxy, stimulus: ProxyStimulus) -> None:
+    def remove(self, proxy: EngineProxy, stimulus: ProxyStimulus) -> None:
         proxy.step(stimulus)
-        del self.engines[proxy.id]
+        del self.present[proxy.id]
         if self._keys.get(proxy.joined.key) == proxy.id:
             del self._keys[proxy.joined.key]
         self.departed[proxy.id] = proxy
@@ -190,21 +189,21 @@ class Roster:
             host = proxy.node.name.partition("#")[0]
             self._vacant.setdefault(host, []).append((proxy.node.first, proxy.node.count))
         at = bisect_left(self._firsts, proxy.joined.first_unit)
-        while self._owners[at] is not proxy:  # while a journal is read, one that took its place may be there as well
+        while self._owners[at] is not proxy:  # while a journal is read, its replacement may be there as well
             at += 1
         del self._firsts[at], self._owners[at]
         self.units -= proxy.joined.slots
 
     def by_key(self, key: str) -> str | None:
-        """The id of the engine that whoever started it knows by this name."""
+        """The id of the present engine with this EngineConfig.key."""
         return self._keys.get(key)
 
     @property
     def keys_seen(self) -> set[str]:
-        """The same names of all engines that have ever joined."""
-        return {proxy.joined.key for proxy in (*self.engines.values(), *self.departed.values())}
+        """The keys of all engines that have ever joined."""
+        return {proxy.joined.key for proxy in (*self.present.values(), *self.departed.values())}
 
-    def holder(self, units: IdSet) -> tuple[Proxy | None, bool]:
+    def holder(self, units: IdSet) -> tuple[EngineProxy | None, bool]:
         """The engine that has the first of these units, and whether it has all of them.
 
         Most sets are of one engine, and its last unit is found without a look at the whole mask, which with thousands of
@@ -215,8 +214,8 @@ class Roster:
             return proxy, True
         return self.owner(units.first()), False
 
-    def owner(self, unit: int) -> Proxy | None:
-        """The engine that has this unit; None: whoever had it has left."""
+    def owner(self, unit: int) -> EngineProxy | None:
+        """The engine that has this unit; None: it has left."""
         index = bisect_right(self._firsts, unit) - 1
         if index < 0:
             return None

@@ -1,4 +1,4 @@
-"""Where a task's stdout and stderr go when nobody asked for files: counted, and cut to a first and a last piece.
+"""A task's stdout and stderr where no files were asked for: counted, and cut to a first and a last piece.
 
 A cylinder keeps one pipe per stream for all its tasks, so that a task costs no descriptor. A pipe that survivors of a
 task may still write to is given up and replaced: their bytes are never counted for the next task.
@@ -15,9 +15,7 @@ GAP = b"..."
 
 
 class Capture:
-    """One stream. Give `write_fd` to the child, call `drain` whenever `read_fd` is readable, `take` when the task
-    ended.
-    """
+    """One stream. Give `write_fd` to the child, `drain` whenever `read_fd` is readable, `take` when the task has ended."""
 
     def __init__(self) -> None:
         self.read_fd, self.write_fd = _pipe()
@@ -51,7 +49,7 @@ class Capture:
         return count, first + GAP + last
 
     def replace(self) -> None:
-        """A fresh pipe. Whoever still holds the old one gets SIGPIPE, as after the end of a terminal."""
+        """A fresh pipe. Processes that still hold the old one get SIGPIPE, as after the end of a terminal."""
         os.close(self.read_fd)
         os.close(self.write_fd)
         self.read_fd, self.write_fd = _pipe()

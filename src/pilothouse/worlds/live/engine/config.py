@@ -1,4 +1,4 @@
-"""What an engine is told by whoever starts it."""
+"""What an engine is told by the context that starts it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ import msgspec
 _LENGTH = struct.Struct("<I")
 
 
-class EngineConfig(msgspec.Struct, frozen=True):
-    """All that an engine is told by whoever starts it. Secret: it holds the run's keys."""
+class Credentials(msgspec.Struct, frozen=True):
+    """What an engine needs to reach the driver of its run. Secret."""
 
     addresses: tuple[str, ...]
+    """Where the driver listens; tried in turn."""
     server_public: str
     client_public: str
     client_secret: str
+
+
+class EngineConfig(Credentials, frozen=True):
+    """All that an engine is told. It gets this on its standard input."""
+
     context: str
     slots: int
     node: str = ""
@@ -29,14 +35,12 @@ class EngineConfig(msgspec.Struct, frozen=True):
     properties: dict[str, str] = {}
     log: str = ""
     key: str = ""
-    """Whoever started the engine knows it by this name."""
+    """The name that its context knows it by."""
     deal: tuple[str, ...] = ()
     """Variables of the engine's environment whose comma-separated values are dealt out, one to each slot."""
 
     def framed(self) -> bytes:
-        """For the engine's standard input, with its length in front: no end of the stream is waited for, which is late
-        where a program in between holds the pipe open.
-        """
+        """With its length in front, as a program in between may hold the pipe open: the end of the stream may come late."""
         data = msgspec.msgpack.encode(self)
         return _LENGTH.pack(len(data)) + data
 
@@ -47,5 +51,5 @@ def read_config(stream: BinaryIO) -> EngineConfig:
     wanted = _LENGTH.unpack(header)[0] if len(header) == _LENGTH.size else -1
     data = stream.read(wanted) if wanted >= 0 else b""
     if len(data) != wanted:
-        raise EOFError("whoever started this engine went before it had told it what to do")
+        raise EOFError("the program that started this engine ended before it had sent the configuration")
     return msgspec.msgpack.decode(data, type=EngineConfig)

@@ -1,10 +1,10 @@
 """A cylinder: a process that runs one task at a time, and all tasks of an assignment one after another.
 
 In (from its engine, over a stream socket): Prepare, Work, Stop. Out: Finished, at the end of an assignment and at least
-every FLUSH_S while results come in. One process per slot: the end of a task wakes nobody but the one who starts the
-next, and a task costs about 30 µs more than in a C loop that does nothing else (bench/tasks.py).
+every FLUSH_S while results come in. There is one process per slot: the end of a task wakes only the process that starts
+the next, and a task costs about 30 µs more than in a C loop that does nothing else (bench/tasks.py).
 
-An engine that dies closes the socket: the cylinder then kills its task and goes, and the warden tells the driver.
+If the engine dies, its socket closes: the cylinder kills its task and ends, and the warden reports to the driver.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from pilothouse.worlds.live.engine.capture import Capture
-from pilothouse.worlds.live.engine.spawn import Launcher, Spawner, SpawnError, find_native
+from pilothouse.worlds.live.engine.spawn import Launcher, SpawnError, find_native, spawn
 from pilothouse.worlds.live.engine.spool import Region
 from pilothouse.worlds.live.wire.messages import (
     Assignment,
@@ -32,7 +32,7 @@ from pilothouse.worlds.live.wire.messages import (
     Prepare,
     Result,
     Stop,
-    TaskOrder,
+    Task,
     ToCylinder,
     Work,
 )
@@ -41,14 +41,13 @@ FLUSH_S = 0.2
 LINGER_S = 0.05
 """How long the last words of a task's background commands are waited for."""
 _LENGTH = struct.Struct("<I")
-_CANNOT_EXECUTE = 255
 _MOST_POLL_MS = 3_600_000
 _NOT_STARTED = 127
 
 
 encode = msgspec.msgpack.Encoder().encode
 decode_finished = msgspec.msgpack.Decoder(Finished).decode
-_decode_order = msgspec.msgpack.Decoder(ToCylinder).decode
+_decode_message = msgspec.msgpack.Decoder(ToCylinder).decode
 
 
 def send(link: socket.socket, message: ToCylinder | Finished) -> None:
@@ -93,7 +92,6 @@ class Cylinder:
         self._link = link
         self._inbox = Inbox(link)
         self._region = region
-        self._spawner = Spawner()
         self._launcher = Launcher(os.environ.get("PATH", os.defpath))
         self._null = os.open(os.devnull, os.O_RDWR)
         self._out = Capture()
@@ -109,7 +107,7 @@ class Cylinder:
         self._stop: Stop | None = None
         self._early_stops: dict[int, Stop] = {}
         self._assignment = 0
-        self._tasks: list[TaskOrder] = []
+        self._tasks: list[Task] = []
         self._next = self._behind = 0
         """Index of the next task of the assignment, and how many wait behind the running one."""
         self._cut_at = inf
@@ -133,7 +131,7 @@ class Cylinder:
 
     def run(self) -> None:
         """Works until the engine goes."""
-        gc.freeze()  # what came with the fork stays shared, and is not looked at again
+        gc.freeze()  # memory that came with the fork stays shared
         try:
             while True:
                 while not self._todo:
@@ -143,26 +141,26 @@ class Cylinder:
             return
 
     def _hear(self) -> None:
-        """Takes in what the engine says; blocks until there is something."""
+        """Takes in messages of the engine; blocks until there is one."""
         messages = self._inbox.receive()
         if messages is None:
             raise EngineGone
         for data in messages:
-            order = _decode_order(data)
-            if type(order) is Work:
-                self._todo.append(order)
-            elif type(order) is Prepare:
-                self._prepare = order
+            message = _decode_message(data)
+            if type(message) is Work:
+                self._todo.append(message)
+            elif type(message) is Prepare:
+                self._prepare = message
                 self._launcher = Launcher(
-                    order.env.get("PATH", os.environ.get("PATH", os.defpath)),
-                    always_shell=order.always_shell or "BASH_ENV" in os.environ,
+                    message.env.get("PATH", os.environ.get("PATH", os.defpath)),
+                    always_shell="BASH_ENV" in os.environ,
                 )
                 self._env_key = ()
-            elif type(order) is Stop and order.assignment == self._assignment:
-                self._stop = order
-            elif type(order) is Stop and any(work.assignment.id == order.assignment for work in self._todo):
+            elif type(message) is Stop and message.assignment == self._assignment:
+                self._stop = message
+            elif type(message) is Stop and any(work.assignment.id == message.assignment for work in self._todo):
                 # It came together with the work itself: a kill right after a start must not get lost.
-                self._early_stops[order.assignment] = order
+                self._early_stops[message.assignment] = message
 
     def _work(self, work: Work) -> None:
         assignment = work.assignment
@@ -170,7 +168,7 @@ class Cylinder:
         self._stop = self._early_stops.pop(assignment.id, None)
         self._cut = False
         self._region.begin(assignment.id)
-        self._surround(work)
+        self._set_environment(work)
         results: list[Result] = []
         tasks = assignment.tasks
         began = sent = time.monotonic()
@@ -193,21 +191,21 @@ class Cylinder:
         self._assignment = 0
         send(self._link, Finished(assignment.id, results, True, returned))
 
-    def _surround(self, work: Work) -> None:
+    def _set_environment(self, work: Work) -> None:
         """Environment, folder and cores of an assignment; the environment is kept while nothing in it changes."""
-        surroundings = work.assignment.surroundings
+        environment = work.assignment.environment
         if work.cores:
             os.sched_setaffinity(0, work.cores)
             self._bound = True
         elif self._bound:
             os.sched_setaffinity(0, self._all_cores)
             self._bound = False
-        key = (work.env, surroundings.env)
+        key = (work.env, environment.env)
         if key != self._env_key:
-            merged = {**os.environ, **self._prepare.env, **work.env, **surroundings.env}
+            merged = {**os.environ, **self._prepare.env, **work.env, **environment.env}
             self._env = [os.fsencode(f"{name}={value}") for name, value in merged.items()]
             self._env_key = key
-        cwd = surroundings.cwd or self._home
+        cwd = environment.cwd or self._home
         if cwd != self._cwd:
             try:
                 os.chdir(cwd)
@@ -215,23 +213,23 @@ class Cylinder:
             except OSError:
                 self._cwd = ""  # every task of the assignment says so
 
-    def _run_task(self, task: TaskOrder, assignment: Assignment) -> Result:
-        surroundings = assignment.surroundings
+    def _run_task(self, task: Task, assignment: Assignment) -> Result:
+        environment = assignment.environment
         started_at, started = time.time(), time.monotonic()
         opened: list[int] = []
-        self._region.running(task.task_id, 0)
+        self._region.running(task.task_id)
         try:
             if not self._cwd:
-                raise SpawnError(f"cannot enter {surroundings.cwd}")
+                raise SpawnError(f"cannot enter {environment.cwd}")
             fds = (self._null, self._out.write_fd, self._err.write_fd)
-            if surroundings.stdin or surroundings.stdout or surroundings.stderr:
+            if environment.stdin or environment.stdout or environment.stderr:
                 fds = self._open(task, assignment, opened)
             argv = self._argv(task.argv) if task.argv else self._launcher.argv(os.fsdecode(task.line))
             text = self._prepare.task_env.format(
                 task=task.task_id, line=task.line_number, repeat=task.repeat_index, attempt=task.attempt
             )
             env = self._env + os.fsencode(text).split(b"\0") if text else self._env
-            pid, status, survivors, reason = self._run(argv, env, fds, started + surroundings.walltime)
+            pid, status, survivors, reason = self._run(argv, env, fds, started + environment.walltime)
         except (SpawnError, OSError) as problem:
             reason = str(problem) if isinstance(problem, SpawnError) else f"{problem.filename}: {problem.strerror}"
             return Result(task.task_id, task.attempt, _NOT_STARTED, 0, started_at, started_at, reason=reason)
@@ -257,9 +255,9 @@ class Cylinder:
     def _run(
         self, argv: list[bytes], env: list[bytes], fds: tuple[int, int, int], deadline: float
     ) -> tuple[int, int, bool, str]:
-        """Starts a program and waits for its end: pid, wait status, whether its group lives on, and who ended it."""
+        """Starts a program and waits for its end: pid, wait status, whether its group lives on, and why it was ended."""
         if self._native is None:
-            pid = self._spawner.spawn(argv, env, fds)
+            pid = spawn(argv, env, fds)
         else:
             until = min(deadline, self._cut_at) if self._behind else deadline
             timeout = -1 if until == inf else _milliseconds(until)
@@ -275,8 +273,6 @@ class Cylinder:
                 return pid, status, bool(survivors), ""
         with self._watch(pid) as watched:
             status, reason = self._wait(pid, deadline, watched)
-        if self._native is None and status == _CANNOT_EXECUTE << 8 and (why := self._spawner.failure()):
-            raise SpawnError(f"{os.fsdecode(argv[0])}: {why}")
         return pid, status, _group_alive(pid), reason
 
     def _argv(self, argv: tuple[bytes, ...]) -> list[bytes]:
@@ -285,9 +281,9 @@ class Cylinder:
             raise SpawnError(f"{os.fsdecode(argv[0])}: no such program")
         return [program, *argv[1:]]
 
-    def _open(self, task: TaskOrder, assignment: Assignment, opened: list[int]) -> tuple[int, int, int]:
+    def _open(self, task: Task, assignment: Assignment, opened: list[int]) -> tuple[int, int, int]:
         """The three descriptors of a task that asked for files."""
-        surroundings = assignment.surroundings
+        environment = assignment.environment
         stdin, out, err = self._null, self._out.write_fd, self._err.write_fd
 
         def name_of(template: str) -> Path:
@@ -305,13 +301,13 @@ class Cylinder:
             opened.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666))
             return opened[-1]
 
-        if surroundings.stdin:
-            stdin = os.open(name_of(surroundings.stdin), os.O_RDONLY)
+        if environment.stdin:
+            stdin = os.open(name_of(environment.stdin), os.O_RDONLY)
             opened.append(stdin)
-        if surroundings.stdout:
-            out = writable(surroundings.stdout)
-        if surroundings.stderr:
-            err = out if surroundings.stderr == surroundings.stdout else writable(surroundings.stderr)
+        if environment.stdout:
+            out = writable(environment.stdout)
+        if environment.stderr:
+            err = out if environment.stderr == environment.stdout else writable(environment.stderr)
         return stdin, out, err
 
     @contextlib.contextmanager
@@ -329,7 +325,7 @@ class Cylinder:
             os.close(watched)
 
     def _wait(self, pid: int, deadline: float, watched: int) -> tuple[int, str]:
-        """Waits for the task; ends it at its deadline, or when told to. Wait status, and who ended it."""
+        """Waits for the task; ends it at its deadline, or on a Stop. Returns the wait status and why it was ended."""
         reason = ""
         terminated = False
         while True:
@@ -376,8 +372,8 @@ class Cylinder:
                 capture.drain()
 
     def _linger(self, pid: int) -> None:
-        """What commands in the background write right after the end of their shell is the task's as well; disBatch, which looks
-        for ends once a second, has always counted it.
+        """What background commands write right after the end of their shell belongs to the task as well: disBatch, which looks
+        for ends once a second, counts it.
         """
         streams = select.poll()
         streams.register(self._out.read_fd, select.POLLIN)

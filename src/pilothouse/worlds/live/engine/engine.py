@@ -1,19 +1,17 @@
 """The engine: a node's share of the run, as a state machine without IO.
 
-Stimuli: frames from the driver, reports of cylinders, the passing of time. Instructions: frames to the driver, orders
-to cylinders, and in the end Go. `engine_process` performs them; tests and storms of faults drive the same class on
-virtual time.
+In: frames from the driver, reports of cylinders, the passing of time. Out: instructions (frames to the driver, messages
+to cylinders, and in the end Go). process.py performs them; tests drive the same class on virtual time, with faults.
 
-Theory. An engine first says Hello, again and again, until a driver welcomes it; then it runs the START commands in its
-extra cylinder, then assignments, each in the cylinder of its first slot. It keeps every result until the driver has it
-in the journal. A driver that falls silent changes nothing until `wait_for_driver_s` is over: running tasks go on,
-results are kept. A driver of a later incarnation is told everything anew. Dismissed (it was given up while it could not
-be heard), the engine ends what it has and joins as somebody new.
+Theory. An engine sends Hello again and again until a driver welcomes it. It runs the START commands in its extra
+cylinder, then assignments, each in the cylinder of its first slot. It keeps every result until the driver has it in the
+journal. If the driver falls silent, running tasks go on and results are kept until `wait_for_driver_s` is over. A driver
+of a later incarnation gets everything again. An engine that was given up while it could not be reached is dismissed: it
+ends what it has and joins under a new id.
 
     SEEKING ──welcomed──► PREPARING ──START commands done──► WORKING ──told to leave──► LEAVING ──STOP commands done──►
-       ▲                      │                                 │                                        PARTING ──►
-       GONE └────── dismissed ─────┴─────────────────────────────────┘          (driver silent for too long: any ──►
-       GONE)
+       ▲                      │                                 │                          PARTING ──acknowledged──► GONE
+       └────── dismissed ─────┴─────────────────────────────────┘          (driver silent for too long: any ──► GONE)
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ from pilothouse.worlds.live.wire.messages import (
     Result,
     Start,
     Stop,
-    TaskOrder,
+    Task,
     ToCylinder,
     Welcome,
     Work,
@@ -51,7 +49,7 @@ from pilothouse.worlds.live.wire.messages import (
 
 HELLO_EVERY_S = 1.0
 FIRST_WORD_S = 120.0
-"""How long an engine looks for a driver that it has never heard: the run may have ended while it was on its way."""
+"""How long an engine looks for its first driver: the run may have ended while it was being started."""
 PARTING_S = 10.0
 """How long a leaving engine tries to hand over its last results."""
 _JOIN = -1
@@ -95,8 +93,8 @@ TRANSITIONS: dict[tuple[EngineState, EngineStimulus], EngineState] = {
 }
 
 
-class ToCylinderOrder(msgspec.Struct):
-    """An instruction: tell this cylinder."""
+class TellCylinder(msgspec.Struct):
+    """An instruction: send this to a cylinder."""
 
     cylinder: int
     message: ToCylinder
@@ -109,12 +107,12 @@ class Go(msgspec.Struct):
 
 
 class Renamed(msgspec.Struct):
-    """An instruction: the engine has a new id; whatever names it on the wire must follow."""
+    """An instruction: the engine has a new id, also on its socket."""
 
     engine: str
 
 
-Instruction = EngineFrame | ToCylinderOrder | Go | Renamed
+Instruction = EngineFrame | TellCylinder | Go | Renamed
 
 
 class Held(msgspec.Struct):
@@ -178,7 +176,7 @@ class Engine:
             self._welcomed(welcome, frame.session, now)
         if self._channel.take(frame.seq, frame.ack, now):
             for body in frame.bodies:
-                self._obey(body, now)
+                self._take_body(body, now)
         elif dismissal := next((body for body in frame.bodies if type(body) is Dismiss), None):
             self._dismissed(now, over=dismissal.over)
         self._forget_acknowledged(frame.ack)
@@ -190,7 +188,7 @@ class Engine:
             return
         held = self._held.get(finished.assignment)
         if held is None:
-            return  # of a life before a dismissal
+            return  # it had that before it was dismissed
         if finished.closed:
             del self._held[finished.assignment]
         self.unacked.append((self._channel.next_seq, finished))
@@ -262,11 +260,11 @@ class Engine:
         else:
             self._ready(now)
 
-    def _obey(self, body: FromDriver, now: float) -> None:
+    def _take_body(self, body: FromDriver, now: float) -> None:
         match body:
             case Start(assignments):
                 for assignment in assignments:
-                    # Assignments come with ascending numbers. An old one again: a driver took a late Hello at its word.
+                    # Numbers ascend. An old one comes again if the driver got a Hello that was sent before it.
                     if assignment.id > self._last_taken:
                         self._last_taken = assignment.id
                         self._held[assignment.id] = Held(assignment)
@@ -299,7 +297,7 @@ class Engine:
 
     def _cores_of(self, assignment: Assignment) -> tuple[int, ...]:
         """The cores of its slots: the node's cores dealt out evenly; none if it did not ask to be bound."""
-        if not assignment.surroundings.bind or not self._cores:
+        if not assignment.environment.bind or not self._cores:
             return ()
         per_slot = len(self._cores) / self._hello.slots
         cores: set[int] = set()
@@ -319,7 +317,7 @@ class Engine:
             self.report(held.assignment.slots[0], Finished(number, [], True, everything), now)
 
     def _dismissed(self, now: float, *, over: bool) -> None:
-        """Given up while nobody heard us: what we hold belongs to others now. Or we came when the run was over."""
+        """The driver gave us up, and others have our tasks now; or the run was over when we came."""
         leaving = over or self.state in (EngineState.LEAVING, EngineState.PARTING)
         for number, held in self._held.items():
             if held.begun:
@@ -373,14 +371,14 @@ class Engine:
         self._parting_until = now + PARTING_S
         self._step(EngineStimulus.EMPTY)
 
-    def _extra(self, number: int, tasks: list[TaskOrder]) -> Assignment:
+    def _extra(self, number: int, tasks: list[Task]) -> Assignment:
         return Assignment(number, (self._hello.slots,), tasks)
 
     def _say_hello(self, now: float) -> None:
         self._hello_at = now + HELLO_EVERY_S
         held = {*self._held, *(finished.assignment for _, finished in self.unacked)}
         leaving = self.state in (EngineState.LEAVING, EngineState.PARTING)
-        hello = msgspec.structs.replace(self._hello, held=tuple(sorted(held)), joined=self._prepared, leaving=leaving)
+        hello = msgspec.structs.replace(self._hello, held=tuple(sorted(held)), leaving=leaving)
         self._out.append(EngineFrame(VERSION, self.id, 0, 0, 0, [hello]))
 
     def _forget_acknowledged(self, ack: int) -> None:
@@ -391,7 +389,7 @@ class Engine:
         return EngineFrame(VERSION, self.id, self.session, seq, self._channel.received, bodies)
 
     def _tell(self, cylinder: int, message: ToCylinder) -> None:
-        self._out.append(ToCylinderOrder(cylinder, message))
+        self._out.append(TellCylinder(cylinder, message))
 
     def _step(self, stimulus: EngineStimulus) -> None:
         self.state = TRANSITIONS[self.state, stimulus]

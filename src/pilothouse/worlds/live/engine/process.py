@@ -4,9 +4,9 @@
 
 The configuration (config.py) is read from standard input.
 
-The warden is the process that a context starts: it forks the engine, adopts whatever loses its parent, and when the
-engine dies it ends what is left and tells the driver which tasks had ended, which were cut off and which never began.
-The engine forks its cylinders before it opens any socket, so that they stay small.
+The warden is the process that a context starts: it forks the engine and adopts all orphans. When the engine dies, the
+warden ends what is left and reports to the driver which tasks had ended, which were cut off and which never began. The
+engine forks its cylinders before it opens any socket, so that they stay small.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import msgspec
 
 from pilothouse.worlds.live.engine.config import EngineConfig, read_config
 from pilothouse.worlds.live.engine.cylinder import Cylinder, Inbox, decode_finished, send
-from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go, Renamed, ToCylinderOrder
+from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go, Renamed, TellCylinder
 from pilothouse.worlds.live.engine.spool import Spool
 from pilothouse.worlds.live.wire.messages import (
     VERSION,
@@ -42,15 +42,14 @@ from pilothouse.worlds.live.wire.messages import (
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 WARDEN = "PILOTHOUSE_WARDEN"
-"""In the environment of every task: the process that sees to its end."""
+"""In the environment of every task: the process that will end it if its engine dies."""
 _MARK = f"\0{WARDEN}=".encode()
-WILL_S = 10.0
+REPORT_S = 10.0
 """How long a warden tries to reach the driver."""
 _MOST_WAIT_S = 1.0
 FIRST_PATIENCE_S = 2.0
 MOST_PATIENCE_S = 20.0
-"""How long an engine tries an address of the driver: longer each time, as a driver on a busy host may need longer to answer
-than an engine waits, and would then be left again and again."""
+"""How long an engine tries an address of the driver: longer each time, as a driver on a busy host may be slow to answer."""
 
 
 def main() -> None:
@@ -72,12 +71,12 @@ def main() -> None:
     status = _await(engine_pid)
     _end_everything()
     if status:
-        _send_will(config, spool.name() or identity, spool, status)
+        _report_death(config, spool.name() or identity, spool, status)
     sys.exit(1 if status else 0)
 
 
 def _dealt(config: EngineConfig) -> EngineConfig:
-    """With the values of `deal` given to slots; a slot for which there is none is not opened."""
+    """Gives the values of `deal` to slots; slots without a value are left out."""
     slots, slot_env = config.slots, dict(config.slot_env)
     for name in config.deal:
         if values := tuple(os.environ.get(name, "").split(",")) if os.environ.get(name) else ():
@@ -87,9 +86,7 @@ def _dealt(config: EngineConfig) -> EngineConfig:
 
 
 def end_orphans() -> list[int]:
-    """Ends tasks of engines whose warden was killed as well, so that nobody could. They carry its name; whose they
-    are.
-    """
+    """Ends tasks that were left because their engine and its warden were both killed. Their environment names the warden."""
     ended = []
     for pid in _all_pids():
         with contextlib.suppress(OSError, ValueError):
@@ -140,10 +137,10 @@ def _settle(config: EngineConfig) -> None:
 
 
 def _die_with_parent(parent: int) -> None:
-    """An engine without its warden could leave orphans: it goes with it."""
+    """Ends this process when its parent ends: without its warden an engine could leave orphans."""
     _process_control(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        os._exit(70)  # it had gone before it could be said that we go with it
+        os._exit(70)  # it had ended before the kernel knew that we end with it
 
 
 def _process_control(option: int, value: int) -> None:
@@ -188,16 +185,15 @@ def _children() -> list[int]:
     return found
 
 
-def _send_will(config: EngineConfig, identity: str, spool: Spool, status: int) -> None:
-    from pilothouse.worlds.live.wire.sockets import Credentials, EngineSocket
+def _report_death(config: EngineConfig, identity: str, spool: Spool, status: int) -> None:
+    from pilothouse.worlds.live.wire.sockets import EngineSocket
 
-    finished, begun = spool.testament()
+    finished, begun = spool.unreported()
     code = os.waitstatus_to_exitcode(status)
     reason = f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
     bodies: list[FromEngine] = [Report(finished), Bye(f"engine {reason}", True, tuple(sorted(begun)))]
-    credentials = Credentials(config.addresses, config.server_public, config.client_public, config.client_secret)
-    wire = EngineSocket(credentials, f"{identity}/warden")
-    until = time.monotonic() + WILL_S
+    wire = EngineSocket(config, f"{identity}/warden")
+    until = time.monotonic() + REPORT_S
     message = encode(EngineFrame(VERSION, identity, 0, 0, 0, bodies))
     while time.monotonic() < until:
         wire.send(message)
@@ -241,14 +237,13 @@ class EngineShell:
     def __init__(self, config: EngineConfig, identity: str, spool: Spool, links: list[socket.socket]) -> None:
         import zmq
 
-        from pilothouse.worlds.live.wire.sockets import Credentials, EngineSocket
+        from pilothouse.worlds.live.wire.sockets import EngineSocket
 
         self._links = links
         self._inboxes = [Inbox(link) for link in links]
         self._spool = spool
         self._spool.set_name(identity)
-        credentials = Credentials(config.addresses, config.server_public, config.client_public, config.client_secret)
-        self._wire = EngineSocket(credentials, identity)
+        self._wire = EngineSocket(config, identity)
         self._poller = zmq.Poller()
         self._poller.register(self._wire.socket, zmq.POLLIN)
         self._by_fd = {link.fileno(): index for index, link in enumerate(links)}
@@ -271,7 +266,7 @@ class EngineShell:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _on_signal(self, number: int, _frame: object) -> None:
-        """Whoever owns the node wants us gone; the warden tells the driver what was cut off."""
+        """The owner of the node ends us; the warden reports what was cut off."""
         os._exit(128 + number)
 
     def run(self) -> None:
@@ -299,7 +294,7 @@ class EngineShell:
     def _hear_cylinder(self, index: int, now: float) -> None:
         messages = self._inboxes[index].receive()
         if messages is None:
-            # Its task, if it has one, is an orphan now. The warden knows how to end that, and what to tell.
+            # Its task, if it has one, is an orphan now. The warden ends and reports it.
             os._exit(70)
         for data in messages:
             self.engine.report(index, decode_finished(data), now)
@@ -311,7 +306,7 @@ class EngineShell:
         for instruction in instructions:
             if type(instruction) is EngineFrame:
                 self._wire.send(encode(instruction))
-            elif type(instruction) is ToCylinderOrder:
+            elif type(instruction) is TellCylinder:
                 send(self._links[instruction.cylinder], instruction.message)
             elif type(instruction) is Renamed:
                 self._spool.set_name(instruction.engine)

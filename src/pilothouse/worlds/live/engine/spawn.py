@@ -1,18 +1,15 @@
-"""Starting one process, as cheaply as Python can: vfork and exec, no shell where a line needs none, no wrapper
-programs.
+"""Starting one process cheaply: vfork and exec, no shell where a line needs none, no wrapper programs.
 
 In: what to run, its environment, its three descriptors. Out: a pid that leads its own session, so that a signal to the
-group reaches the grandchildren. `_posixsubprocess.fork_exec` is what `subprocess` itself uses; where its signature is
-not the one known here, `os.posix_spawn` does the same some 5 % slower.
+group reaches the grandchildren. _spawn.c starts a program and waits for it in one call; `spawn` is its plain twin.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shutil
-import sys
+import signal
 from collections.abc import Callable, Sequence
 
 SHELL = b"/bin/bash"
@@ -64,27 +61,16 @@ class Launcher:
             return self._where[name]
 
 
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 Fds = tuple[int, int, int]
 """stdin, stdout, stderr of a child."""
-
-
-def _find_fork_exec() -> Callable[..., int] | None:
-    """subprocess's own spawner if this Python has the signature that is known here."""
-    if not (3, 11) <= sys.version_info[:2] <= (3, 13) or not sys.platform.startswith("linux"):
-        return None
-    try:
-        import _posixsubprocess
-    except ImportError:
-        return None
-    found: Callable[..., int] = _posixsubprocess.fork_exec
-    return found
 
 
 Native = Callable[[list[bytes], list[bytes], int, int, int, int, int, int, int], tuple[int, int, int, int]]
 
 
 def find_native() -> Native | None:
-    """The compiled twin (_spawn.c), which starts a program and waits for it in one call; None where it is not built."""
+    """_spawn.c; None where it is not built."""
     try:
         from pilothouse.worlds.live.engine._spawn import run  # type: ignore[import-not-found]
     except ImportError:
@@ -93,40 +79,12 @@ def find_native() -> Native | None:
     return found
 
 
-class Spawner:
-    """Starts children. One pipe for all of them tells why an exec failed: vfork returns after the exec was tried."""
-
-    def __init__(self) -> None:
-        self._fork_exec = _find_fork_exec()
-        self._error_read, self._error_write = os.pipe()
-        os.set_blocking(self._error_read, False)
-        os.set_blocking(self._error_write, False)
-
-    def spawn(self, argv: list[bytes], env: Sequence[bytes], fds: Fds) -> int:
-        """The new pid. SpawnError where this fails at once; see also `failure`."""
-        stdin, out, err = fds
-        try:
-            if self._fork_exec is not None:
-                # Descriptors are close-on-exec throughout (PEP 446): close_fds=False costs nothing and leaks nothing.
-                return self._fork_exec(
-                    argv, (argv[0],), False, (self._error_write,), None, env, stdin, -1, -1, out, -1, err,
-                    self._error_read, self._error_write, True, True, -1, None, None, None, -1, None, True,
-                )  # fmt: skip
-            pairs = dict(entry.split(b"=", 1) for entry in env)
-            actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(fds)]
-            return os.posix_spawn(argv[0], argv, pairs, file_actions=actions, setsid=True)
-        except OSError as error:
-            raise SpawnError(f"{os.fsdecode(argv[0])}: {error.strerror}") from error
-
-    def failure(self) -> str:
-        """Why the last child with exit code 255 could not execute its program; "" if it could."""
-        try:
-            text = os.read(self._error_read, 50_000)
-        except BlockingIOError:
-            return ""
-        kind, _, rest = text.partition(b":")
-        number = rest.partition(b":")[0]
-        if kind != b"OSError":
-            return text.decode("ascii", "replace")
-        code = int(number, 16)
-        return os.strerror(code) if code else errno.errorcode.get(code, "could not be executed")
+def spawn(argv: list[bytes], env: Sequence[bytes], fds: Fds) -> int:
+    """The new pid. Raises SpawnError if the program cannot be executed."""
+    variables = dict(entry.split(b"=", 1) for entry in env)
+    # Other descriptors are close-on-exec throughout (PEP 446).
+    actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(fds)]
+    try:
+        return os.posix_spawn(argv[0], argv, variables, file_actions=actions, setsid=True, setsigdef=_IGNORED_BY_PYTHON)
+    except OSError as error:
+        raise SpawnError(f"{os.fsdecode(argv[0])}: {error.strerror}") from error

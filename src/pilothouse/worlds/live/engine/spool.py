@@ -1,4 +1,4 @@
-"""What must outlive an engine that is killed: shared memory between the engine, its cylinders and their warden.
+"""Results that outlive an engine that is killed: shared memory between the engine, its cylinders and their warden.
 
 Each cylinder has a region with the assignment that it works on, the task it has begun, and the results of those that
 ended; the engine has one with the results that the driver has not acknowledged. When the engine dies, the warden reads
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterator
 
 import msgspec
 
@@ -19,8 +18,8 @@ REGION_BYTES = 64 * 1024
 NAME_BYTES = 64
 ENGINE_REGION_BYTES = 2 * 2**20
 
-_HEAD = struct.Struct("<Iiqq")
-"""Bytes of records used, pid of the running task, assignment, running task (-1: none)."""
+_HEAD = struct.Struct("<Iqq")
+"""Bytes of records used, assignment, running task (-1: none)."""
 _LENGTH = struct.Struct("<I")
 _IDLE = -1
 
@@ -42,10 +41,10 @@ class Region:
     def begin(self, assignment: int) -> None:
         self._used = 0
         self._assignment = assignment
-        _HEAD.pack_into(self._memory, self._offset, 0, 0, assignment, _IDLE)
+        _HEAD.pack_into(self._memory, self._offset, 0, assignment, _IDLE)
 
-    def running(self, task_id: int, pid: int) -> None:
-        _HEAD.pack_into(self._memory, self._offset, self._used, pid, self._assignment, task_id)
+    def running(self, task_id: int) -> None:
+        _HEAD.pack_into(self._memory, self._offset, self._used, self._assignment, task_id)
 
     def ended(self, result: Result) -> None:
         """Keeps the result; one that no longer fits is dropped (the warden then counts the task as begun)."""
@@ -56,11 +55,11 @@ class Region:
             _LENGTH.pack_into(self._memory, at, len(record))
             self._memory[at + _LENGTH.size : at + _LENGTH.size + len(record)] = record
             self._used += _LENGTH.size + len(record)
-            _HEAD.pack_into(self._memory, self._offset, self._used, 0, self._assignment, _IDLE)
+            _HEAD.pack_into(self._memory, self._offset, self._used, self._assignment, _IDLE)
 
     def read(self) -> tuple[int, int, list[Result]]:
         """Assignment, the task that was running (-1: none), results."""
-        used, _, assignment, running = _HEAD.unpack_from(self._memory, self._offset)
+        used, assignment, running = _HEAD.unpack_from(self._memory, self._offset)
         results = []
         at, end = self._offset + _HEAD.size, self._offset + _HEAD.size + min(used, self._size - _HEAD.size)
         while at + _LENGTH.size <= end:
@@ -75,7 +74,7 @@ class Region:
 
 
 class EngineRegion:
-    """The engine's results that nobody has acknowledged yet."""
+    """The engine's results that the driver has not acknowledged."""
 
     def __init__(self, memory: mmap.mmap, offset: int, size: int) -> None:
         self._memory = memory
@@ -121,21 +120,18 @@ class Spool:
     def name(self) -> str:
         return self._memory[:NAME_BYTES].rstrip(b"\0").decode()
 
-    def testament(self) -> tuple[list[Finished], set[int]]:
+    def unreported(self) -> tuple[list[Finished], set[int]]:
         """Results that may not have reached the driver, and the tasks that were running."""
         finished = self.engine.read()
-        told = {(result.task_id, result.attempt) for entry in finished for result in entry.results}
+        known = {(result.task_id, result.attempt) for entry in finished for result in entry.results}
         begun: set[int] = set()
-        for assignment, running, results in self._read_cylinders():
-            fresh = [result for result in results if (result.task_id, result.attempt) not in told]
+        for region in self.cylinders:
+            assignment, running, results = region.read()
+            if assignment == _IDLE:
+                continue
+            fresh = [result for result in results if (result.task_id, result.attempt) not in known]
             if fresh:
                 finished.append(Finished(assignment, fresh))
             if running != _IDLE:
                 begun.add(running)
         return finished, begun
-
-    def _read_cylinders(self) -> Iterator[tuple[int, int, list[Result]]]:
-        for region in self.cylinders:
-            assignment, running, results = region.read()
-            if assignment != _IDLE:
-                yield assignment, running, results

@@ -15,7 +15,7 @@ import msgspec
 
 from pilothouse.formats.task_file import TaskReader
 from pilothouse.model.errors import InputError
-from pilothouse.worlds.live.driver.records import TaskEnded
+from pilothouse.worlds.live.records import TaskEnded
 from pilothouse.worlds.live.services.kvs_client import ADDRESS_VARIABLE, SECRET_VARIABLE
 from pilothouse.worlds.live.services.kvs_server import KvsServer
 from pilothouse.worlds.live.wire.sockets import write_secret

@@ -1,1 +1,1 @@
-"""What driver and engines say to each other, and how: messages, sequence numbers, sockets."""
+"""Messages between driver and engines, their sequence numbers, and the sockets that carry them."""

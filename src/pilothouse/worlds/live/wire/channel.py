@@ -1,8 +1,8 @@
-"""A channel that loses, repeats and reorders nothing, over a transport that may do all three.
+"""A reliable channel (no frame is lost, repeated or reordered) over a transport that may do all three. Sans-IO.
 
-One end for each direction: frames are numbered, the receiver takes them in order only, the sender repeats what has not
-been acknowledged in time. Sans-IO. A channel lives as long as one pair of driver incarnation and engine; what must
-survive longer is kept by its owner and told again (see Hello).
+Frames are numbered; the receiver takes them in sequence only, the sender repeats what is not acknowledged in time. A
+channel lives as long as one pair of driver incarnation and engine; what must survive longer is kept by its owner and sent
+again (see Hello).
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Channel(Generic[Body]):
         """Notes a frame that arrived; whether its bodies are news and in order (0 is a sign of life: never)."""
         unacked = self._unacked
         if unacked and unacked[0][0] <= ack:
-            heard = 1
-            while heard < len(unacked) and unacked[heard][0] <= ack:
-                heard += 1
-            del unacked[:heard]
+            acked = 1
+            while acked < len(unacked) and unacked[acked][0] <= ack:
+                acked += 1
+            del unacked[:acked]
             self._resend_at = now + RESEND_S
         if seq != self.received + 1:
             return False

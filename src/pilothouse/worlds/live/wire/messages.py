@@ -1,4 +1,4 @@
-"""What driver and engines say to each other: typed, versioned, batched (MessagePack on the wire).
+"""The messages between driver, engines and cylinders: typed, versioned, batched (MessagePack on the wire).
 
 A frame goes one way and carries any number of bodies. `session` is the driver's incarnation that the engine has joined
 (0: none yet), `seq` numbers the frames that must not get lost (0: a mere sign of life), `ack` is the last one of the
@@ -19,7 +19,7 @@ from typing import TypeAlias
 import msgspec
 
 VERSION = 1
-"""Raised with every change that an older peer would misread; a frame of another version is refused aloud."""
+"""Raised with every change that an older peer would misread; a frame of another version is refused with a warning."""
 
 MOST_FRAME_BYTES = 64 * 2**20
 
@@ -27,7 +27,7 @@ LOST_CODE = -100
 """The return code of a task whose engine was lost with it (as in disBatch)."""
 
 
-class TaskOrder(msgspec.Struct, array_like=True, gc=False):
+class Task(msgspec.Struct, array_like=True, gc=False):
     """One task to run. Exactly one of `line` (shell only if it needs one) and `argv`; bytes, as files may hold any."""
 
     task_id: int
@@ -38,7 +38,7 @@ class TaskOrder(msgspec.Struct, array_like=True, gc=False):
     argv: tuple[bytes, ...] = ()
 
 
-class Surroundings(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class TaskEnvironment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """How the tasks of an assignment are run; file names may hold the placeholders of `Placeholders`."""
 
     walltime: float = inf
@@ -58,8 +58,8 @@ class Assignment(msgspec.Struct, array_like=True, gc=False):
     id: int
     slots: tuple[int, ...]
     """Indices of the engine's slots; the first one's cylinder runs it."""
-    tasks: list[TaskOrder]
-    surroundings: Surroundings = Surroundings()
+    tasks: list[Task]
+    environment: TaskEnvironment = TaskEnvironment()
     gpus: tuple[str, ...] = ()
     nodes: str = ""
     """All nodes and slot counts of a job that spans several: `a:4,b:2`."""
@@ -100,10 +100,8 @@ class Hello(msgspec.Struct, tag="hello"):
     """When its allocation ends (seconds since 1970)."""
     held: tuple[int, ...] = ()
     """Assignments that it has and has not finished."""
-    joined: bool = False
-    """Its START commands are done: an engine runs them once, whatever becomes of the driver."""
     leaving: bool = False
-    """It was told to leave by a former incarnation."""
+    """A former incarnation of the driver had asked it to leave."""
 
 
 class Finished(msgspec.Struct, array_like=True, gc=False):
@@ -122,9 +120,7 @@ class Report(msgspec.Struct, tag="report", gc=False):
 
 
 class Bye(msgspec.Struct, tag="bye"):
-    """The engine has left. `died`: its warden speaks for it; what it held and is not reported was ended by the
-    warden.
-    """
+    """The engine has left. `died`: its warden reports; it has ended what the engine held and is not reported."""
 
     reason: str = ""
     died: bool = False
@@ -142,9 +138,9 @@ class Welcome(msgspec.Struct, tag="welcome"):
     wait_for_driver_s: float
     grace_s: float
     first_unit: int
-    on_join: list[TaskOrder] = []
+    on_join: list[Task] = []
     """Per-engine START commands: done in order before any assignment is begun."""
-    on_leave: list[TaskOrder] = []
+    on_leave: list[Task] = []
     """Per-engine STOP commands: done in order after the last assignment."""
 
 
@@ -166,11 +162,11 @@ class Leave(msgspec.Struct, tag="leave"):
 
 
 class Dismiss(msgspec.Struct, tag="dismiss"):
-    """You were given up; whatever you hold is no longer yours. End it, and join again as somebody new if you like."""
+    """The engine was given up: it must end all tasks that it holds, and may join again under a new id."""
 
     reason: str = ""
     over: bool = False
-    """The run has come to its end: nobody will be welcome any more."""
+    """The run is over: no engine can join any more."""
 
 
 FromEngine: TypeAlias = Hello | Report | Bye
@@ -178,12 +174,11 @@ FromDriver: TypeAlias = Welcome | Start | Kill | Leave | Dismiss
 
 
 class Prepare(msgspec.Struct, tag="prepare"):
-    """The surroundings of all tasks from now on."""
+    """What holds for all tasks from now on."""
 
     env: dict[str, str]
     task_env: str
     grace_s: float
-    always_shell: bool = False
 
 
 class Work(msgspec.Struct, tag="work"):

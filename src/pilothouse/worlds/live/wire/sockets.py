@@ -1,8 +1,8 @@
-"""The wire between driver and engines: ZeroMQ with CURVE keys that are made for one run.
+"""The sockets between driver and engines: ZeroMQ with CURVE keys that are made for one run.
 
-The driver's ROUTER accepts exactly one client key; whoever does not have it can neither join nor read. Keys are kept in
-the run's folder (mode 0600) so that a restarted driver is recognised, and reach engines by standard input or by that
-file, never by a command line.
+The driver's ROUTER accepts exactly one client key; a program without it can neither join nor read. Keys are kept in the
+run's folder (mode 0600) so that a restarted driver is recognised. Engines get them by standard input or by that file,
+never by a command line.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import zmq
 from zmq.utils import z85
 
 from pilothouse.model.errors import InputError, RunError
+from pilothouse.worlds.live.engine.config import Credentials
 
 KEYS_FILE = "keys.json"
 _DOMAIN = b"pilothouse"
@@ -49,16 +50,6 @@ class Keys(msgspec.Struct, frozen=True):
         return keys
 
 
-class Credentials(msgspec.Struct, frozen=True):
-    """What an engine needs to join."""
-
-    addresses: tuple[str, ...]
-    """Where the driver listens; tried in turn."""
-    server_public: str
-    client_public: str
-    client_secret: str
-
-
 def write_secret(path: Path, data: bytes) -> None:
     """Writes a file that only its owner can read, from its first byte on, all or nothing."""
     draft = path.with_name(path.name + ".new")
@@ -70,7 +61,7 @@ def write_secret(path: Path, data: bytes) -> None:
 
 
 def own_addresses(port: int, *, remote: bool) -> tuple[str, ...]:
-    """Where engines may reach the driver: loopback, or every name and address that this host seems to have."""
+    """Where engines may reach the driver: loopback, or every address that this host seems to have."""
     if not remote:
         return (f"tcp://127.0.0.1:{port}",)
     found: list[str] = []
@@ -93,14 +84,14 @@ def own_addresses(port: int, *, remote: bool) -> tuple[str, ...]:
 
 
 class DriverSocket:
-    """The driver's end. `poll_fds` belong into a poller; `receive` gives what has come, checked by key."""
+    """The driver's end. `socket` and `zap` belong into a poller; `receive` gives what has come, checked by key."""
 
     def __init__(self, keys: Keys, host: str, port: int = 0) -> None:
         self._context = zmq.Context()
         self._client = z85.decode(keys.client_public.encode())
-        self._zap = self._context.socket(zmq.REP)
-        self._zap.linger = 0
-        self._zap.bind(_ZAP)
+        self.zap = self._context.socket(zmq.REP)
+        self.zap.linger = 0
+        self.zap.bind(_ZAP)
         self.socket = self._context.socket(zmq.ROUTER)
         self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self.socket.setsockopt(zmq.SNDHWM, 0)
@@ -117,17 +108,13 @@ class DriverSocket:
             raise RunError(f"cannot listen on {host}:{port}: {error}") from error
         self.port = int(self.socket.get_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
 
-    @property
-    def zap(self) -> zmq.Socket[bytes]:
-        return self._zap
-
     def authenticate(self) -> None:
-        """Answers who may come in (ZeroMQ RFC 27, ZAP): the run's own client key, nobody else."""
-        while self._zap.poll(0):
-            version, request_id, _domain, _address, _identity, mechanism, *credentials = self._zap.recv_multipart()
+        """Answers authentication requests (ZeroMQ RFC 27, ZAP): only the run's own client key may join."""
+        while self.zap.poll(0):
+            version, request_id, _domain, _address, _identity, mechanism, *credentials = self.zap.recv_multipart()
             good = mechanism == b"CURVE" and credentials == [self._client]
             verdict = [b"200", b"OK"] if good else [b"400", b"not a key of this run"]
-            self._zap.send_multipart([version, request_id, *verdict, b"engine", b""])
+            self.zap.send_multipart([version, request_id, *verdict, b"engine", b""])
 
     def receive(self) -> list[tuple[bytes, bytes]]:
         """All (sender, message) that are here."""
@@ -144,7 +131,7 @@ class DriverSocket:
         self.socket.send_multipart([peer, message])
 
     def close(self) -> None:
-        self._zap.close()
+        self.zap.close()
         if hasattr(self, "socket"):
             self.socket.close()
         self._context.term()
@@ -175,7 +162,7 @@ class EngineSocket:
         return socket
 
     def try_next_address(self) -> bool:
-        """Nobody answered: another address, if there are several. Whether the socket is a new one."""
+        """After no answer: another address, if there are several. Whether the socket is a new one."""
         return len(self._credentials.addresses) > 1 and self.rename(self._identity)
 
     def rename(self, identity: str) -> bool:

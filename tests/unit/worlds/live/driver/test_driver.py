@@ -8,12 +8,20 @@ from pilothouse.formats.task_file import LineKind, TaskLine
 from pilothouse.model.decisions import KillJobs, StartJob
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job
-from pilothouse.worlds.live.driver.driver import Driver
+from pilothouse.worlds.live.driver.decisions import apply
+from pilothouse.worlds.live.driver.engine_frames import frames, hear
+from pilothouse.worlds.live.driver.engine_leaves import ask_to_leave, engine_vanished
 from pilothouse.worlds.live.driver.engines import SPARE_UNITS, ProxyState
-from pilothouse.worlds.live.driver.feeder import Feeder, Feeding
-from pilothouse.worlds.live.driver.options import LiveOptions
-from pilothouse.worlds.live.driver.records import EngineJoined, EngineLeft, TaskEnded
+from pilothouse.worlds.live.driver.restore import restore
+from pilothouse.worlds.live.driver.settle import begins, settle
+from pilothouse.worlds.live.driver.state import DriverState, new_state
+from pilothouse.worlds.live.driver.stop import stop
+from pilothouse.worlds.live.driver.submissions import bind, submit
+from pilothouse.worlds.live.driver.tick import tick
 from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go
+from pilothouse.worlds.live.feeder import Feeder, Feeding
+from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.records import EngineJoined, EngineLeft, JobKnown, TaskEnded
 from pilothouse.worlds.live.wire.messages import (
     VERSION,
     Bye,
@@ -34,7 +42,7 @@ class Table:
     """A driver, and the engines that talk with it."""
 
     def __init__(self, options: LiveOptions | None = None, tasks: int = 0) -> None:
-        self.driver = Driver(options or LiveOptions(bundle=1), 1, 0.0)
+        self.driver = new_state(options or LiveOptions(bundle=1))
         if tasks:
             self.driver.feed(Feeder(TaskLine(i, i + 1, -1, "true") for i in range(tasks)))
         self._seq: dict[str, int] = {}
@@ -44,18 +52,18 @@ class Table:
         hello = Hello(
             context="c", node=node or engine, slots=slots, pid=1, started_at=0.0, properties=properties or {}
         )  # fmt: skip
-        self.driver.hear(EngineFrame(VERSION, engine, 0, 0, 0, [hello]), 0.0)
+        hear(self.driver, EngineFrame(VERSION, engine, 0, 0, 0, [hello]), 0.0)
 
     def say(self, engine: str, *bodies: FromEngine) -> None:
         seq = self._seq[engine] = self._seq.get(engine, 0) + 1
         ack = self._acks.get(engine, 0)
-        self.driver.hear(EngineFrame(VERSION, engine, 1, seq, ack, list(bodies)), 1.0)
+        hear(self.driver, EngineFrame(VERSION, engine, 1, seq, ack, list(bodies)), 1.0)
 
     def sent(self, kind: type[FromDriver]) -> list[tuple[str, FromDriver]]:
         """What engines are told now, of one kind."""
-        self.driver.settle(1.0)
+        settle(self.driver, 1.0)
         found = []
-        for frame in self.driver.frames(1.0):
+        for frame in frames(self.driver, 1.0):
             self._acks[frame.engine] = frame.seq
             found += [(frame.engine, body) for body in frame.bodies if type(body) is kind]
         return found
@@ -64,32 +72,49 @@ class Table:
 def _started(table: Table, *units: int) -> list[Start]:
     """Starts what waits, each on a unit, and returns what engines are told."""
     table.sent(Start)
-    for job_id, unit in zip(list(table.driver.lots), units, strict=False):
-        table.driver.apply(StartJob(0.0, job_id, IdSet.of([unit])), 0.0)
+    for job_id, unit in zip(list(table.driver.groups), units, strict=False):
+        apply(table.driver, StartJob(0.0, job_id, IdSet.of([unit])), 0.0)
     return [start for _, start in table.sent(Start) if isinstance(start, Start)]
 
 
 def _spanning_two(table: Table) -> Start:
     """Starts a job on the units 0 and 1; returns what the first of their engines is told."""
-    table.driver.submit(Job("wide", 2, command=Command(line="true")), 0.0)
-    table.driver.begins(0.0)
+    submit(table.driver, Job("wide", 2, command=Command(line="true")), 0.0)
+    begins(table.driver, 0.0)
     table.sent(Start)
-    table.driver.apply(StartJob(0.0, "wide", IdSet.of([0, 1])), 0.0)
+    apply(table.driver, StartJob(0.0, "wide", IdSet.of([0, 1])), 0.0)
     ((engine, start),) = table.sent(Start)
     assert engine == "a"
     assert isinstance(start, Start)
     return start
 
 
+def test_a_job_is_recorded_when_it_is_bound_to_a_command() -> None:
+    table, again = Table(), Table()
+    submit(table.driver, Job("later", 1), 0.0)
+    table.join("a")
+    begins(table.driver, 0.0)
+    table.sent(Start)
+    assert not [record for record in table.driver.records if type(record) is JobKnown]
+    command = Command(argv=("echo", "4"), cwd="/tmp")
+    bind(table.driver, "unknown", command, 0.0)
+    bind(table.driver, "later", command, 0.0)
+    (start,) = _started(table, 0)
+    (assignment,) = start.assignments
+    assert (assignment.tasks[0].argv, assignment.environment.cwd) == ((b"echo", b"4"), "/tmp")
+    restore(again.driver, table.driver.records, 0.0)
+    assert again.driver.groups["later"].job.command == command
+
+
 def test_a_bundle_is_cut_to_what_its_context_may_be_given() -> None:
     table = Table(LiveOptions(bundle=100, context_limits={"c": 3}), tasks=50)
     table.driver.backlog.pace.note(0.001)
     table.join("a")
-    table.driver.begins(0.0)
+    begins(table.driver, 0.0)
     (start,) = _started(table, 0)
     assert [order.task_id for order in start.assignments[0].tasks] == [0, 1, 2]
     assert start.assignments[0].cut_after == inf  # it gives nothing back, or it would run fewer
-    assert table.driver.roster.engines["a"].state is ProxyState.LEAVING
+    assert table.driver.engines.present["a"].state is ProxyState.LEAVING
     rest = len(table.driver.waiting_tasks) + table.driver.backlog.waiting_here
     assert rest == 47  # for others
 
@@ -97,20 +122,20 @@ def test_a_bundle_is_cut_to_what_its_context_may_be_given() -> None:
 def test_limits_and_kills_survive_the_driver() -> None:
     table = Table(LiveOptions(bundle=1), tasks=50)
     table.join("a", 2, {"task_limit": "3"})
-    table.driver.begins(0.0)
+    begins(table.driver, 0.0)
     _started(table, 0)
-    table.driver.apply(KillJobs(0.0, ("0",)), 0.0)
+    apply(table.driver, KillJobs(0.0, ("0",)), 0.0)
     again = Table(LiveOptions(bundle=1))
     again.driver.session = 2
-    again.driver.restore(table.driver.records, 0.0)
+    restore(again.driver, table.driver.records, 0.0)
     again.join("a", 2, {"task_limit": "3"})
     ((engine, kill),) = again.sent(Kill)
     assert (engine, kill) == ("a", Kill((1,), "killed"))
     again.driver.feed(Feeder(TaskLine(i, i + 1, -1, "true") for i in range(1, 50)))
-    again.driver.begins(0.0)
+    begins(again.driver, 0.0)
     again.sent(Start)
     for job_id in ("1", "2"):
-        again.driver.apply(StartJob(0.0, job_id, IdSet.of([1])), 0.0)
+        apply(again.driver, StartJob(0.0, job_id, IdSet.of([1])), 0.0)
     assert [engine for engine, _ in again.sent(Leave)] == ["a"]
 
 
@@ -118,17 +143,17 @@ def _engine() -> Engine:
     return Engine("late", Hello(context="c", node="n", slots=1, pid=1, started_at=0.0), 0.0)
 
 
-def _talk(engine: Engine, driver: Driver, now: float) -> list[Go]:
+def _talk(engine: Engine, driver: DriverState, now: float) -> list[Go]:
     """Lets both say what they have to say; whether the engine goes."""
     engine.tick(now)
     goes = []
     for instruction in engine.take(now):
         if type(instruction) is EngineFrame:
-            driver.hear(instruction, now)
+            hear(driver, instruction, now)
         elif type(instruction) is Go:
             goes.append(instruction)
-    driver.settle(now)
-    for frame in driver.frames(now):
+    settle(driver, now)
+    for frame in frames(driver, now):
         engine.hear(frame, now)
     return goes + [last for last in engine.take(now) if type(last) is Go]
 
@@ -137,15 +162,15 @@ def test_an_engine_that_comes_when_the_run_is_over_goes_at_once() -> None:
     """After --fail-fast it would look for a driver for ten minutes."""
     table = Table(tasks=5)
     table.join("a")
-    table.driver.begins(0.0)
-    table.driver.stop("a task failed", 0.0)
+    begins(table.driver, 0.0)
+    stop(table.driver, "a task failed", 0.0)
     assert _talk(_engine(), table.driver, 1.0)
 
 
 def test_an_engine_that_comes_while_the_others_leave_sets_nothing_up() -> None:
     table = Table(tasks=1)
     table.join("a")
-    table.driver.begins(0.0)
+    begins(table.driver, 0.0)
     (start,) = _started(table, 0)
     table.say("a", Report([Finished(start.assignments[0].id, [Result(0, 1, 0, 1, 0.0, 0.0)], True)]))
     assert table.sent(Leave)
@@ -176,7 +201,7 @@ def test_an_engine_leaves_only_when_jobs_that_span_it_have_ended() -> None:
     table.join("a")
     table.join("b")
     start = _spanning_two(table)
-    assert table.driver.ask_to_leave("b", "asked", 1.0)
+    assert ask_to_leave(table.driver, "b", "asked", 1.0)
     assert not table.sent(Leave)
     table.say("a", Report([Finished(start.assignments[0].id, [Result(0, 1, 0, 1, 0.0, 0.0)], True)]))
     assert [engine for engine, _ in table.sent(Leave)] == ["b"]
@@ -188,17 +213,17 @@ def test_stop_commands_are_waited_for_as_long_as_they_take() -> None:
     stop_line = TaskLine(0, 1, -1, "save everything", LineKind.ENGINE_STOP)
     table.driver.feed(Feeder(iter([stop_line, TaskLine(0, 2, -1, "true", age=1)])))
     table.join("a")
-    table.driver.begins(0.0)
+    begins(table.driver, 0.0)
     (start,) = _started(table, 0)
     table.say("a", Report([Finished(start.assignments[0].id, [Result(0, 1, 0, 1, 0.0, 0.0)], True)]))
     assert table.sent(Leave)
     for second in range(2, 300):
-        table.driver.hear(EngineFrame(VERSION, "a", 1, 0, 0, []), float(second))
-        table.driver.tick(float(second))
-        table.driver.settle(float(second))
+        hear(table.driver, EngineFrame(VERSION, "a", 1, 0, 0, []), float(second))
+        tick(table.driver, float(second))
+        settle(table.driver, float(second))
         assert not table.driver.over
     table.say("a", Report([], [Result(-1, 1, 0, 1, 0.0, 0.0)]), Bye("done"))
-    table.driver.settle(301.0)
+    settle(table.driver, 301.0)
     assert table.driver.over
     assert [record.command for record in table.driver.records if type(record) is TaskEnded and record.kind == "P"]
 
@@ -210,7 +235,7 @@ def test_a_check_minds_engines_that_could_not_be_set_up() -> None:
     feeder = Feeder(iter([start_line, TaskLine(0, 2, -1, "true", age=1), check, TaskLine(2, 4, -1, "true", age=2)]))
     table.driver.feed(feeder)
     table.join("a")
-    table.driver.begins(0.0)
+    begins(table.driver, 0.0)
     (start,) = _started(table, 0)
     done = Finished(start.assignments[0].id, [Result(0, 1, 0, 1, 0.0, 0.0)], True)
     table.say("a", Report([], [Result(0, 1, 4, 1, 0.0, 0.0)]), Report([done]))
@@ -223,8 +248,8 @@ def test_a_job_that_comes_back_when_the_run_was_stopped_keeps_nobody_waiting() -
     table.join("a")
     table.join("b")
     start = _spanning_two(table)
-    table.driver.engine_vanished("b", "lost", 1.0)
-    table.driver.stop("interrupted", 1.0)
+    engine_vanished(table.driver, "b", "lost", 1.0)
+    stop(table.driver, "interrupted", 1.0)
     table.say("a", Report([Finished(start.assignments[0].id, [], True, (0,))]))
     assert table.driver.nothing_to_do
     assert [engine for engine, _ in table.sent(Leave)] == ["a"]
@@ -235,31 +260,31 @@ def test_a_stopped_run_needs_no_driver_to_end() -> None:
     table = Table(tasks=3)
     table.join("a")
     table.join("b")
-    table.driver.begins(0.0)
+    begins(table.driver, 0.0)
     _started(table, 0)
-    table.driver.stop("interrupted", 1.0)
+    stop(table.driver, "interrupted", 1.0)
     assert sorted(table.sent(Leave)) == [("a", Leave("interrupted", True)), ("b", Leave("interrupted", True))]
 
 
 def test_the_numbers_of_units_do_not_grow_with_all_engines_that_ever_were() -> None:
     """Sets of units are as wide as the highest number, and every task costs some of them."""
     table = Table()
-    table.driver.begins(0.0)
+    begins(table.driver, 0.0)
     for number in range(1000):
         table.join(f"e{number}", 8)
         if number >= 100:
-            table.driver.engine_vanished(f"e{number - 100}", "lost", 1.0)
-    engines = table.driver.roster.engines.values()
+            engine_vanished(table.driver, f"e{number - 100}", "lost", 1.0)
+    engines = table.driver.engines.present.values()
     assert len(engines) == 100
     assert max(proxy.node.first for proxy in engines) < SPARE_UNITS
     again = Table()
     joined = [record for record in table.driver.records if type(record) is EngineJoined]
     left = [record for record in table.driver.records if type(record) is EngineLeft]
-    again.driver.restore([*joined, *left], 0.0)  # as a journal tells it
+    restore(again.driver, [*joined, *left], 0.0)  # as a journal tells it
     again.join("new", 8)
-    units = [unit for proxy in again.driver.roster.engines.values() for unit in proxy.units]
+    units = [unit for proxy in again.driver.engines.present.values() for unit in proxy.units]
     assert len(units) == len(set(units)) == 101 * 8
-    assert all(again.driver.roster.owner(proxy.node.first) is proxy for proxy in again.driver.roster.engines.values())
+    assert all(again.driver.engines.owner(proxy.node.first) is proxy for proxy in again.driver.engines.present.values())
 
 
 def test_whoever_takes_the_place_of_a_lost_engine_has_its_units() -> None:
@@ -267,28 +292,28 @@ def test_whoever_takes_the_place_of_a_lost_engine_has_its_units() -> None:
     table = Table()
     for name in ("a", "b"):
         table.join(name, 4, node="host")
-    table.driver.begins(0.0)
-    table.driver.engine_vanished("a", "lost", 1.0)
+    begins(table.driver, 0.0)
+    engine_vanished(table.driver, "a", "lost", 1.0)
     table.join("elsewhere", 4, node="other")
     table.join("smaller", 2, node="host")
     table.join("again", 4, node="host")
     table.join("late", 4, node="host")
-    first = {name: proxy.node.first for name, proxy in table.driver.roster.engines.items()}
+    first = {name: proxy.node.first for name, proxy in table.driver.engines.present.items()}
     assert first == {"b": 4, "elsewhere": 8, "smaller": 12, "again": 0, "late": 14}
 
 
 def test_units_that_a_running_job_holds_are_nobody_elses() -> None:
     """One of its nodes was lost, and it has not been ended yet: a newcomer gets other units."""
     table = Table()
-    table.driver.roster.spare_units = 0
+    table.driver.engines.spare_units = 0
     table.join("wide", 40)
-    table.driver.engine_vanished("wide", "lost", 0.0)
+    engine_vanished(table.driver, "wide", "lost", 0.0)
     for name in ("a", "b", "c"):
         table.join(name)
     start = _spanning_two(table)
-    table.driver.engine_vanished("b", "lost", 1.0)
+    engine_vanished(table.driver, "b", "lost", 1.0)
     table.join("d")
     table.say("a", Report([Finished(start.assignments[0].id, [], True, (0,))]))
     table.join("e")
-    first = {name: proxy.node.first for name, proxy in table.driver.roster.engines.items()}
+    first = {name: proxy.node.first for name, proxy in table.driver.engines.present.items()}
     assert first == {"a": 0, "c": 2, "d": 3, "e": 1}

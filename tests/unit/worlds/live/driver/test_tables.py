@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from pilothouse.worlds.live.driver import engines as roster
+from pilothouse.worlds.live.driver import engines
 from pilothouse.worlds.live.engine import engine
 
 
@@ -19,7 +19,7 @@ def test_engine_never_returns_from_gone() -> None:
     assert all(engine.TRANSITIONS[state, deserted] is gone for state in engine.EngineState)
 
 
-def test_roster_table_is_total_and_final_states_stay() -> None:
-    assert set(roster.TRANSITIONS) == set(product(roster.ProxyState, roster.ProxyStimulus))
-    for state in set(roster.ProxyState) - roster.PRESENT:
-        assert all(roster.TRANSITIONS[state, stimulus] is state for stimulus in roster.ProxyStimulus)
+def test_table_of_engines_is_total_and_final_states_stay() -> None:
+    assert set(engines.TRANSITIONS) == set(product(engines.ProxyState, engines.ProxyStimulus))
+    for state in set(engines.ProxyState) - engines.PRESENT:
+        assert all(engines.TRANSITIONS[state, stimulus] is state for stimulus in engines.ProxyStimulus)

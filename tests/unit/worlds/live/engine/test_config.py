@@ -21,5 +21,5 @@ def test_an_engine_need_not_wait_for_the_end_of_its_standard_input() -> None:
 
 @pytest.mark.parametrize("length", [0, 3, 4, 20])
 def test_a_configuration_that_was_cut_off_is_none(length: int) -> None:
-    with pytest.raises(EOFError, match="went before"):
+    with pytest.raises(EOFError, match="ended before"):
         read_config(io.BytesIO(CONFIG.framed()[:length]))

@@ -19,12 +19,12 @@ def test_a_killed_writer_is_read_by_its_parent() -> None:
         region = spool.cylinders[0]
         region.begin(5)
         region.ended(result(1))
-        region.running(2, 4242)
+        region.running(2)
         spool.cylinders[1].begin(6)
         spool.engine.write([Finished(4, [result(0)], True)])
         os._exit(0)
     os.waitpid(pid, 0)
-    finished, begun = spool.testament()
+    finished, begun = spool.unreported()
     assert spool.name() == "engine"
     assert [(entry.assignment, [end.task_id for end in entry.results]) for entry in finished] == [(4, [0]), (5, [1])]
     assert begun == {2}
@@ -36,7 +36,7 @@ def test_what_the_engine_has_is_not_told_twice() -> None:
     spool.cylinders[0].ended(result(1))
     spool.cylinders[0].ended(result(2))
     spool.engine.write([Finished(5, [result(1)])])
-    finished, begun = spool.testament()
+    finished, begun = spool.unreported()
     assert sorted(end.task_id for entry in finished for end in entry.results) == [1, 2]
     assert begun == set()
 
@@ -46,7 +46,7 @@ def test_a_full_region_keeps_what_fitted_and_forgets_no_running_task() -> None:
     region = spool.cylinders[0]
     region.begin(5)
     for task_id in range(2000):
-        region.running(task_id, 1)
+        region.running(task_id)
         region.ended(result(task_id, 60))
     assignment, running, results = region.read()
     assert assignment == 5

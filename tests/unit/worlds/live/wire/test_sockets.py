@@ -7,7 +7,8 @@ from pathlib import Path
 
 import zmq
 
-from pilothouse.worlds.live.wire.sockets import Credentials, DriverSocket, EngineSocket, Keys, write_secret
+from pilothouse.worlds.live.engine.config import Credentials
+from pilothouse.worlds.live.wire.sockets import DriverSocket, EngineSocket, Keys, write_secret
 
 WAIT_MS = 5000
 REFUSED_MS = 400

@@ -1,0 +1,121 @@
+"""Carries out the decisions of the decider. Sans-IO."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pilothouse.core.decision_table import table
+from pilothouse.model import decisions as d
+from pilothouse.model import events as e
+from pilothouse.model.lifecycle import JobState, Stimulus
+from pilothouse.worlds.live import records as r
+from pilothouse.worlds.live.driver.assignments import kill_for_good, send_assignment
+from pilothouse.worlds.live.driver.engine_leaves import stop_context
+from pilothouse.worlds.live.driver.engines import PRESENT, EngineProxy
+from pilothouse.worlds.live.driver.results import confirm_kills, end_unstarted, requeue
+from pilothouse.worlds.live.driver.state import DriverState
+from pilothouse.worlds.live.driver.stop import stop
+from pilothouse.worlds.live.driver.task_groups import TaskGroup
+from pilothouse.worlds.live.driver.update import LIMIT_NOTE, record
+
+
+def apply(driver: DriverState, decision: d.Decision, now: float) -> None:
+    """Raises DecisionError for what a live world cannot do."""
+    _TABLE[type(decision)](driver, decision, now)
+
+
+def _start(driver: DriverState, decision: d.StartJob, now: float) -> None:
+    group = driver.groups.get(decision.job_id)
+    if group is None:
+        # Withdrawn in the very batch that let the decider start it: its units are free again.
+        driver.events.append(e.JobEnded(now, decision.job_id, JobState.KILLED, -15, decision.units))
+        return
+    assert group.from_file or group.job.command is not None, f"job {decision.job_id} is started without a command"
+    proxy, has_all = driver.engines.holder(decision.units)
+    group.units = decision.units
+    group.step(Stimulus.ALLOCATED)
+    driver.waiting -= 1
+    if proxy is None or proxy.closed_for or proxy.state not in PRESENT or driver.stopped_because or _spent(driver, proxy):
+        # It left, or was asked to, before the decision was made.
+        requeue(driver, group, "its node left before it started", now)
+        return
+    number = driver.next_assignment
+    _keep_within_limit(driver, proxy, group)
+    tasks = list(group.tasks.values())
+    units = proxy.text_of(decision.units) if has_all else str(decision.units)
+    record(driver, r.Assigned(number, group.job.id, proxy.id, units, driver.date(now), tasks), now)
+    group.step(Stimulus.LAUNCHED)
+    if not has_all:
+        driver.spanning.add(group.job.id)
+    send_assignment(driver, proxy, number, group)
+    proxy.given += len(tasks)
+    if driver.context_limits:
+        _count_limit(driver, proxy.joined.context, len(tasks), now)
+
+
+def _spent(driver: DriverState, proxy: EngineProxy) -> bool:
+    """Whether its context has been given all the tasks that it may have."""
+    return driver.context_limits.get(proxy.joined.context, 1) <= 0
+
+
+def _keep_within_limit(driver: DriverState, proxy: EngineProxy, group: TaskGroup) -> None:
+    """A bundle that is larger than what its context may still be given is cut: the rest waits for others."""
+    most = driver.context_limits.get(proxy.joined.context)
+    if most is not None and group.from_file:
+        for task_id in list(group.tasks)[most:]:
+            driver.backlog.give_back(group.tasks.pop(task_id))
+
+
+def _count_limit(driver: DriverState, context: str, tasks: int, now: float) -> None:
+    """Specification, Driver: a context that was given its limit of tasks is shut down."""
+    limit = driver.context_limits.get(context)
+    if limit is not None:
+        record(driver, r.Note(f"{LIMIT_NOTE}{context}", str(limit - tasks).encode()), now)
+        if limit <= tasks:
+            stop_context(driver, context, "task limit of its context", now)
+
+
+def _reject(driver: DriverState, decision: d.RejectJob, now: float) -> None:
+    group = driver.groups.get(decision.job_id)
+    if group is not None:
+        record(driver, r.Refused(decision.job_id, driver.date(now), decision.reason), now)
+        state = JobState.OMITTED if decision.omitted else JobState.REFUSED
+        end_unstarted(driver, group, state, decision.reason, now)
+
+
+def _kill(driver: DriverState, decision: d.KillJobs, now: float) -> None:
+    alive = {job_id for job_id in decision.job_ids if job_id in driver.groups}
+    driver.pending_kills.append((alive, decision.job_ids))
+    for job_id in alive:
+        kill_for_good(driver, driver.groups[job_id], now)
+    confirm_kills(driver, "", now)
+
+
+def _call(driver: DriverState, decision: d.CallAt | d.CallEvery | d.StopCalls, now: float) -> None:
+    driver.calls.ask(decision, now)
+
+
+def _stop(driver: DriverState, decision: d.StopWorld, now: float) -> None:
+    stop(driver, "the decider stopped the run", now)
+
+
+def _ignore(driver: DriverState, decision: d.Decision, now: float) -> None:
+    """Changes nothing in a live run."""
+
+
+_IGNORED = (
+    d.ConfirmWithdrawal, d.Annotate, d.SetMetadata, d.AnswerEstimate, d.AnswerFeasibility, d.FinishRegistration,
+    d.ResumeRegistration,
+)  # fmt: skip
+_HANDLERS: dict[type, Callable[[DriverState, Any, float], None]] = {
+    d.StartJob: _start,
+    d.RejectJob: _reject,
+    d.KillJobs: _kill,
+    d.CallAt: _call,
+    d.CallEvery: _call,
+    d.StopCalls: _call,
+    d.StopWorld: _stop,
+    **dict.fromkeys(_IGNORED, _ignore),
+}
+_TABLE = table(_HANDLERS, "live")

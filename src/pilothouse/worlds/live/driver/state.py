@@ -1,0 +1,176 @@
+"""The driver's state: all tables of one live run. Sans-IO.
+
+The other files of this package are free functions that take this state, one file per stimulus:
+
+    submissions, decisions      jobs come in or are cancelled; the decider starts, refuses or kills them
+    engine_frames, results      engines join and report, and what they are sent; what the ends of tasks mean
+    engine_leaves               engines are asked to leave, say goodbye, or are lost
+    tick, settle, stop          time passes; new work reaches the decider; the run ends
+    update, restore             what a record changes, now or when a journal is read
+
+Output is collected in `records` (to be written first), then `frames` (engine_frames.py: to be sent once the records are
+written) and `events` (for the decider). world.py keeps that sequence, so nothing is sent or acknowledged that a
+restarted driver would not know of.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+import msgspec
+
+from pilothouse.core.calls import Calls
+from pilothouse.core.dependencies import Dependencies
+from pilothouse.model import events as e
+from pilothouse.model.job import Job
+from pilothouse.model.lifecycle import FINAL, JobState
+from pilothouse.worlds.live import records as r
+from pilothouse.worlds.live.driver.backlog import Backlog, DoneIds
+from pilothouse.worlds.live.driver.engines import Engines
+from pilothouse.worlds.live.driver.task_groups import TaskGroup
+from pilothouse.worlds.live.feeder import Feeder, Feeding
+from pilothouse.worlds.live.options import LiveOptions
+
+
+class DriverState(msgspec.Struct, eq=False, kw_only=True):
+    """One run. `now` is the driver's own clock everywhere; records hold seconds since 1970."""
+
+    options: LiveOptions
+    session: int
+    """The incarnation of the driver: 1, and one more with each restart."""
+    unix_offset: float
+    """Seconds since 1970 when the driver's clock was 0."""
+    backlog: Backlog
+    done: DoneIds
+    engines: Engines = msgspec.field(default_factory=Engines)
+
+    records: list[r.Record] = []
+    events: list[e.Event] = []
+    speak_to: dict[str, None] = {}
+    """Engines for which there may be a frame to send."""
+    dismissals: list[str] = []
+    """Engines that must be told that they are not of this run (any more)."""
+    not_ready_for: list[str] = []
+    """Engines that came before it was known which commands they must run first."""
+
+    groups: dict[str, TaskGroup] = {}
+    """Jobs that the decider knows and that have not ended, by job id."""
+    assignments: dict[int, TaskGroup] = {}
+    """Those of them that an engine has, by the number of the assignment."""
+    spanning: set[str] = set()
+    """Running jobs that have units of several engines."""
+    known_jobs: dict[str, tuple[int, bytes]] = {}
+    """Submitted jobs that have not ended: task id, and the job itself while restoring."""
+    dependencies: Dependencies[TaskGroup] = msgspec.field(default_factory=Dependencies)
+    """Submitted jobs that wait for others."""
+    outcomes: dict[str, bool] = {}
+    """Submitted jobs that ended, and whether they succeeded."""
+    just_ended: list[str] = []
+    """Those of them that ended since dependent jobs were last released."""
+    pending_kills: list[tuple[set[str], tuple[str, ...]]] = []
+    """For each KillJobs: its jobs that have not ended, and all of its jobs."""
+    calls: Calls = msgspec.field(default_factory=Calls)
+
+    waiting: int = 0
+    """Jobs that the decider knows and has not started."""
+    running_tasks: int = 0
+    counts: dict[JobState, int] = msgspec.field(default_factory=lambda: dict.fromkeys(FINAL, 0))
+    """Tasks by final state."""
+    losses: dict[int, int] = {}
+    """How often tasks without a final result were lost."""
+    context_limits: dict[str, int] = {}
+    """How many more tasks a context may be given."""
+    next_assignment: int = 1
+    next_task: int = 0
+
+    begun: bool = False
+    """The decider knows the engines; from now on changes are events."""
+    no_more: bool = False
+    """No job will be submitted any more."""
+    told_no_more: bool = False
+    task_failed: bool = False
+    """With fail_fast: a task failed, and the run must be stopped."""
+    stopped_because: str = ""
+    """Why the run was stopped before its end; "" if it was not."""
+    parting_until: float = inf
+    """All work is done: how long engines may take to leave."""
+    over: bool = False
+    leave_later: dict[str, None] = {}
+    """Engines that are to leave once jobs that span them have ended."""
+    lost_engines: list[r.EngineJoined] = []
+    """Engines lost since world.py last looked: their contexts may start others."""
+
+    restored: dict[int, r.Assigned] = {}
+    """Only while restoring: assignments that were open when the driver ended."""
+    restored_kills: dict[str, str] = {}
+    """Jobs that an earlier driver was asked to end, and why."""
+
+    def date(self, now: float) -> float:
+        """Seconds since 1970, as records have it."""
+        return now + self.unix_offset
+
+    @property
+    def too_late(self) -> bool:
+        """Whether an engine that joins now would find nothing to do."""
+        return bool(self.stopped_because) or self.over or self.parting_until != inf
+
+    @property
+    def nothing_to_do(self) -> bool:
+        """All known work has ended, and no more will come."""
+        if self.stopped_because:
+            return not self.groups
+        return self.no_more and not self.groups and self.backlog.empty and not self.dependencies.held
+
+    @property
+    def has_engine_commands(self) -> bool:
+        """Whether engines run START or STOP commands of the file."""
+        feeder = self.backlog.feeder
+        return feeder is not None and bool(feeder.engine_start or feeder.engine_stop)
+
+    @property
+    def stuck(self) -> bool:
+        """Jobs wait, engines are idle, and no event is to come: the decider will not be asked again."""
+        engines, feeder = self.engines.present.values(), self.backlog.feeder
+        return (
+            bool(self.waiting and engines and self.begun and self.no_more)
+            and not (self.assignments or self.events or self.stopped_because)
+            and self.calls.next_at == inf
+            and all(proxy.welcomed for proxy in engines)
+            and not all(proxy.closed_for for proxy in engines)
+            and (feeder is None or feeder.state is not Feeding.FEEDING or feeder.has_next)
+        )
+
+    @property
+    def waiting_tasks(self) -> tuple[str, ...]:
+        """Names of the tasks that the decider knows and has not started: numbers of the file's, ids of jobs."""
+        return tuple(
+            str(task_id) if group.from_file else group.job.id
+            for group in self.groups.values()
+            if group.state is JobState.WAITING
+            for task_id in group.tasks
+        )
+
+    def start_commands_known(self) -> bool:
+        """Whether the source has given all commands that an engine must run before its first task (a pipe may be slow)."""
+        feeder = self.backlog.feeder
+        if feeder is not None and not feeder.engine_lists_complete:
+            feeder.look()
+            return feeder.engine_lists_complete
+        return True
+
+    def feed(self, feeder: Feeder) -> None:
+        """Sets where the tasks of the file come from. After `restore`: a feeder reads ahead past what is done."""
+        self.backlog.feeder = feeder
+        self.no_more = not self.options.service
+
+
+def new_state(options: LiveOptions, session: int = 1, unix_offset: float = 0.0) -> DriverState:
+    """The state of a run that has not begun."""
+    done = DoneIds()
+    template = Job("", options.units, options.walltime, shape=options.shape)
+    most_bundled = 1 if options.walltime != inf else options.bundle
+    return DriverState(
+        options=options, session=session, unix_offset=unix_offset, done=done,
+        backlog=Backlog(template, options.environment, most_bundled, done),
+        context_limits=dict(options.context_limits),
+    )  # fmt: skip

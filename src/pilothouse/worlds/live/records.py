@@ -1,0 +1,128 @@
+"""What a live run writes down: one struct for each event that a restarted driver, a view or a user may need.
+
+The driver makes them; the journal keeps them (`Recorder`), before anything that depends on them is sent. A restarted
+driver reads the same records in the same order, and comes to the same state.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from pilothouse.model.lifecycle import JobState
+from pilothouse.worlds.live.wire.messages import Task
+
+
+class EngineJoined(msgspec.Struct, frozen=True):
+    engine: str
+    rank: int
+    context: str
+    node: str
+    """Unique in the run; a second engine on a host is `host#2`."""
+    slots: int
+    first_unit: int
+    pid: int
+    at: float
+    """Dates in records are seconds since 1970."""
+    key: str = ""
+    gpus: tuple[str, ...] = ()
+    memory_mb: int = 0
+    cores: int = 0
+
+
+class EngineLeft(msgspec.Struct, frozen=True):
+    engine: str
+    at: float
+    reason: str
+    lost: bool = False
+
+
+class JobKnown(msgspec.Struct, frozen=True):
+    """A job that came in while the run went on (the lines of a task file are not repeated here)."""
+
+    job_id: str
+    task_id: int
+    data: bytes
+    """The Job, MessagePack."""
+
+
+class Assigned(msgspec.Struct, frozen=True, gc=False):
+    """A decision that was carried out: these tasks, on these units of this engine."""
+
+    id: int
+    job_id: str
+    engine: str
+    units: str
+    at: float
+    tasks: list[Task]
+    reason: str = ""
+
+
+class Returned(msgspec.Struct, frozen=True):
+    """Tasks of an open assignment that its engine gave back unbegun."""
+
+    id: int
+    tasks: tuple[int, ...]
+
+
+class Closed(msgspec.Struct, frozen=True, gc=False):
+    """Nothing of this assignment is on the engine any more."""
+
+    id: int
+    at: float
+
+
+class TaskEnded(msgspec.Struct, frozen=True, gc=False):
+    """The end of one attempt; with `final`, of the task."""
+
+    task_id: int
+    line_number: int
+    repeat_index: int
+    attempt: int
+    kind: str
+    """`N` a task, `B` and `C` barriers, `P` a per-engine command (its task id is that in its own list), `S` skipped."""
+    state: JobState
+    return_code: int
+    rank: int
+    """Of the engine; -1: none."""
+    node: str
+    pid: int
+    started_at: float
+    ended_at: float
+    out_bytes: int
+    out_snippet: bytes
+    err_bytes: int
+    err_snippet: bytes
+    command: bytes
+    reason: str = ""
+    final: bool = True
+    job_id: str = ""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A decider will never start this job."""
+
+    job_id: str
+    at: float
+    reason: str
+
+
+class Note(msgspec.Struct, frozen=True):
+    """Anything else about the run, by name; a later one replaces an earlier one."""
+
+    name: str
+    value: bytes
+
+
+Record: TypeAlias = EngineJoined | EngineLeft | JobKnown | Assigned | Returned | Closed | TaskEnded | Refused | Note
+
+
+class Recorder(Protocol):
+    """Whatever keeps records: the journal, or a list in a test."""
+
+    def write(self, records: list[Record]) -> None:
+        """Keeps all of them, or raises RunError and keeps none."""
+        ...
+
+    def close(self) -> None: ...
