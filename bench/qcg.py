@@ -31,7 +31,7 @@ PEER_ACCEPT_S = 21.7
 
 
 def accept() -> None:
-    from pilothouse.dropins.qcg.client import QcgClient
+    from pilothouse.protocols.qcg.client import QcgClient
 
     with tempfile.TemporaryDirectory() as folder:
         manager = subprocess.Popen([SERVICE, "--net", "--nodes", "1", "--wd", folder, "--log", "warning"])

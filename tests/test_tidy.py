@@ -60,11 +60,11 @@ SHELLS = {
     *(f"worlds/live/services/{name}.py" for name in ("key_values", "kvs_client", "kvs_server", "redis_shelf")),
     "worlds/live/wire/sockets.py",
     *(f"journal/{name}.py" for name in ("lock", "run_reader")),
-    "dropins/batsim4/run.py",
+    *(f"dropins/{name}.py" for name in ("batsim_decider", "batsim4/run")),
     *(f"dropins/batsim5/{name}.py" for name in ("guard", "run")),
     *(f"dropins/disbatch/{name}.py" for name in ("batcher", "bridge", "names", "run")),
-    *(f"dropins/qcg/{name}.py" for name in ("bundle_runner", "client", "governing", "network", "parent", "service")),
-    *(f"dropins/qcg/{name}.py" for name in ("choices", "govern", "run")),
+    *(f"protocols/qcg/{name}.py" for name in ("client", "network")),
+    *(f"dropins/qcg/{name}.py" for name in ("bundle_runner", "governor_service", "options", "resume", "run", "service")),
 }
 GENERATED = {f"protocols/batprotocol/{name}.py" for name in ("binary", "messages", "text")}
 """Made from a schema when the package is built (setup.py); never committed."""

@@ -57,7 +57,8 @@ def walk(command: str, folder: Path) -> list[str]:
     trace = folder / "trace"
     trace.mkdir()
     (folder / "sitecustomize.py").write_text(TRACER)
-    env = {**os.environ, "WALK": str(trace), "WALK_ROOT": str(SOURCE), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    env = {**os.environ, "WALK": str(trace), "WALK_ROOT": str(SOURCE)}
+    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
     env["PYTHONPATH"] = f"{folder}:{SOURCE.parent}"
     done = subprocess.run(["bash", "-c", command], cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:

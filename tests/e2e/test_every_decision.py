@@ -31,7 +31,7 @@ from pilothouse.protocols.batprotocol.world import BatprotocolWorld
 from pilothouse.protocols.batsim.world import BatsimWorld
 from pilothouse.protocols.rfc27.world import FluxWorld
 from pilothouse.worlds.live.contexts.local import LocalContext
-from pilothouse.worlds.live.driver.options import LiveOptions
+from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.world import LiveWorld
 from pilothouse.worlds.simulated.inputs import load
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from components import qcg_address
-from pilothouse.dropins.qcg.client import QcgClient
 from pilothouse.model.errors import PeerError
+from pilothouse.protocols.qcg.client import QcgClient
 
 Pilot = Callable[..., "subprocess.CompletedProcess[str]"]
 BAC16 = Path(__file__).parent.parent / "golden" / "qcg" / "bac16.json"

@@ -75,3 +75,18 @@ def test_wrong_input_is_one_line_and_leaves_nothing(
     assert done.returncode == 2
     assert message in done.stderr and done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_control_latency_combines_with_energy_and_solvers(pilothouse: Run, tmp_path: Path) -> None:
+    finished = []
+    for solver in ("fair-bottleneck", "max-min"):
+        command = ["simulate", "-p", ENERGY, "-w", VARIOUS, "--policy", "fcfs", "--energy", "-q", "-e", f"{tmp_path}/"]
+        done = pilothouse(*command, "--control-latency", "--solver", solver)
+        assert done.returncode == 0, done.stderr
+        jobs = {row["job_id"]: row for row in rows(tmp_path / "jobs.csv")}
+        finished.append(jobs["simple"]["finish_time"])
+        assert float(jobs["delay"]["consumed_energy"]) == pytest.approx(20.2 * 95.0, rel=1e-3)
+        last = rows(tmp_path / "machine_states.csv")[-1]
+        assert (last["nb_idle"], last["nb_computing"]) == ("128", "0"), "machines return to idle"
+        assert json.loads((tmp_path / "schedule.json").read_text())["consumed_joules"] > 0
+    assert len(finished) == 2

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pilothouse.dropins.batsim5.inputs import Scene
+from pilothouse.dropins.batsim5.inputs import Batsim5Inputs
 from pilothouse.dropins.batsim5.options import parse
 from pilothouse.dropins.batsim5.outputs import Batsim5Outputs
-from pilothouse.dropins.batsim5.run import Conversation, Log
+from pilothouse.dropins.batsim5.run import Log, run
 from pilothouse.protocols.batprotocol.channel import Channel
 from pilothouse.protocols.batprotocol.decider import EdcDecider
 
@@ -100,19 +100,18 @@ class Recording:
                 fixed.append(word)
         return fixed
 
-    def run(self, channel: Channel, prefix: str) -> tuple[int, Conversation]:
-        """Runs the drop-in with this component."""
+    def run(self, channel: Channel, prefix: str) -> tuple[int, float]:
+        """Runs the drop-in with this component; the exit code, and the date of the end."""
         arguments = self.arguments(prefix)
         options = parse([*arguments, "-q"])
-        scene = Scene(options, arguments)
         outputs = Batsim5Outputs(
             options.export,
             energy=options.energy_host,
             machine_states=options.trace_machine_state,
             pstate_changes=options.trace_pstate_changes,
         )
-        conversation = Conversation(scene, outputs, EdcDecider(channel), Log("quiet"), options)
-        return conversation.run(), conversation
+        server = Batsim5Inputs(options, arguments).server(outputs)
+        return run(server, outputs, EdcDecider(channel), Log("quiet")), server.agenda.now
 
 
 class RecordedComponent:

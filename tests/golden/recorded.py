@@ -266,8 +266,8 @@ class Replay:
         if machines.meters:
             machines.energy_j()
         first = units.first()
-        sleeps = machines.sleep_states(self.platform.hosts[first])
-        if pstate >= 0 and pstate not in sleeps and machines.pstates[first] not in sleeps:
+        sleeps = machines[first].sleep_states
+        if pstate >= 0 and pstate not in sleeps and machines[first].power_state not in sleeps:
             machines.set_pstate(units, pstate)
 
     def _say(self, message: tuple[str, str]) -> None:
@@ -291,7 +291,7 @@ class Replay:
         self.runs[row.job_id] = run
         machines = self.physics.machines
         if machines is not None:
-            machines.job_started(row.units)
+            machines.occupy(row.units, row.job_id, self.agenda.now)
             if machines.meters:
                 machines.energy_j()
                 self.energy_before[row.job_id] = machines.energy_j(row.units)
@@ -311,7 +311,7 @@ class Replay:
         seconds = self.agenda.now - run.started_at or SHORTEST_RUN_S
         machines = self.physics.machines
         if machines is not None:
-            machines.job_ended(run.units)
+            machines.release(run.units, run.job.id, self.agenda.now)
         if BATSIM[state] != row.state:
             self.differences.append(Difference(row.job_id, "final state", row.state, BATSIM[state]))
         elif abs(seconds - row.seconds) > max(1.1e-6, 1e-6 * row.seconds, 4e-16 * row.started_at):

@@ -76,13 +76,13 @@ def test_calls_of_one_shot(tmp_path: Path) -> None:
         for date in (10, 100, 1000, 10000)
     )
     component = Rejecter(calls)
-    code, conversation = found.run(component, f"{tmp_path}/")
+    code, ended_at = found.run(component, f"{tmp_path}/")
     assert code == 0
     compare_files(found, tmp_path)
     assert [(round(at), call, last) for at, call, last in component.called] == [
         (date, f"c{date}", False) for date in (10, 100, 1000, 10000)
     ]
-    assert conversation.ended_at == pytest.approx(10000.00006, abs=2e-6)
+    assert ended_at == pytest.approx(10000.00006, abs=2e-6)
 
 
 class Scripted(SimpleComponent):
@@ -117,9 +117,9 @@ def test_turning_on_what_is_on(tmp_path: Path, capsys: pytest.CaptureFixture[str
         RequestedCallEvent=[switch(0)],
         HostsTurnedOnOffEvent=[[], switch(0)],
     )
-    code, conversation = found.run(component, f"{tmp_path}/")
+    code, ended_at = found.run(component, f"{tmp_path}/")
     assert (code, found.exit_code) == (-6, 134)
-    assert conversation.ended_at == pytest.approx(520.006711, abs=1e-6)
+    assert ended_at == pytest.approx(520.006711, abs=1e-6)
     words = (
         "Invalid turning ON/OFF of host 0 ('Earth'): "
         "Asked to turn ON a host already in a computing pstate (current: 0 target: 0)"
@@ -132,9 +132,9 @@ def test_registering_a_profile_twice(tmp_path: Path, capsys: pytest.CaptureFixtu
     profile = {"id": "w0!delay10", "profile_type": "DelayProfile", "profile": {"delay": 10}}
     component = Scripted(JobSubmittedEvent=[[("RegisterProfileEvent", {"profile": profile})]])
     component.features = {"dynamic_registration": True}
-    code, conversation = found.run(component, f"{tmp_path}/")
+    code, ended_at = found.run(component, f"{tmp_path}/")
     assert (code, found.exit_code) == (-6, 134)
-    assert conversation.ended_at == pytest.approx(0.000075, abs=1e-6)
+    assert ended_at == pytest.approx(0.000075, abs=1e-6)
     words = "Invalid new profile registration: 'w0!delay10' already exists in the workload."
     assert words in (found.text("stderr.txt") or words) and words in capsys.readouterr().err
 
@@ -173,10 +173,10 @@ def test_periodic_calls_and_probes(tmp_path: Path) -> None:
             {"call_me_later_id": "at 3", "when_type": "OneShot", "when": {"time": 3}},
         )
     )
-    code, conversation = found.run(component, f"{tmp_path}/")
+    code, ended_at = found.run(component, f"{tmp_path}/")
     assert code == 0
     compare_files(found, tmp_path)
-    assert conversation.ended_at == pytest.approx(400.00006, abs=2e-6)
+    assert ended_at == pytest.approx(400.00006, abs=2e-6)
     series = [(round(at), last) for at, call, last in component.called if call == "every 10"]
     assert series == [(date, date == 200) for date in range(10, 201, 10)]
     data = [

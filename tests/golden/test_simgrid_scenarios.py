@@ -22,8 +22,10 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.profile import Delay, HomogeneousTask, Profile
-from pilothouse.worlds.simulated.message_server.server import ControlledWorld, Server
+from pilothouse.worlds.simulated.message_server.generations import BATSIM4
+from pilothouse.worlds.simulated.message_server.server import Server
 from pilothouse.worlds.simulated.message_server.sources import JobSource
+from pilothouse.worlds.simulated.message_server.world import MessageServerWorld
 from pilothouse.worlds.simulated.physics.platform import Platform
 
 HERE = Path(__file__).parent / "batsim4"
@@ -100,7 +102,7 @@ def simulate(scenario: dict[str, Any]) -> list[str]:
         sources.append(JobSource(jobs))
     workloads = {f"w{i}": "" for i in range(len(sources))}
     begins = e.Begins(platform.nodes(), workloads=workloads, profiles=profiles, energy=scenario["energy"])
-    world = ControlledWorld(Server(begins, sources, platform))
+    world = MessageServerWorld(Server(begins, sources, platform, BATSIM4))
     world.begin(d.Wants())
     scheduler = Scheduler(scenario, min(4, platform.compute_count))
     messages = []

@@ -12,7 +12,7 @@ import pytest
 import zmq
 
 from components import qcg_address
-from pilothouse.dropins.qcg.client import QcgClient
+from pilothouse.protocols.qcg.client import QcgClient
 
 Start = Callable[..., "Running"]
 

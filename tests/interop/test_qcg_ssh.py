@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from components import SshHosts, qcg_address
-from pilothouse.dropins.qcg.client import QcgClient
+from pilothouse.protocols.qcg.client import QcgClient
 
 
 def test_jobs_on_two_hosts(sshd_hosts: SshHosts, repository: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ _WITHOUT_EFFECT = {
     "enable_rt_stats": _NO_STATISTICS,
     "wrapper_rt_stats": _NO_STATISTICS,
 }
-"""What is said where somebody asks for it."""
+"""Options that are accepted but change nothing, and the message for each."""
 
 
 class _WrongWord(click.BadParameter):
@@ -23,7 +23,7 @@ class _WrongWord(click.BadParameter):
 
 
 class _Word(click.Choice):  # type: ignore[type-arg]  # click 8.1 has no arguments here
-    """One of some words. A wrong one ends the command with 1, as it ends qcg-pm-service, not with 2."""
+    """A choice whose wrong values end the command with exit code 1, as in qcg-pm-service, not with 2."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
@@ -116,18 +116,35 @@ def command(**given: object) -> None:
       pilothouse qcg --resume .qcgpjm-service-host.4711
       pilothouse qcg jobs.json --policy easy
     """
-    from pilothouse.dropins.qcg.choices import Choices
+    from pilothouse.dropins.qcg.options import QcgOptions
     from pilothouse.dropins.qcg.run import run
 
     request_file = given.pop("request_file")
     if request_file is not None:
         given["file_path"] = request_file
-    idle = [f"--{name.replace('_', '-')}: {said}" for name, said in _WITHOUT_EFFECT.items() if given.pop(name)]
+    unused = [f"--{name.replace('_', '-')}: {said}" for name, said in _WITHOUT_EFFECT.items() if given.pop(name)]
     if given.pop("nl_start_method") == "ssh":
-        idle.append("--nl-start-method: nodes of a Slurm allocation are reached by srun all the same (see --ssh)")
-    sys.exit(run(Choices(without_effect=idle, **given)))  # type: ignore[arg-type]
+        unused.append("--nl-start-method: nodes of a Slurm allocation are reached by srun all the same (see --ssh)")
+    sys.exit(run(QcgOptions(without_effect=unused, **given)))  # type: ignore[arg-type]
 
 
 def main() -> None:
     """The executable qcg-pm-service."""
     command.main(prog_name="qcg-pm-service")
+
+
+def client_main() -> None:
+    """The executable qcg-pm: asks a running manager. A file as the only argument is the specification's `qcg-pm REQUESTS`."""
+    from pathlib import Path
+
+    from pilothouse.dropins.qcg.client_command import client
+    from pilothouse.model.errors import PilothouseError
+
+    arguments = sys.argv[1:]
+    try:
+        if len(arguments) == 1 and arguments[0] not in client.commands and Path(arguments[0]).is_file():
+            command.main(arguments, prog_name="qcg-pm")
+        client.main(prog_name="qcg-pm")
+    except PilothouseError as problem:
+        click.echo(f"error: {problem}", err=True)
+        sys.exit(1)

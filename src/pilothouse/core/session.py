@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from pilothouse.core.cluster import Cluster
-from pilothouse.core.contract import Decider, Judge, World
+from pilothouse.core.contract import WORLD_JUDGES, Decider, Judge, World
 from pilothouse.core.translate import CheckedTurn
 from pilothouse.model.events import Batch, Ended
 
@@ -56,7 +56,8 @@ class Session:
         traits = decider.traits
         if traits.speaks_unasked:
             self.world.watch(decider.fileno())
-        decide = decider.decide if traits.decides_on_cluster else CheckedTurn(decider, cluster, self._judge or cluster)
+        as_it_is = traits.decides_on_cluster or self._judge is WORLD_JUDGES
+        decide = decider.decide if as_it_is else CheckedTurn(decider, cluster, self._judge or cluster)
         advance, apply, turns = self.world.advance, self.world.apply, 0
         batch = last = None
         while (batch := advance()) is not None:

@@ -1,122 +1,77 @@
-"""What the output files of Batsim 4 and of Batsim 5 share: tables that are written as the run goes, and a summary.
-
-In: what a message server lets a Watcher see. Out: `machine_states.csv`, `pstate_changes.csv`, the opening of
-`consumed_energy.csv`, and the figures of the summary.
-"""
+"""What the output files of Batsim 4 and of Batsim 5 share: jobs.csv, the tables of machines, and a summary."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import isnan, nan
-from operator import itemgetter
 from typing import TextIO
 
+from pilothouse.formats.jobs_csv import JobsCsv
+from pilothouse.launch.machine_outputs import Figures, MachineTables, switch_figures, time_figures
 from pilothouse.launch.outputs import opened
-from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.record import JobRecord
-from pilothouse.worlds.simulated.message_server.server import Known, Server, Watcher
-from pilothouse.worlds.simulated.physics.machines import MachineState
-
-Figures = dict[str, float | int | str]
-
-_STATES = (
-    MachineState.SLEEPING,
-    MachineState.SWITCHING_ON,
-    MachineState.SWITCHING_OFF,
-    MachineState.IDLE,
-    MachineState.COMPUTING,
-)
-_of_states = itemgetter(*_STATES)
+from pilothouse.worlds.simulated.physics.execution import SHORTEST_RUN_S
+from pilothouse.worlds.simulated.physics.machines import Machines
 
 
-class Tables(Watcher):
-    """`prefix` is what the names of files begin with, to the letter."""
+class BatsimTables(MachineTables):
+    """`record` takes a job that is over; `close` makes the tables complete; `figures_of` is what a summary holds."""
+
+    jobs: JobsCsv
+    writes_at_once = False
+    """No row of a job waits here for others."""
+    joules_before_submission = 0.0
+    """The energy at the first submission of a run without any."""
 
     def __init__(
         self,
         prefix: str,
+        jobs: JobsCsv,
         *,
         energy: bool,
         machine_states: bool,
         pstate_changes: bool,
         opens: Callable[[str], TextIO] = opened,
     ) -> None:
-        self._prefix = prefix
-        self._opens = opens
-        columns = ",".join(["time", *(f"nb_{state.name.lower()}" for state in _STATES)])
-        self._states = self._table("machine_states", columns, machine_states)
-        self._energy = self._table("consumed_energy", "time,energy,event_type,wattmin,epower", energy)
-        self._pstates = self._table("pstate_changes", "time,machine_id,new_pstate", pstate_changes)
-        self._energy_at_last_end = -1.0
+        self.jobs = jobs
+        super().__init__(
+            prefix, energy=energy, machine_states=machine_states, pstate_changes=pstate_changes, opens=opens
+        )
         self.summary = Summary()
 
-    def _table(self, name: str, columns: str, wanted: bool) -> TextIO | None:
-        if not wanted:
-            return None
-        stream = self._opens(f"{self._prefix}{name}.csv")
-        stream.write(columns + "\n")
-        return stream
+    def record(self, record: JobRecord) -> None:
+        start = record.started_at
+        if start is not None and record.ended_at <= start:
+            record.ended_at = start + SHORTEST_RUN_S
+            record.execution_s = SHORTEST_RUN_S
+        if self.writes_at_once:
+            self.jobs.write_all([record])
+        else:
+            self.jobs.write(record)
+        self.summary.add(record)
 
-    # ---- what happens
+    def close(self) -> None:
+        self.jobs.close()
+        super().close()
 
-    def began(self, server: Server) -> None:
-        if self._pstates is not None:
-            for power_state, units in server.machines.by_power_state():
-                self._pstates.write(f"0,{units},{power_state}\n")
+    def figures_of(self, machines: Machines, version: str, machine_count: int) -> Figures:
+        return (
+            self.summary.columns()
+            | switch_figures(machines)
+            | time_figures(machines.seconds)
+            | {
+                "batsim_version": version,
+                "consumed_joules": self._consumed(),
+                "nb_computing_machines": machine_count,
+            }
+        )
 
-    def job_started(self, server: Server, known: Known) -> None:
-        if self._energy is not None:
-            assert known.run is not None
-            known.energy_j = -server.energy_j(known.run.units)
-            self._trace_energy(server, "s")
-        self.machines_changed(server)
-
-    def job_left(self, server: Server, known: Known) -> None:
-        if self._energy is not None:
-            assert known.run is not None and known.energy_j is not None
-            known.energy_j += server.energy_j(known.run.units)
-            self._energy_at_last_end = self._trace_energy(server, "e")
-        self.machines_changed(server)
-
-    def before_switch(self, server: Server) -> None:
-        if self._energy is not None:
-            self._trace_energy(server, "p")
-
-    def switch_asked(self, server: Server, units: IdSet, mark: int) -> None:
-        self._trace_power(server, units, mark)
-
-    def switch_done(self, server: Server, units: IdSet, power_state: int) -> None:
-        self._trace_power(server, units, power_state)
-
-    def machines_changed(self, server: Server) -> None:
-        if self._states is not None:
-            sleeping, on, off, idle, computing = _of_states(server.machines.counts)
-            self._states.write(f"{server.agenda.now:g},{sleeping},{on},{off},{idle},{computing}\n")
-
-    def _trace_power(self, server: Server, units: IdSet, power_state: int) -> None:
-        if self._pstates is not None:
-            self._pstates.write(f"{server.agenda.now:g},{units},{power_state}\n")
-
-    def _trace_energy(self, server: Server, kind: str) -> float:
-        """Writes a row of consumed_energy.csv; returns the joules so far. How they are added up differs."""
-        raise NotImplementedError
-
-    # ---- the end
-
-    def close_tables(self) -> None:
-        for stream in (self._states, self._energy, self._pstates):
-            if stream is not None:
-                stream.close()
-
-    def figures(self, server: Server) -> Figures:
-        """What both summaries hold."""
-        machines = server.machines
-        return self.summary.columns() | {
-            "nb_grouped_switches": machines.grouped_switches,
-            "nb_machine_switches": machines.switched_machines,
-            **{f"time_{state.name.lower()}": machines.seconds[state] for state in MachineState},
-        }
+    def _consumed(self) -> float:
+        if self._energy is None:
+            return 0.0
+        first = self._joules_at_first_submission
+        return self._joules_at_last_end - (self.joules_before_submission if first is None else first)
 
 
 class Summary:
@@ -170,7 +125,7 @@ class Summary:
         return columns
 
 
-def written(value: float | int) -> str:
+def written(value: float | int | str) -> str:
     """QUIRK: means over no job are written as -nan, also where that is no JSON (golden: do_nothing_ok)."""
     if isinstance(value, float):
         return "-nan" if isnan(value) else f"{value:f}"

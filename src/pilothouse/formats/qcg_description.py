@@ -1,9 +1,9 @@
-"""What a QCG job asks for: the description of a job in both dialects, checked field by field.
+"""Job descriptions of QCG in both dialects, checked field by field.
 
-Comes in: one job of a submit request, as it was decoded from JSON. Goes out: a `Description`, or a `DescriptionError`
-whose text is the one QCG PilotJob 0.14.2 answers where that is known (users' scripts match it), and otherwise names
-the job and the field. The specification's dialect (2018) differs in `iterate`, in `split-into` inside a size and in
-names that hold variables; everything else is common, so that a file may use the newer fields with the older loops.
+Comes in: one job of a submit request, decoded from JSON. Goes out: a `Description`, or a `DescriptionError`. Its text
+is that of QCG PilotJob 0.14.2 where that is known (users' scripts match it), otherwise it names the job and the field.
+The specification's dialect (2018) differs in `iterate`, in `split-into` inside a size and in names that hold variables.
+Everything else is common, so that a file may use the newer fields with the older loops.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
-from typing import cast
+from typing import TypeGuard
 
 import msgspec
 
 from pilothouse.model.errors import quoted
 
 MOST_ITERATIONS = 10_000_000
-"""No loop may be longer: a typing error must not fill the memory."""
+"""The longest loop that is accepted: a typing error must not fill the memory."""
 
 _WALLTIME = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
-_CONSUMABLES = {"gpu": "GPU", "mem": "MEM"}
+_CONSUMABLES = {"gpu": "gpus", "mem": "memory"}
 
 
 class Dialect(enum.Enum):
-    """Which of the two wire languages a request is written in; EITHER where it does not tell."""
+    """The language of a request; EITHER if it fits both."""
 
     SPECIFICATION = "specification"
     LATER = "0.14.2"
@@ -33,11 +33,16 @@ class Dialect(enum.Enum):
 
 
 class DescriptionError(ValueError):
-    """A job description that is refused; the text is what the client is told."""
+    """A job description that is refused; the text is the client's answer."""
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """JSON's true and false are integers for Python."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class Size(msgspec.Struct, frozen=True):
-    """A number of cores or nodes: exact, or from least to most; or to be worked out by an iteration scheduler."""
+    """A number of cores or nodes: exact, a range, or computed by an iteration scheduler."""
 
     exact: int | None = None
     least: int | None = None
@@ -53,11 +58,9 @@ class Size(msgspec.Struct, frozen=True):
         return self.exact if self.exact is not None else (self.least or 0)
 
     def written(self) -> dict[str, object]:
-        """As the size is shown in reports."""
-        result: dict[str, object] = {}
-        for key, value in (("exact", self.exact), ("min", self.least), ("max", self.most)):
-            if value is not None:
-                result[key] = value
+        """The size as reports show it."""
+        numbers = {"exact": self.exact, "min": self.least, "max": self.most}
+        result: dict[str, object] = {key: value for key, value in numbers.items() if value is not None}
         if self.inside:
             result["split-into"] = self.parts
         elif self.scheduler:
@@ -78,7 +81,7 @@ class Resources(msgspec.Struct, frozen=True):
 
     @property
     def scheduled(self) -> bool:
-        """An iteration scheduler has a say in it."""
+        """Whether an iteration scheduler computes a size."""
         return any(size is not None and size.scheduler for size in (self.cores, self.nodes))
 
     def written(self, *, walltime: bool = False) -> dict[str, object]:
@@ -96,7 +99,7 @@ class Resources(msgspec.Struct, frozen=True):
 
 
 ONE_CORE = Resources(cores=Size(exact=1))
-"""What a job gets that does not say (0.14.2)."""
+"""The default of 0.14.2."""
 
 
 class Execution(msgspec.Struct, frozen=True):
@@ -119,22 +122,10 @@ class Execution(msgspec.Struct, frozen=True):
         return "bash" if self.script else (self.exec or "").rpartition("/")[2]
 
     def written(self) -> dict[str, object]:
-        result: dict[str, object] = {
-            "exec": self.exec,
-            "args": list(self.args),
-            "env": self.env,
-            "script": self.script,
-        }
-        for key in ("wd", "stdin", "stdout", "stderr"):
-            if (value := getattr(self, key)) is not None:
-                result[key] = value
-        if self.modules is not None:
-            result["modules"] = list(self.modules)
-        for key in ("venv", "model"):
-            if (value := getattr(self, key)) is not None:
-                result[key] = value
-        result["model_opts"] = self.model_opts
-        return result
+        always = {"exec": self.exec, "args": self.args, "env": self.env, "script": self.script}
+        optional = {key: getattr(self, key) for key in ("wd", "stdin", "stdout", "stderr", "modules", "venv", "model")}
+        given = {key: value for key, value in optional.items() if value is not None}
+        return {**always, **given, "model_opts": self.model_opts}
 
 
 class Iteration(msgspec.Struct, frozen=True):
@@ -164,7 +155,7 @@ class Description(msgspec.Struct, frozen=True):
     dialect: Dialect = Dialect.LATER
 
     def written(self) -> dict[str, object]:
-        """The description as 0.14.2 writes it: what the tracker keeps and a resumed manager reads."""
+        """The description as 0.14.2 writes it into track.reqs, from which a resumed manager reads it."""
         result: dict[str, object] = {
             "name": self.name,
             "execution": self.execution.written(),
@@ -181,7 +172,7 @@ class Description(msgspec.Struct, frozen=True):
 
 
 def describe(raw: Mapping[str, object], dialect: Dialect) -> Description:
-    """Checks one job. Variables of the request have been replaced already; those of the start have not."""
+    """Checks one job. Variables of the first phase have been replaced already. Raises DescriptionError."""
     where = _Where(str(raw.get("name")), dialect)
     loop = "iterate" if dialect is Dialect.SPECIFICATION else "iteration"
     for key in raw:
@@ -215,10 +206,7 @@ class _Where:
     def __init__(self, job: str, dialect: Dialect) -> None:
         self.job = job
         self.dialect = dialect
-
-    @property
-    def specified(self) -> bool:
-        return self.dialect is Dialect.SPECIFICATION
+        self.specified = dialect is Dialect.SPECIFICATION
 
     def unknown(self, field: str, peers_class: str) -> DescriptionError:
         if self.specified:
@@ -242,16 +230,13 @@ def _execution(raw: Mapping[str, object], where: _Where) -> Execution:
         raise DescriptionError("Job execution (exec or script) not defined")
     if script and (program or raw.get("args") or raw.get("env")):
         raise DescriptionError("Job script and exec or args or env defined")
-    args = raw.get("args")
+    args, env, options, modules = raw.get("args"), raw.get("env"), raw.get("model_opts"), raw.get("modules")
     if args is not None and not isinstance(args, list):
         raise DescriptionError("Execution arguments must be an array")
-    env = raw.get("env")
     if env is not None and not isinstance(env, dict):
         raise DescriptionError("Execution environment must be an dictionary")
-    options = raw.get("model_opts")
     if options is not None and not isinstance(options, dict):
         raise DescriptionError("Execution model options must be an dictionary")
-    modules = raw.get("modules")
     if isinstance(modules, str):
         modules = [modules]
     if modules is not None and not (isinstance(modules, list) and all(isinstance(m, str) for m in modules)):
@@ -262,40 +247,24 @@ def _execution(raw: Mapping[str, object], where: _Where) -> Execution:
         if value is not None and not isinstance(value, str):
             raise where.wrong(f"execution/{key}", "must be a text", value)
         texts[key] = value
-    model = texts["model"].lower() if texts["model"] else None
+    model = (texts.pop("model") or "").lower() or None
     if model is not None and model not in MODELS:
         raise where.wrong("execution/model", f"must be one of {', '.join(sorted(MODELS))}", model)
     return Execution(
-        exec=texts["exec"],
-        script=texts["script"],
         args=tuple(str(arg) for arg in args) if args else (),
         env={str(key): str(value) for key, value in env.items()} if env else _NO_ENV,
-        wd=texts["wd"],
-        stdin=texts["stdin"],
-        stdout=texts["stdout"],
-        stderr=texts["stderr"],
         modules=tuple(modules) if modules is not None else None,
-        venv=texts["venv"],
         model=model,
         model_opts=options if options else _NO_OPTIONS,
+        **texts,
     )
 
 
 MODELS = frozenset({"default", "threads", "openmpi", "intelmpi", "srunmpi"})
 _NO_ENV: dict[str, str] = {}
 _NO_OPTIONS: dict[str, object] = {}
-
-
-class _Cache:
-    """The last resources that were read. Jobs of one list mostly ask for the same: one object serves them all."""
-
-    def __init__(self) -> None:
-        self.raw: object = None
-        self.dialect = Dialect.EITHER
-        self.resources = ONE_CORE
-
-
-_last = _Cache()
+_last: list[tuple[object, Dialect, Resources]] = [(None, Dialect.EITHER, ONE_CORE)]
+"""The last resources that were read. Jobs of one list mostly ask for the same: they share one object."""
 
 
 def _resources(job: Mapping[str, object], where: _Where) -> Resources:
@@ -304,10 +273,11 @@ def _resources(job: Mapping[str, object], where: _Where) -> Resources:
         raise where.wrong("resources", "is required")
     if "resources" not in job:
         return ONE_CORE
-    if raw != _last.raw or where.dialect is not _last.dialect:
-        _last.resources = _new_resources(raw, where)
-        _last.raw, _last.dialect = raw, where.dialect
-    return _last.resources
+    known, dialect, resources = _last[0]
+    if raw != known or where.dialect is not dialect:
+        resources = _new_resources(raw, where)
+        _last[0] = (raw, where.dialect, resources)
+    return resources
 
 
 def _new_resources(raw: object, where: _Where) -> Resources:
@@ -330,7 +300,7 @@ def _new_resources(raw: object, where: _Where) -> Resources:
 def _size(raw: object, field: str, where: _Where) -> Size | None:
     if raw is None:
         return None
-    if isinstance(raw, int) and not isinstance(raw, bool):
+    if is_integer(raw):
         raw = {"exact": raw}
     if not isinstance(raw, dict):
         if where.specified:
@@ -345,7 +315,7 @@ def _size(raw: object, field: str, where: _Where) -> Size | None:
             raise where.unknown(f"resources/{field}/{key}", "ResourceSize")
         if key == "scheduler" or value is None:
             continue
-        if not isinstance(value, int) or isinstance(value, bool):
+        if not is_integer(value):
             raise where.wrong(f"resources/{field}/{key}", "must be a whole number", value)
         numbers[key] = value
     scheduler, parts = _scheduler(raw.get("scheduler"), field, where)
@@ -390,7 +360,7 @@ def _scheduler(raw: object, field: str, where: _Where) -> tuple[str, int]:
     if name != "split-into" or "parts" not in params:
         return name, 0
     parts = params["parts"]
-    if not isinstance(parts, int) or isinstance(parts, bool) or parts < 1:
+    if not is_integer(parts) or parts < 1:
         raise where.wrong(f"resources/{field}/scheduler/params/parts", "must be a positive number", parts)
     return name, parts
 
@@ -409,7 +379,7 @@ def _walltime(raw: object, where: _Where) -> float | None:
 
 
 def _consumables(raw: object) -> dict[str, int]:
-    """The fields of Resources that count GPUs and memory."""
+    """GPUs and memory, as fields of Resources."""
     if raw is None:
         return {}
     if not isinstance(raw, dict):
@@ -422,12 +392,12 @@ def _consumables(raw: object) -> dict[str, int]:
             raise DescriptionError(f"Unknown consumable resource {name}")
         if known in counts:
             raise DescriptionError(f"Consumable resource {name} already defined")
-        if not isinstance(count, int) or isinstance(count, bool):
+        if not is_integer(count):
             raise DescriptionError(f"Consumable resource {name} count not a number {type(count).__name__}")
         if count < 1:
             raise DescriptionError(f"Number of consumable resource {name} must be greater than 0")
         counts[known] = count
-    return {"gpus": counts.get("GPU", 0), "memory": counts.get("MEM", 0)}
+    return counts
 
 
 def _iteration(raw: object, where: _Where) -> Iteration | None:
@@ -444,16 +414,16 @@ def _iteration(raw: object, where: _Where) -> Iteration | None:
         if not isinstance(values, list) or not values:
             raise where.wrong("iteration/values", "must be a list of at least one value", values)
         return Iteration(0, len(values), tuple(str(value) for value in values))
-    first = start if start is not None else 0
-    for key, number in (("start", first), ("stop", stop)):
-        if not isinstance(number, int) or isinstance(number, bool):
-            raise where.wrong(f"iteration/{key}", "must be a whole number", number)
-    first, last = cast(int, first), cast(int, stop)
-    if first >= last:
+    start = start if start is not None else 0
+    if not is_integer(start):
+        raise where.wrong("iteration/start", "must be a whole number", start)
+    if not is_integer(stop):
+        raise where.wrong("iteration/stop", "must be a whole number", stop)
+    if start >= stop:
         raise DescriptionError("Job iteration stop greater or equal than start")
-    if last - first > MOST_ITERATIONS:
-        raise where.wrong("iteration", f"must not be longer than {MOST_ITERATIONS}", last - first)
-    return Iteration(first, last)
+    if stop - start > MOST_ITERATIONS:
+        raise where.wrong("iteration", f"must not be longer than {MOST_ITERATIONS}", stop - start)
+    return Iteration(start, stop)
 
 
 def _after(raw: object, where: _Where) -> tuple[str, ...]:

@@ -1,20 +1,19 @@
 """QCG requests: JSON in, typed requests out, in both dialects.
 
 Comes in: the text of one request, or a file with a list of them. Goes out: a `Request`, whose jobs are checked and
-whose variables of the first phase are replaced, or a `RequestError` with the text that the client is told. The dialect
-is told by what a request is written in: `iterate`, `split-into` inside a size and `jobName` are the specification's;
-`iteration`, `jobNames`, schedulers as objects, jobs without resources and most newer fields are 0.14.2's; the rest fits
-both.
+whose variables of the first phase are replaced, or a `RequestError` with the text of the refusal. The fields of a
+request show its dialect: `iterate`, `split-into` inside a size and `jobName` are the specification's; `iteration`,
+`jobNames`, schedulers as objects, jobs without resources and most newer fields are 0.14.2's; the rest fits both.
 
-The loops of the specification make jobs of their own (`name` holds `${it}`); they are kept as one template and one
-index each, so that a long loop costs little before it runs.
+Each index of a loop of the specification is a job of its own (its name holds `${it}`). Such jobs share one template,
+and are described when they are needed, so that a long loop takes little memory before it runs.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
@@ -25,10 +24,11 @@ from pilothouse.formats.qcg_description import (
     DescriptionError,
     Dialect,
     describe,
+    is_integer,
 )
 from pilothouse.formats.qcg_variables import KNOWN, LOOP_ONLY, replaced, replaced_deep, unknown_variables
 from pilothouse.formats.text_input import JSON_PROBLEMS
-from pilothouse.model.errors import quoted
+from pilothouse.model.errors import InputError, quoted
 
 FORBIDDEN_IN_NAMES = frozenset("${}()'\" \t\n")
 LATER_EXECUTION = frozenset({"script", "modules", "venv", "model", "model_opts"})
@@ -37,25 +37,17 @@ FINISH_WHEN_DONE = "finishAfterAllTasksDone"
 
 
 class RequestError(ValueError):
-    """A request that is refused whole; the text is what the client is told."""
+    """A request that is refused as a whole; the text is the client's answer."""
 
 
-class RequestVariables(msgspec.Struct, frozen=True):
-    """What the variables of the first phase stand for in one request."""
-
-    rcnt: str
-    uniq: str
-    sname: str
-    date: str
-    time: str
-    dateTime: str
-
-    def values(self) -> dict[str, str]:
-        return {field: getattr(self, field) for field in self.__struct_fields__}
+def request_variables(number: int, unique: str, cluster: str, day: str, clock: str) -> dict[str, str]:
+    """The values of the first phase's variables in one request."""
+    dates = {"date": day, "time": clock, "dateTime": f"{day} {clock}"}
+    return {"rcnt": str(number), "uniq": unique, "sname": cluster, **dates}
 
 
-class Planned:
-    """One job of a submit request: its final name, and its description (made when it is first needed for a loop)."""
+class SubmittedJob:
+    """One job of a submit request: its final name, and its description (for a loop made when it is needed)."""
 
     __slots__ = ("_description", "_index", "_loop", "dialect", "name")
 
@@ -75,7 +67,7 @@ class Planned:
 
     @property
     def after(self) -> tuple[str, ...]:
-        """The names that it waits for."""
+        """The names of the jobs that it depends on."""
         if self._description is not None:
             return self._description.after
         assert self._loop is not None
@@ -90,12 +82,8 @@ class Planned:
 
 
 class Submit(msgspec.Struct):
-    jobs: list[Planned]
+    jobs: list[SubmittedJob]
     dialect: Dialect
-
-
-class Control(msgspec.Struct):
-    command: str
 
 
 class NamedJobs(msgspec.Struct):
@@ -108,45 +96,36 @@ class NamedJobs(msgspec.Struct):
 
 
 class Plain(msgspec.Struct):
-    """listJobs, resourcesInfo, finish: nothing but their kind."""
+    """status, allJobsFinished, listJobs, resourcesInfo, finish, control: nothing but their kind.
+
+    allJobsFinished is a status request with that option; the one command of control is FINISH_WHEN_DONE.
+    """
 
     kind: str
 
 
-class Status(msgspec.Struct):
-    all_jobs_finished: bool = False
-
-
-class Foreign(msgspec.Struct):
-    """register and notify: what managers say to their governor."""
+class ManagerReport(msgspec.Struct):
+    """register and notify, which managers send to their governor."""
 
     kind: str
     params: dict[str, object]
 
 
-Request: TypeAlias = Submit | Control | NamedJobs | Plain | Status | Foreign
+Request: TypeAlias = Submit | NamedJobs | Plain | ManagerReport
 
-_MISSING_NAMES = {
-    "jobStatus": "Wrong job status request - missing job names",
-    "jobInfo": "Wrong job info request - missing job names",
-    "cancelJob": "Wrong cancel job request - missing job names",
-    "removeJob": "Wrong remove job request - missing job names",
-}
+MISSING_NAMES = {
+    kind: f"Wrong {words} request - missing job names"
+    for kind, words in (
+        ("jobStatus", "job status"), ("jobInfo", "job info"), ("cancelJob", "cancel job"), ("removeJob", "remove job")
+    )
+}  # fmt: skip
+"""Why a request about jobs that names no job is refused."""
 
-
-def missing_names(kind: str) -> str:
-    """What is wrong with a request about jobs that names none in a way that is understood."""
-    return _MISSING_NAMES[kind]
-
-
-_FOREIGN_KEYS = {
-    "register": ("manager", ("id", "address", "resources"), "register"),
-    "notify": ("job", ("name", "state", "attributes"), "notify"),
-}
+_REPORT_KEYS = {"register": ("manager", ("id", "address", "resources")), "notify": ("job", ("name", "state", "attributes"))}
 
 
 class _Envelope(msgspec.Struct):
-    """The outer level of a request. Jobs stay undecoded: a list of 100,000 is taken apart one by one."""
+    """The outer level of a request. Jobs stay undecoded: a list of 100,000 is decoded one by one."""
 
     request: object = None
     jobs: msgspec.Raw = msgspec.Raw()
@@ -158,8 +137,8 @@ class _Envelope(msgspec.Struct):
     entity: object = None
 
 
-def parse_request(text: bytes, variables: Callable[[], RequestVariables], preferred: Dialect) -> Request:
-    """One request. `preferred` is the dialect of whoever asked last, for requests that fit both."""
+def parse_request(text: bytes, variables: Callable[[], dict[str, str]], preferred: Dialect) -> Request:
+    """Reads one request. `preferred` is the dialect of requests that fit both. Raises RequestError."""
     try:
         text.decode()  # parts of it are only read later
         envelope = msgspec.json.decode(text, type=_Envelope)
@@ -174,24 +153,20 @@ def parse_request(text: bytes, variables: Callable[[], RequestVariables], prefer
         case "submit":
             return _submit(envelope.jobs, variables(), preferred)
         case "control":
-            return _control(envelope.command)
+            if not isinstance(envelope.command, str):
+                raise RequestError("Invalid request: Wrong control request - missing command")
+            if envelope.command != FINISH_WHEN_DONE:
+                raise RequestError(f'Invalid request: Wrong control request - unknown command "{envelope.command}"')
+            return Plain("control")
         case "jobStatus" | "jobInfo" | "cancelJob" | "removeJob":
             return _named(str(kind), envelope)
         case "listJobs" | "resourcesInfo" | "finish":
             return Plain(str(kind))
         case "status":
-            return Status(bool(_mapping("options", envelope.options).get("allJobsFinished")))
+            return Plain("allJobsFinished" if _mapping("options", envelope.options).get("allJobsFinished") else "status")
         case "register" | "notify":
-            return _foreign(str(kind), envelope)
+            return _manager_report(str(kind), envelope)
     raise RequestError(f"Invalid request: Unknown request name: {kind}")
-
-
-def _control(command: object) -> Control:
-    if not isinstance(command, str):
-        raise RequestError("Invalid request: Wrong control request - missing command")
-    if command != FINISH_WHEN_DONE:
-        raise RequestError(f'Invalid request: Wrong control request - unknown command "{command}"')
-    return Control(command)
 
 
 def _named(kind: str, envelope: _Envelope) -> NamedJobs:
@@ -201,7 +176,7 @@ def _named(kind: str, envelope: _Envelope) -> NamedJobs:
     elif names is None and isinstance(envelope.jobName, str) and envelope.jobName:
         found = NamedJobs(kind, [envelope.jobName], Dialect.SPECIFICATION)
     else:
-        raise RequestError(f"Invalid request: {_MISSING_NAMES[kind]}")
+        raise RequestError(f"Invalid request: {MISSING_NAMES[kind]}")
     if kind == "jobInfo":
         found.with_childs = bool(_mapping("params", envelope.params or {}).get("withChilds"))
     return found
@@ -213,18 +188,18 @@ def _mapping(field: str, value: object) -> dict[str, object]:
     return value
 
 
-def _foreign(kind: str, envelope: _Envelope) -> Foreign:
-    entity, keys, word = _FOREIGN_KEYS[kind]
+def _manager_report(kind: str, envelope: _Envelope) -> ManagerReport:
+    entity, keys = _REPORT_KEYS[kind]
     if envelope.entity != entity:
         raise RequestError(f"Invalid request: Wrong {kind} request - missing/unknown entity")
     if envelope.params is None:
         raise RequestError(f"Invalid request: Wrong {kind} request - missing register parameters")
     if not isinstance(envelope.params, dict) or not all(key in envelope.params for key in keys):
-        raise RequestError(f"Invalid request: Wrong {kind} request - missing key {word} parameters")
-    return Foreign(kind, envelope.params)
+        raise RequestError(f"Invalid request: Wrong {kind} request - missing key {kind} parameters")
+    return ManagerReport(kind, envelope.params)
 
 
-def _submit(raw: msgspec.Raw, variables: RequestVariables, preferred: Dialect) -> Submit:
+def _submit(raw: msgspec.Raw, variables: dict[str, str], preferred: Dialect) -> Submit:
     try:
         items = msgspec.json.decode(raw, type=list[msgspec.Raw]) if bytes(raw) else []
     except msgspec.ValidationError:
@@ -239,9 +214,8 @@ def _submit(raw: msgspec.Raw, variables: RequestVariables, preferred: Dialect) -
         if any(isinstance(job, dict) and dialect_of(job) is Dialect.SPECIFICATION for job, _ in jobs):
             dialect = Dialect.SPECIFICATION
         decoded = iter(jobs)
-    planned: list[Planned] = []
+    submitted: list[SubmittedJob] = []
     later = False
-    common = variables.values()
     for number, (job, variables_inside) in enumerate(decoded, 1):
         try:
             _check_outline(job)
@@ -250,20 +224,22 @@ def _submit(raw: msgspec.Raw, variables: RequestVariables, preferred: Dialect) -
             later = later or own is Dialect.LATER
             if own is Dialect.EITHER and dialect is not Dialect.SPECIFICATION and not variables_inside:
                 # The usual job of a long list: nothing to replace.
-                planned.append(Planned(_plain_name(job), own, _described(job, dialect)))
+                name = _name_of(job)
+                _check_name(name)
+                submitted.append(SubmittedJob(name, own, _described(job, dialect)))
             else:
-                planned.extend(_plan(job, own, dialect, common))
+                submitted.extend(_jobs_of(job, own, dialect, variables if variables_inside else {}))
         except RequestError as error:
             if len(items) == 1:
                 raise
             raise RequestError(_naming(str(error), job, number)) from None
     if dialect is not Dialect.SPECIFICATION and later:
         dialect = Dialect.LATER
-    return Submit(planned, dialect)
+    return Submit(submitted, dialect)
 
 
 def _naming(problem: str, job: object, number: int) -> str:
-    """0.14.2's texts seldom say which of several jobs is meant."""
+    """The problem with the name of the job: 0.14.2's texts seldom say which of several jobs is wrong."""
     name = job.get("name") if isinstance(job, dict) else None
     if not isinstance(name, str):
         return f"{problem} (job number {number})"
@@ -274,8 +250,8 @@ def _naming(problem: str, job: object, number: int) -> str:
 def dialect_of(job: Mapping[str, object]) -> Dialect:
     """Which dialect one job description is written in.
 
-    A loop as `iterate` without the resources that the specification requires is no valid job of that dialect, so it is
-    read (and refused) as one of 0.14.2.
+    The specification requires resources. A job with `iterate` and without resources is therefore read (and refused) as
+    one of 0.14.2.
     """
     resources = job.get("resources")
     sizes = [resources.get(key) for key in ("numCores", "numNodes")] if isinstance(resources, dict) else []
@@ -313,41 +289,41 @@ def _check_outline(job: object) -> None:
             raise RequestError("Invalid request: Wrong format of iteration directive: start index larger then stop one")
 
 
-def _plan(job: dict[str, object], own: Dialect, preferred: Dialect, common: dict[str, str]) -> Iterator[Planned]:
-    dialect = own if own is not Dialect.EITHER else preferred
+def _name_of(job: dict[str, object]) -> str:
     name = job["name"]
     if not isinstance(name, str):
         raise RequestError(f"Wrong submit request: job {quoted(name)}: name: must be a text")
+    return name
+
+
+def _jobs_of(
+    job: dict[str, object], own: Dialect, preferred: Dialect, variables: dict[str, str]
+) -> Iterator[SubmittedJob]:
+    """The job, or all indexes of a loop of the specification. `variables` is empty if the job holds none."""
+    dialect = own if own is not Dialect.EITHER else preferred
+    name = _name_of(job)
     doubled = dialect is not Dialect.SPECIFICATION
     if dialect is not Dialect.LATER:
-        # What the shell or the peer would replace is nobody's business here in 0.14.2's dialect.
+        # 0.14.2's dialect leaves unknown variables to the shell.
         known = KNOWN if "iterate" in job else KNOWN - LOOP_ONLY
         for field, variable in unknown_variables(job, known, doubled=doubled):
             raise RequestError(f"Wrong submit request: job {name}: {field}: unknown variable ${{{variable}}}")
     if dialect is Dialect.SPECIFICATION and "iterate" in job:
-        yield from _Loop(job, common).jobs()
+        yield from _Loop(job, variables).jobs()
         return
-    final = replaced(name, common, doubled=doubled)
+    final = replaced(name, variables, doubled=doubled)
     _check_name(final)
-    if _holds_variables(job):
-        values = {**common, "jname": final}
+    if variables:
+        values = {**variables, "jname": final}
         job = {key: replaced_deep(value, values, doubled=doubled) for key, value in job.items()}
     job["name"] = final
     kept = Dialect.EITHER if own is Dialect.EITHER and dialect is Dialect.LATER else dialect
-    yield Planned(final, kept, _described(job, dialect))
+    yield SubmittedJob(final, kept, _described(job, dialect))
 
 
 def _mentions_dollar(text: msgspec.Raw) -> bool:
     encoded = bytes(text)
     return b"$" in encoded or b"\\u0024" in encoded
-
-
-def _plain_name(job: dict[str, object]) -> str:
-    name = job["name"]
-    if not isinstance(name, str):
-        raise RequestError(f"Wrong submit request: job {quoted(name)}: name: must be a text")
-    _check_name(name)
-    return name
 
 
 def _described(job: Mapping[str, object], dialect: Dialect) -> Description:
@@ -362,21 +338,13 @@ def _check_name(name: str) -> None:
         raise RequestError(f"Job identifier '({name})' contains invalid characters or unknown variables")
 
 
-def _holds_variables(value: object) -> bool:
-    if isinstance(value, str):
-        return "$" in value
-    if isinstance(value, dict):
-        return any(_holds_variables(item) for item in value.values())
-    return isinstance(value, list) and any(_holds_variables(item) for item in value)
-
-
 class _Loop:
-    """`iterate: [start, stop]`: a template, and what its variables stand for at each index."""
+    """`iterate: [start, stop]`: a template, and the values of its variables at each index."""
 
     def __init__(self, job: dict[str, object], common: dict[str, str]) -> None:
         bounds = job["iterate"]
         numbers = bounds if isinstance(bounds, list) else []
-        if len(numbers) != 2 or not all(isinstance(n, int) and not isinstance(n, bool) for n in numbers):
+        if len(numbers) != 2 or not all(map(is_integer, numbers)):
             raise RequestError(
                 f"Wrong submit request: job {job['name']}: iterate: must be [start, stop], found {quoted(bounds)}"
             )
@@ -389,12 +357,8 @@ class _Loop:
         self.common = common
 
     def values(self, index: int) -> dict[str, str]:
-        values = dict(self.common)
-        values["uniq"] = f"{self.common['uniq']}-{index}"
-        values["it"] = str(index)
-        values["its"] = str(self.stop - self.start)
-        values["it_start"] = str(self.start)
-        values["it_stop"] = str(self.stop)
+        bounds = {"its": str(self.stop - self.start), "it_start": str(self.start), "it_stop": str(self.stop)}
+        values = {**self.common, **bounds, "it": str(index), "uniq": f"{self.common.get('uniq')}-{index}"}
         values["jname"] = replaced(str(self.template["name"]), values)
         return values
 
@@ -404,16 +368,10 @@ class _Loop:
         return _described(job, Dialect.SPECIFICATION)
 
     def after(self, index: int) -> tuple[str, ...]:
-        if "dependencies" not in self.template:
-            return ()
-        return self.description(index).after
+        return self.description(index).after if "dependencies" in self.template else ()
 
-    @cached_property
-    def _fixed(self) -> bool:
-        return "${" not in str(self.template["name"])
-
-    def jobs(self) -> Iterator[Planned]:
-        if self._fixed and self.stop - self.start > 1:
+    def jobs(self) -> Iterator[SubmittedJob]:
+        if "${" not in str(self.template["name"]) and self.stop - self.start > 1:
             raise RequestError(
                 f"Wrong submit request: job {self.template['name']}: name: must hold ${{it}}, "
                 "or all iterations have the same name"
@@ -423,7 +381,17 @@ class _Loop:
         for index in range(self.start, self.stop):
             name = self.values(index)["jname"]
             _check_name(name)
-            yield Planned(name, Dialect.SPECIFICATION, None, self, index)
+            yield SubmittedJob(name, Dialect.SPECIFICATION, None, self, index)
+
+
+def read_requests(path: str | Path) -> list[bytes]:
+    """The requests of a request file, each as its own text. Raises InputError."""
+    try:
+        return split_requests(Path(path).read_bytes(), str(path))
+    except OSError as error:
+        raise InputError(str(path), "cannot be read", found=error.strerror or "") from None
+    except RequestError as error:
+        raise InputError("", str(error)) from None
 
 
 def split_requests(text: bytes, where: str) -> list[bytes]:

@@ -1,10 +1,10 @@
-"""The variables of QCG job descriptions, `${name}`, and their two phases.
+"""The variables of QCG job descriptions, `${name}`, which are replaced in two phases.
 
 When a request is accepted: rcnt, uniq, sname, date, time, dateTime, jname, and for the specification's loops it, its,
 it_start, it_stop. When a job has its resources: root_wd, ncores, nnodes, nlist, and for 0.14.2's loops it, itval.
-A name that neither phase knows is left alone in 0.14.2's dialect (a shell has variables too), and refused otherwise.
-In 0.14.2's dialect each phase also makes one `$` of `$$`, as the peer does: `$${it}` comes through the first phase as
-`${it}`, and a shell's own `$$` is written `$$$$`. The specification has no such rule.
+In 0.14.2's dialect other names are kept (they may be the shell's); the specification's dialect refuses them. In
+0.14.2's dialect each phase also replaces `$$` by `$`, as 0.14.2 does: `$${it}` is `${it}` after the first phase, and a
+shell's own `$$` is written `$$$$`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _VARIABLE_OR_DOUBLED = re.compile(rf"{_VARIABLE.pattern}|\$\$")
 
 
 def replaced(text: str, values: Mapping[str, str], *, doubled: bool = False) -> str:
-    """The text with every known variable replaced; others stay as they are. `doubled`: `$$` stands for `$`."""
+    """The text with every known variable replaced; others are kept. `doubled`: `$$` stands for `$`."""
     if "$" not in text:
         return text
 

@@ -1,8 +1,8 @@
-"""QCG requests as a workload: what a job of a request file asks of a cluster, and how long it shall take in simulation.
+"""QCG requests as a workload: what each job asks of a cluster, and how long it takes in simulation.
 
-`request_of` turns the sizes of a description into units (cores) and a shape, for the live manager as for simulations.
-`load_workload` reads a whole request file: its submit requests become jobs with a delay each, iterations become jobs
-`name:index`, dependencies become `after`. How long a job takes comes from `Durations`: one number for all, a file of
+`Sizing` turns the sizes of a description into units (cores) and a shape, for the live manager and for simulations.
+`load_workload` reads a request file: its submit requests become jobs with a delay each, iterations become jobs
+`name:index`, dependencies become `after`. `Durations` says how long a job takes: one number for all, a file of
 `name,seconds` (a name may be a job or an iteration), or the report of an earlier run.
 """
 
@@ -16,21 +16,15 @@ from pathlib import Path
 
 import msgspec
 
-from pilothouse.formats.qcg_description import (
-    Description,
-    Dialect,
-    Iteration,
-    Resources,
-    Size,
-)
+from pilothouse.formats.qcg_description import Description, Dialect, Iteration, Resources, Size
 from pilothouse.formats.qcg_requests import (
-    Planned,
     RequestError,
-    RequestVariables,
     Submit,
+    SubmittedJob,
     parse_request,
     preferred_dialect,
-    split_requests,
+    read_requests,
+    request_variables,
 )
 from pilothouse.formats.qcg_variables import replaced
 from pilothouse.formats.workload import Workload
@@ -39,11 +33,11 @@ from pilothouse.model.job import Job, Node, Shape
 from pilothouse.model.profile import Delay, Profile
 
 DEFAULT_SECONDS = 60.0
-"""How long a job takes in simulation if nobody says."""
+"""How long a job takes in simulation if no duration is given."""
 
 
 class Unfit(ValueError):
-    """A job that no allocation of this manager can ever hold; the text is shown to the user."""
+    """A job that is too large for the whole allocation; the text is shown to the user."""
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -67,7 +61,7 @@ class Totals(msgspec.Struct, frozen=True):
         )
 
 
-class Request(msgspec.Struct, frozen=True):
+class UnitRequest(msgspec.Struct, frozen=True):
     """Units (per node where the shape names nodes), and the shape."""
 
     units: int
@@ -76,18 +70,18 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Sizing:
-    """What each iteration of one job asks for; iteration schedulers are worked out once for all iterations."""
+    """What each iteration of one job asks for. Iteration schedulers are computed once for all iterations."""
 
     def __init__(self, description: Description, totals: Totals) -> None:
-        self._resources = resources = _meant(description.resources)
+        self._resources = resources = _without_zeros(description.resources)
         self._totals = totals
         self._lenient = description.dialect is Dialect.SPECIFICATION
         per_node = totals.cores if resources.nodes is None else totals.smallest_node
         self._cores = _planned_sizes(resources.cores, description.iteration, per_node)
         self._nodes = _planned_sizes(resources.nodes, description.iteration, totals.nodes)
-        self._plain: Request | None = None
+        self._plain: UnitRequest | None = None
 
-    def request(self, position: int) -> Request:
+    def request(self, position: int) -> UnitRequest:
         """What the iteration at `position` (from 0) asks for. Raises Unfit."""
         if self._plain is not None:
             return self._plain
@@ -95,21 +89,12 @@ class Sizing:
         if resources.consumables:
             _check_consumables(resources, totals)
         lenient = self._lenient
-        least_cores, most_cores = _range(
-            resources.cores, self._cores, position, totals.cores, what="core", lenient=lenient
-        )
-        least_nodes, most_nodes = _range(
-            resources.nodes, self._nodes, position, totals.nodes, what="node", lenient=lenient
-        )
+        least_cores, most_cores = _range(resources.cores, self._cores, position, totals.cores, "core", lenient=lenient)
+        least_nodes, most_nodes = _range(resources.nodes, self._nodes, position, totals.nodes, "node", lenient=lenient)
         shape = None
         if resources.nodes is not None:
-            shape = Shape(
-                nodes=least_nodes,
-                most_nodes=most_nodes,
-                gpus_per_node=resources.gpus,
-                memory_mb_per_node=resources.memory,
-            )
-        request = Request(least_cores, most_cores if most_cores != least_cores else 0, shape)
+            shape = Shape(least_nodes, most_nodes, gpus_per_node=resources.gpus, memory_mb_per_node=resources.memory)
+        request = UnitRequest(least_cores, most_cores if most_cores != least_cores else 0, shape)
         if self._cores is None and self._nodes is None:
             self._plain = request
         return request
@@ -146,8 +131,8 @@ def iteration_sizes(size: Size, iterations: int, total: int) -> Iterator[int]:
         left -= in_round
 
 
-def _meant(resources: Resources) -> Resources:
-    """In 0.14.2's dialect `0` says as much as nothing."""
+def _without_zeros(resources: Resources) -> Resources:
+    """In 0.14.2's dialect a size of 0 is the same as no size."""
     cores, nodes = (None if size is None or size.exact == 0 else size for size in (resources.cores, resources.nodes))
     if cores is None and nodes is None:
         raise Unfit("Missing node and cores specification")
@@ -165,7 +150,7 @@ def _planned_sizes(size: Size | None, loop: Iteration | None, total: int) -> lis
 
 
 def _range(
-    size: Size | None, planned: list[int] | None, position: int, total: int, *, what: str, lenient: bool
+    size: Size | None, planned: list[int] | None, position: int, total: int, what: str, *, lenient: bool
 ) -> tuple[int, int]:
     if size is None:
         return 0, 0
@@ -192,7 +177,7 @@ def _check_consumables(resources: Resources, totals: Totals) -> None:
 
 
 def fits_ever(resources: Resources, nodes: tuple[Node, ...]) -> bool:
-    """Whether the minimum that a job asks for is not more than there is at all."""
+    """Whether the minimum that a job asks for fits into the whole allocation."""
     cores = resources.cores.minimum if resources.cores is not None else 0
     if resources.nodes is not None:
         wanted = resources.nodes.minimum
@@ -278,28 +263,21 @@ def parse_rtime(text: str, where: str) -> float:
 def load_workload(path: str | Path, durations: Durations, nodes: tuple[Node, ...], *, name: str = "w0") -> Workload:
     """The jobs of a request file, all submitted at 0 in the order in which they are written. Raises InputError."""
     where = str(path)
+    submitted: list[SubmittedJob] = []
+    requests = read_requests(path)
+    preferred = preferred_dialect(requests)
     try:
-        text = Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(where, "cannot be read", found=error.strerror or "") from None
-    planned: list[Planned] = []
-    try:
-        requests = split_requests(text, where)
-        preferred = preferred_dialect(requests)
         for number, request_text in enumerate(requests, 1):
-            request = parse_request(request_text, lambda n=number: _variables(n), preferred)  # type: ignore[misc]
+            # There are no dates in simulation: every request comes at 0.
+            variables = request_variables(number, f"request-{number}", "local", "1970-01-01", "00:00:00")
+            request = parse_request(request_text, lambda variables=variables: variables, preferred)  # type: ignore[misc]
             if isinstance(request, Submit):
-                planned.extend(request.jobs)
+                submitted.extend(request.jobs)
     except RequestError as error:
         raise InputError(where, str(error)) from None
-    jobs = list(_Reader(name, durations, nodes, where).jobs(planned))
+    jobs = list(_Reader(name, durations, nodes, where).jobs(submitted))
     profiles = {job.profile.name: job.profile for job in jobs if job.profile is not None}
     return Workload(name, str(Path(path).absolute()), 0, jobs, profiles)
-
-
-def _variables(number: int) -> RequestVariables:
-    # Dates do not exist in simulation: every request comes at 0.
-    return RequestVariables(str(number), f"request-{number}", "local", "1970-01-01", "00:00:00", "1970-01-01 00:00:00")
 
 
 class _Reader:
@@ -313,15 +291,15 @@ class _Reader:
         self._loops: dict[str, Iteration] = {}
         self._profiles: dict[float, Profile] = {}
 
-    def jobs(self, planned: list[Planned]) -> Iterator[Job]:
+    def jobs(self, submitted: list[SubmittedJob]) -> Iterator[Job]:
         seen: set[str] = set()
-        for job in planned:
+        for job in submitted:
             if job.name in seen:
                 raise InputError(self._where, f"Job {job.name} already exist")
             seen.add(job.name)
             if job.loop_free and job.description.iteration is not None:
                 self._loops[job.name] = job.description.iteration
-        for job in planned:
+        for job in submitted:
             try:
                 yield from self._expanded(job.name, job.description)
             except Unfit as error:
@@ -336,10 +314,10 @@ class _Reader:
         for position, index in enumerate(range(loop.start, loop.stop)):
             yield self._job(f"{name}:{index}", index, description, sizing.request(position))
 
-    def _job(self, name: str, index: int | None, description: Description, asked: Request) -> Job:
+    def _job(self, name: str, index: int | None, description: Description, asked: UnitRequest) -> Job:
         shape = asked.shape
         if shape is None and asked.units > self._totals.cores:
-            # Too large for this machine: the policy shall refuse it, as the manager would, and not the reader.
+            # Too large for this machine: left to the policy, which refuses it as the manager would.
             shape = Shape()
         return Job(
             id=f"{self._workload}!{name}",

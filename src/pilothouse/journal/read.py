@@ -10,6 +10,9 @@ import msgspec
 
 from pilothouse.journal.store import FILE_NAME, decode_tasks
 from pilothouse.model.errors import InputError
+from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Node
+from pilothouse.model.lifecycle import JobState
 
 UNFINISHED = "unfinished"
 """The state of a task that was cut off, or failed and will be tried again."""
@@ -51,6 +54,48 @@ def read_tasks(folder: Path, *, failed: bool = False) -> Iterator[TaskRow]:
                 yield msgspec.structs.replace(row, state=UNFINISHED)
         if not failed:
             yield from in_hand
+
+
+class JobRow(msgspec.Struct, frozen=True):
+    """One submitted job of a run."""
+
+    job_id: str
+    units: IdSet
+    """Of its last start; none if it was never started."""
+    cwd: str = ""
+    state: JobState | None = None
+    """Its final state; None while it waits or runs."""
+    started: float = 0.0
+    ended: float = 0.0
+    exit_code: int = 0
+    pid: int = -1
+
+
+def read_jobs(folder: Path) -> list[JobRow]:
+    """Every submitted job: those that ended, in order of their ends, then the others."""
+    with open_for_reading(folder) as db:
+        units = dict(db.execute("SELECT job_id, units FROM assignments ORDER BY id"))
+        cwds = {job_id: _cwd(data) for job_id, data in db.execute("SELECT job_id, data FROM jobs ORDER BY task_id")}
+        query = """SELECT job_id, state, started_at, ended_at, return_code, pid FROM ends
+                   WHERE final AND job_id != '' ORDER BY rowid"""
+        ends = {job_id: (JobState(state), *rest) for job_id, state, *rest in db.execute(query)}
+    return [
+        JobRow(job_id, IdSet.parse(units.get(job_id, "")), cwds.get(job_id, ""), *ends.get(job_id, ()))
+        for job_id in {**ends, **cwds}
+    ]
+
+
+def read_nodes(folder: Path) -> tuple[Node, ...]:
+    """The nodes that engines joined with, by their units."""
+    with open_for_reading(folder) as db:
+        rows = db.execute("SELECT node, first_unit, slots FROM engines ORDER BY first_unit")
+        return tuple(Node(*row) for row in rows)
+
+
+def _cwd(data: bytes) -> str:
+    """The working directory of a job."""
+    command = (msgspec.msgpack.decode(data) or {}).get("command") or {}
+    return str(command.get("cwd", ""))
 
 
 def never_begun(folder: Path) -> int | None:

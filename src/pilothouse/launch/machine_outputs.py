@@ -1,87 +1,138 @@
-"""The files of machines: PREFIX + machine_states.csv, pstate_changes.csv and, with energy, consumed_energy.csv.
+"""The tables of machines: machine_states.csv, pstate_changes.csv and consumed_energy.csv, as Batsim writes them.
 
-In: what a Tracer is told. Out: the three tables as Batsim writes them, except that machines return to idle when their
-last job ends, and the figures of machines for schedule.json.
+In: what a Tracer is told. Out: the tables that were asked for, written as the run goes, and the figures of machines for
+the summary.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import fsum
+from operator import itemgetter, sub
 from typing import TextIO
 
 from pilothouse.launch.outputs import opened
 from pilothouse.model.idset import IdSet
-from pilothouse.worlds.simulated.physics.machines import Machines, MachineState, Tracer
+from pilothouse.model.lifecycle import JobState
+from pilothouse.worlds.simulated.physics.machine_states import MachineState
+from pilothouse.worlds.simulated.physics.machines import Machines, Tracer
 
-COUNTED = (
+Figures = dict[str, float | int | str]
+
+_COUNTED = (
     MachineState.SLEEPING,
     MachineState.SWITCHING_ON,
     MachineState.SWITCHING_OFF,
     MachineState.IDLE,
     MachineState.COMPUTING,
 )
+_of_states = itemgetter(*_COUNTED)
 
 
-class MachineOutputs(Tracer):
-    """Writes rows as things happen."""
+class MachineTables(Tracer):
+    """`prefix` is what the names of files begin with. `opens` opens a file for writing."""
 
-    def __init__(self, prefix: str, *, energy: bool) -> None:
-        states = ",".join(f"nb_{state.name.lower()}" for state in COUNTED)
-        self._states = self._table(prefix, "machine_states", f"time,{states}")
-        self._pstates = self._table(prefix, "pstate_changes", "time,machine_id,new_pstate")
-        self._energy = self._table(prefix, "consumed_energy", "time,energy,event_type,wattmin,epower") if energy else None
-        self._last = (0.0, 0.0)
+    def __init__(
+        self,
+        prefix: str,
+        *,
+        energy: bool,
+        machine_states: bool = True,
+        pstate_changes: bool = True,
+        opens: Callable[[str], TextIO] = opened,
+    ) -> None:
+        self._prefix = prefix
+        self._opens = opens
+        columns = ",".join(["time", *(f"nb_{state.name.lower()}" for state in _COUNTED)])
+        self._states = self._table("machine_states", columns, machine_states)
+        self._energy = self._table("consumed_energy", "time,energy,event_type,wattmin,epower", energy)
+        self._pstates = self._table("pstate_changes", "time,machine_id,new_pstate", pstate_changes)
         self._machines: Machines | None = None
+        self._last_energy: tuple[float, list[float]] = (0.0, [])
+        self._joules_at_first_submission: float | None = None
+        self._joules_at_last_end = -1.0
 
-    def _table(self, prefix: str, name: str, columns: str) -> TextIO:
-        stream = opened(f"{prefix}{name}.csv")
+    @property
+    def tracers(self) -> list[Tracer]:
+        """What to give to a world: nothing if no table was asked for."""
+        return [self] if self._states or self._energy or self._pstates else []
+
+    def _table(self, name: str, columns: str, wanted: bool) -> TextIO | None:
+        if not wanted:
+            return None
+        stream = self._opens(f"{self._prefix}{name}.csv")
         stream.write(columns + "\n")
         return stream
 
+    # ---- what happens
+
     def began(self, machines: Machines) -> None:
         self._machines = machines
-        groups: dict[int, int] = {}
-        for number, pstate in enumerate(machines.pstates):
-            groups[pstate] = groups.get(pstate, 0) | 1 << number
-        for pstate, mask in sorted(groups.items()):
-            self._pstates.write(f"0,{IdSet(mask)},{pstate}\n")
+        if self._pstates is not None:
+            for power_state, units in machines.by_power_state():
+                self._pstates.write(f"0,{units},{power_state}\n")
+
+    def job_due(self, machines: Machines) -> None:
+        """The energy of the drop-ins' summaries counts from the first submission on."""
+        if self._energy is not None and self._joules_at_first_submission is None:
+            self._joules_at_first_submission = machines.energy_j()
+
+    def job_started(self, machines: Machines, job_id: str, units: IdSet) -> None:
+        if self._energy is not None:
+            self._write_energy(machines, "s")
+
+    def job_ended(self, machines: Machines, job_id: str, units: IdSet, state: JobState) -> None:
+        if self._energy is not None:
+            self._joules_at_last_end = self._write_energy(machines, "e")
 
     def machines_changed(self, machines: Machines) -> None:
-        numbers = ",".join(str(machines.counts[state]) for state in COUNTED)
-        self._states.write(f"{machines.now:g},{numbers}\n")
+        if self._states is not None:
+            sleeping, on, off, idle, computing = _of_states(machines.counts)
+            self._states.write(f"{machines.now:g},{sleeping},{on},{off},{idle},{computing}\n")
 
-    def power_state_changed(self, now: float, units: IdSet, pstate: int) -> None:
-        self._pstates.write(f"{now:g},{units},{pstate}\n")
-        self._meter("p")
+    def before_switch(self, machines: Machines) -> None:
+        if self._energy is not None:
+            self._write_energy(machines, "p")
 
-    def job_started(self, machines: Machines) -> None:
-        self._meter("s")
+    def power_state_changed(self, machines: Machines, units: IdSet, power_state: int) -> None:
+        if self._pstates is not None:
+            self._pstates.write(f"{machines.now:g},{units},{power_state}\n")
 
-    def job_ended(self, machines: Machines) -> None:
-        self._meter("e")
+    def _write_energy(self, machines: Machines, kind: str) -> float:
+        """Writes a row of consumed_energy.csv; returns the joules so far."""
+        assert self._energy is not None
+        machines.energy_j()
+        now, joules = machines.now, [meter.joules for meter in machines.meters]
+        before, joules_before = self._last_energy
+        # Machine by machine: the difference of two large sums would lose what a short time adds.
+        added = fsum(map(sub, joules, joules_before)) if joules_before else fsum(joules)
+        power = f"{added / (now - before):f}" if now > before else "NA"
+        total = fsum(joules)
+        self._energy.write(f"{now:f},{total:f},{kind},{machines.least_power_w():f},{power}\n")
+        self._last_energy = (now, joules)
+        return total
 
-    def _meter(self, kind: str) -> None:
-        machines = self._machines
-        if self._energy is None or machines is None:
-            return
-        now, joules = machines.now, machines.energy_j()
-        before, had = self._last
-        power = f"{(joules - had) / (now - before):f}" if now > before else "NA"
-        self._energy.write(f"{now:f},{joules:f},{kind},{machines.least_power_w():f},{power}\n")
-        self._last = (now, joules)
+    # ---- the end
 
-    def close(self) -> dict[str, float | int | str]:
-        """Flushes the tables; what schedule.json says of machines."""
-        for stream in (self._states, self._pstates, self._energy):
+    def close(self) -> None:
+        for stream in (self._states, self._energy, self._pstates):
             if stream is not None:
                 stream.close()
+
+    def figures(self) -> Figures:
+        """What schedule.json of `pilothouse simulate` says of machines."""
         machines = self._machines
         if machines is None:
             return {}
-        figures: dict[str, float | int | str] = {
-            "nb_grouped_switches": machines.switched_groups,
-            "nb_machine_switches": machines.switches,
-        }
-        figures |= {f"time_{state.name.lower()}": seconds for state, seconds in zip(MachineState, machines.spent(), strict=True)}
+        found = switch_figures(machines) | time_figures(machines.spent(machines.now))
         if machines.meters:
-            figures["consumed_joules"] = machines.energy_j()
-        return figures
+            found["consumed_joules"] = machines.energy_j()
+        return found
+
+
+def switch_figures(machines: Machines) -> Figures:
+    return {"nb_grouped_switches": machines.grouped_switches, "nb_machine_switches": machines.switched_machines}
+
+
+def time_figures(seconds: list[float]) -> Figures:
+    return {f"time_{state.name.lower()}": seconds[state] for state in MachineState}

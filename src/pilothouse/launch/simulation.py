@@ -13,14 +13,13 @@ from pilothouse.formats.workload import Workload
 from pilothouse.launch import naming
 from pilothouse.launch.outputs import Outputs
 from pilothouse.launch.running import calm_collector, supervised
-from pilothouse.model.errors import InputError
 from pilothouse.views.progress import progress
 from pilothouse.worlds.simulated.inputs import Setup
 from pilothouse.worlds.simulated.inputs import load as load_setup
 from pilothouse.worlds.simulated.physics.platform import Platform
 
 if TYPE_CHECKING:
-    from pilothouse.launch.machine_outputs import MachineOutputs
+    from pilothouse.launch.machine_outputs import MachineTables
 
 
 def load(
@@ -71,7 +70,7 @@ def simulate(
     decider = naming.decider(by, timeout=timeout)
     setup = load(platform, workloads, events, duration, energy=energy, solver=solver, control_latency=control_latency)
     units = setup.begins.units
-    machines = _machine_outputs(prefix, trace_machines, energy, control_latency)
+    machines = _machine_tables(prefix, trace_machines, energy)
     outputs = Outputs(prefix, exports, tau)
     outputs.describe(decider=by, units=units, workloads=list(workloads), platform=platform)
     began = time.process_time()
@@ -81,7 +80,9 @@ def simulate(
             outcome = Session(setup.world(outputs.record, machines), decider, name=by).run(bar)
         complete = True
     finally:
-        extra = {name: value for one in machines for name, value in one.close().items()}
+        for table in machines:
+            table.close()
+        extra = machines[0].figures() if machines else {}
         metrics = outputs.close(units, complete=complete, ranks=not quiet, extra=extra)
     if not quiet:
         from pilothouse.views.tables import run_summary
@@ -107,13 +108,10 @@ def _report_deadlock(outcome: Outcome) -> int:
     return 1
 
 
-def _machine_outputs(prefix: str, wanted: bool, energy: bool, control_latency: bool) -> list[MachineOutputs]:
-    """The files of machines, if they were asked for."""
+def _machine_tables(prefix: str, wanted: bool, energy: bool) -> list[MachineTables]:
+    """The tables of machines, if they were asked for."""
     if not (wanted or energy):
         return []
-    if control_latency:
-        hint = "the Batsim drop-ins write these files with control latency"
-        raise InputError("--control-latency", "cannot be combined with --energy or --trace-machines", hint=hint)
-    from pilothouse.launch.machine_outputs import MachineOutputs
+    from pilothouse.launch.machine_outputs import MachineTables
 
-    return [MachineOutputs(prefix, energy=energy)]
+    return [MachineTables(prefix, energy=energy)]

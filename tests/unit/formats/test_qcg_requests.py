@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 from pilothouse.formats.qcg_description import Dialect, Size
 from pilothouse.formats.qcg_requests import (
     NamedJobs,
-    Planned,
     RequestError,
-    RequestVariables,
     Submit,
+    SubmittedJob,
     parse_request,
     preferred_dialect,
+    request_variables,
     split_requests,
 )
 from pilothouse.formats.qcg_workload import Unfit, iteration_sizes
 
-VARIABLES = RequestVariables("7", "uniq", "eagle", "2018-01-12", "14:58:49", "2018-01-12 14:58:49")
+VARIABLES = request_variables(7, "uniq", "eagle", "2018-01-12", "14:58:49")
 
 
-def submit(*jobs: object, preferred: Dialect = Dialect.EITHER) -> list[Planned]:
+def submit(*jobs: object, preferred: Dialect = Dialect.EITHER) -> list[SubmittedJob]:
     text = msgspec.json.encode({"request": "submit", "jobs": list(jobs)})
     request = parse_request(text, lambda: VARIABLES, preferred)
     assert isinstance(request, Submit)
@@ -53,7 +53,7 @@ def loop(**changes: object) -> dict[str, object]:
 
 
 def test_sample_of_the_specification() -> None:
-    (planned,) = submit(
+    (submitted,) = submit(
         {
             "name": "msleep2",
             "execution": {
@@ -67,7 +67,7 @@ def test_sample_of_the_specification() -> None:
             "resources": {"numCores": {"exact": 2}},
         }
     )
-    description = planned.description
+    description = submitted.description
     assert description.execution.args == ("5s",)
     assert description.execution.stdout == "sleep2.${ncores}.${nnodes}.stdout"
     assert description.resources.cores == Size(exact=2)
@@ -75,30 +75,30 @@ def test_sample_of_the_specification() -> None:
 
 
 def test_a_loop_makes_stop_minus_start_jobs_and_the_last_index_is_stop_minus_one() -> None:
-    planned = submit(loop())
-    assert [item.name for item in planned] == ["a_1", "a_2", "a_3"]
-    assert all(item.dialect is Dialect.SPECIFICATION for item in planned)
+    submitted = submit(loop())
+    assert [item.name for item in submitted] == ["a_1", "a_2", "a_3"]
+    assert all(item.dialect is Dialect.SPECIFICATION for item in submitted)
 
 
 def test_loop_variables_of_the_request() -> None:
     words = "${it} ${its} ${it_start} ${it_stop} ${jname} ${rcnt} ${sname} ${date} ${time} ${uniq}"
-    planned = submit(loop(execution={"exec": "echo", "args": [words, "${dateTime}", "${ it }"]}))
-    second = planned[1].description.execution.args
+    submitted = submit(loop(execution={"exec": "echo", "args": [words, "${dateTime}", "${ it }"]}))
+    second = submitted[1].description.execution.args
     assert second[0] == "2 3 1 4 a_2 7 eagle 2018-01-12 14:58:49 uniq-2"
     assert second[1:] == ("2018-01-12 14:58:49", "2")
-    uniques = {item.description.execution.args[0].split()[-1] for item in planned}
+    uniques = {item.description.execution.args[0].split()[-1] for item in submitted}
     assert len(uniques) == 3, "each sub-job has its own unique identifier"
 
 
 def test_variables_of_the_start_are_left_for_the_start() -> None:
-    (planned,) = submit(job(execution={"exec": "echo", "args": ["${root_wd} ${ncores} ${nnodes} ${nlist}"]}))
-    assert planned.description.execution.args == ("${root_wd} ${ncores} ${nnodes} ${nlist}",)
+    (submitted,) = submit(job(execution={"exec": "echo", "args": ["${root_wd} ${ncores} ${nnodes} ${nlist}"]}))
+    assert submitted.description.execution.args == ("${root_wd} ${ncores} ${nnodes} ${nlist}",)
 
 
 def test_jname_is_the_name_after_all_other_variables() -> None:
-    (planned,) = submit(job(name="job_${rcnt}", execution={"exec": "true", "stdout": "logs/${jname}.out"}))
-    assert planned.name == "job_7"
-    assert planned.description.execution.stdout == "logs/job_7.out"
+    (submitted,) = submit(job(name="job_${rcnt}", execution={"exec": "true", "stdout": "logs/${jname}.out"}))
+    assert submitted.name == "job_7"
+    assert submitted.description.execution.stdout == "logs/job_7.out"
 
 
 @pytest.mark.parametrize(
@@ -121,17 +121,17 @@ def test_loop_variables_outside_a_loop_are_unknown() -> None:
 @pytest.mark.parametrize("loop", [{}, {"iteration": {"stop": 2}}])
 def test_two_dollars_are_one_but_not_in_the_specification(loop: dict[str, object]) -> None:
     execution = {"exec": "sh", "args": ["$${it} $${HOME} $$$$ $jname"], "wd": "w_$${ncores}"}
-    (planned,) = submit(job(execution=execution, **loop))
-    assert planned.description.execution.args == ("${it} ${HOME} $$ a",)
-    assert planned.description.execution.wd == "w_${ncores}"
+    (submitted,) = submit(job(execution=execution, **loop))
+    assert submitted.description.execution.args == ("${it} ${HOME} $$ a",)
+    assert submitted.description.execution.wd == "w_${ncores}"
     (specified,) = submit(job(execution={"exec": "sh", "args": ["$$"]}), preferred=Dialect.SPECIFICATION)
     assert specified.description.execution.args == ("$$",)
 
 
 def test_shell_variables_pass_in_the_later_dialect() -> None:
     later = job(iteration={"stop": 2}, execution={"exec": "sh", "args": ["-c", "echo ${HOME} $1 ${it}"]})
-    (planned,) = submit(later)
-    assert planned.description.execution.args[1] == "echo ${HOME} $1 ${it}"
+    (submitted,) = submit(later)
+    assert submitted.description.execution.args[1] == "echo ${HOME} $1 ${it}"
     (script,) = submit(job(execution={"script": "echo ${HOME}"}))
     assert script.description.execution.script == "echo ${HOME}"
 
@@ -143,10 +143,10 @@ def test_exact_excludes_min_and_max() -> None:
 
 
 def test_split_into_inside_a_size_is_the_upper_end_of_a_range() -> None:
-    (planned,) = submit(job(resources={"numCores": {"min": 2, "split-into": 4}}))
-    size = planned.description.resources.cores
+    (submitted,) = submit(job(resources={"numCores": {"min": 2, "split-into": 4}}))
+    size = submitted.description.resources.cores
     assert size == Size(least=2, scheduler="split-into", parts=4, inside=True)
-    assert planned.dialect is Dialect.SPECIFICATION
+    assert submitted.dialect is Dialect.SPECIFICATION
     assert "needs min" in refusal(job(resources={"numCores": {"split-into": 4}}))
     assert "at least 1" in refusal(job(resources={"numCores": {"min": 1, "split-into": 0}}))
 
@@ -238,10 +238,10 @@ def test_refusals_name_job_and_field(changes: dict[str, object], text: str) -> N
 
 
 def test_sizes_may_be_numbers_and_schedulers_objects() -> None:
-    (planned,) = submit(
+    (submitted,) = submit(
         job(resources={"numNodes": 2, "numCores": {"min": 1, "scheduler": {"name": "maximum-iters"}}, "wt": "1h2m3s"})
     )
-    resources = planned.description.resources
+    resources = submitted.description.resources
     assert resources.nodes == Size(exact=2)
     assert resources.cores == Size(least=1, scheduler="maximum-iters")
     assert resources.walltime_s == 3723
@@ -251,7 +251,7 @@ def test_sizes_may_be_numbers_and_schedulers_objects() -> None:
 
 
 def test_model_options_and_environment_are_kept() -> None:
-    (planned,) = submit(
+    (submitted,) = submit(
         job(
             execution={
                 "exec": "x", "args": [1, "b"], "env": {"A": 1}, "modules": "gcc", "venv": "v", "model": "OpenMPI",
@@ -259,10 +259,10 @@ def test_model_options_and_environment_are_kept() -> None:
             }
         )
     )  # fmt: skip
-    execution = planned.description.execution
+    execution = submitted.description.execution
     assert execution.args == ("1", "b") and execution.env == {"A": "1"} and execution.modules == ("gcc",)
     assert execution.model == "openmpi" and execution.model_opts == {"mpirun": "/opt/mpirun"}
-    assert planned.description.written()["execution"] == execution.written()
+    assert submitted.description.written()["execution"] == execution.written()
 
 
 # ---- dialects

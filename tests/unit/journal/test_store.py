@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from pilothouse.journal.read import never_begun, read_tasks
+from pilothouse.journal.read import JobRow, never_begun, read_jobs, read_nodes, read_tasks
 from pilothouse.journal.store import Journal
 from pilothouse.model.errors import InputError, RunError
+from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Command, Job, Node
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.wire.messages import Task
@@ -89,6 +92,22 @@ def test_rows_of_a_run_that_goes_on(tmp_path: Path) -> None:
     assert never_begun(tmp_path) is None
     journal.write([r.Note("total", b"9")])
     assert never_begun(tmp_path) == 5
+    journal.close()
+
+
+def test_jobs_and_nodes_of_a_run(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    job = msgspec.msgpack.encode(Job("j", 2, command=Command(argv=("true",), cwd="/there")))
+    known = [r.JobKnown(name, number, job) for number, name in enumerate(("waits", "runs", "done"), 1)]
+    done = msgspec.structs.replace(ended(3, JobState.FAILED), job_id="done")
+    starts = [r.Assigned(number, name, "e0", "0-1", 1.0, []) for number, name in ((1, "runs"), (2, "done"))]
+    journal.write([joined("e0", 0), joined("e1", 1), *known, *starts, done])
+    assert read_jobs(tmp_path) == [
+        JobRow("done", IdSet.span(0, 2), "/there", JobState.FAILED, done.started_at, done.ended_at, 1, done.pid),
+        JobRow("waits", IdSet(), "/there"),
+        JobRow("runs", IdSet.span(0, 2), "/there"),
+    ]
+    assert read_nodes(tmp_path) == (Node("n0", 0, 2), Node("n1", 2, 2))
     journal.close()
 
 

@@ -13,20 +13,24 @@ from types import FrameType
 import click
 import msgspec
 
-from pilothouse.core.cluster import Cluster
+from pilothouse.core.contract import WORLD_JUDGES
+from pilothouse.core.session import Session
 from pilothouse.dropins.batsim4.outputs import Batsim4Outputs
+from pilothouse.dropins.batsim_decider import MeasuredDecider
 from pilothouse.formats import dax, external_events, profile_json, workload_json
 from pilothouse.formats.workload import Workload
 from pilothouse.launch.running import calm_collector
 from pilothouse.model.decisions import Wants
 from pilothouse.model.errors import DecisionError, InputError, PilothouseError, quoted
-from pilothouse.model.events import Begins, Ended
+from pilothouse.model.events import Begins
 from pilothouse.model.profile import Profile, Sequence
 from pilothouse.protocols.batsim.decider import BatsimDecider
 from pilothouse.protocols.batsim.settings import Dialect, RedisSettings, Settings
-from pilothouse.worlds.simulated.message_server.server import ControlledWorld, Rules, Server, Source
-from pilothouse.worlds.simulated.message_server.sources import EventSource, JobSource
+from pilothouse.worlds.simulated.message_server.generations import BATSIM4
+from pilothouse.worlds.simulated.message_server.server import Server
+from pilothouse.worlds.simulated.message_server.sources import EventSource, JobSource, Source
 from pilothouse.worlds.simulated.message_server.workflow import WorkflowSource
+from pilothouse.worlds.simulated.message_server.world import MessageServerWorld, run_without_decider
 from pilothouse.worlds.simulated.physics.platform import Platform
 
 
@@ -114,32 +118,68 @@ def simulate(options: Options) -> int:
     """The whole run; returns the exit code."""
     calm_collector()
     settings = options.settings()
-    scene = Scene(options, settings)
+    inputs = Batsim4Inputs(options, settings)
     outputs = Batsim4Outputs(
         options.export,
         energy=options.energy,
         machine_states=not options.disable_machine_state_tracing,
         schedule_trace=not options.disable_schedule_tracing,
     )
-    server = scene.server(outputs)
-    if options.no_sched:
-        return Conversation(server, outputs).without_scheduler(scene.workloads)
-    decider = BatsimDecider(
-        options.socket_endpoint,
-        dialect=options.decider_dialect,
-        settings=settings,
-        timeout=options.decider_timeout,
-        command=options.decider_command,
-        keeps_rounding=True,
-        profiles=server.profiles,
-    )
-    with _orderly_end():
-        return Conversation(server, outputs, fail_on_deadlock=options.fail_on_deadlock).run(decider)
+    server = inputs.server(outputs)
+    began_at, scheduling_s = time.monotonic(), 0.0
+    try:
+        if options.no_sched:
+            # All jobs at once, each on the first machines; nothing is written of them.
+            run_without_decider(server, (job for workload in inputs.workloads for job in workload.jobs))
+            return 0
+        decider = BatsimDecider(
+            options.socket_endpoint,
+            dialect=options.decider_dialect,
+            settings=settings,
+            timeout=options.decider_timeout,
+            command=options.decider_command,
+            keeps_rounding=True,
+            profiles=server.profiles,
+        )
+        measured = MeasuredDecider(decider, Wants())
+        with _orderly_end():
+            try:
+                return _run(server, decider, measured, fail_on_deadlock=options.fail_on_deadlock)
+            finally:
+                scheduling_s = measured.spent_s
+    finally:
+        outputs.finish(server.machines, scheduling_s=scheduling_s, simulation_s=time.monotonic() - began_at)
+
+
+def _run(server: Server, decider: BatsimDecider, measured: MeasuredDecider, *, fail_on_deadlock: bool) -> int:
+    """To the end, or to the first mistake."""
+    server.decider = decider.name
+    try:
+        outcome = Session(MessageServerWorld(server), measured, judge=WORLD_JUDGES).run()
+    except DecisionError as problem:
+        event = decider.event_name(problem.index)
+        what = f"event {problem.index} ({event}) refused ({problem.rule}): {problem.detail}"
+        click.echo(f"pilothouse batsim4: {decider.name}: {what}", err=True)
+        return problem.exit_code
+    except PilothouseError as problem:
+        click.echo(f"pilothouse batsim4: {problem}", err=True)
+        return problem.exit_code
+    finally:
+        if decider.parting:
+            click.echo(f"pilothouse batsim4: the scheduler ended badly: {decider.parting}", err=True)
+    if not outcome.deadlocked:
+        return 0
+    # Batsim says nothing and exits with 0; we say it, and exit with 0 unless told otherwise.
+    waiting = outcome.waiting
+    named = f"; jobs that never ran: {', '.join(waiting[:5])}" if waiting else ""
+    more = f" and {len(waiting) - 5} more" if len(waiting) > 5 else ""
+    click.echo(f"pilothouse batsim4: deadlock at {outcome.ended_at:f}: {outcome.reason}{named}{more}", err=True)
+    return 1 if fail_on_deadlock else 0
 
 
 @contextmanager
 def _orderly_end() -> Iterator[None]:
-    """Whoever ends us from outside gets complete files, and no scheduler stays behind."""
+    """A signal ends the run with complete files, and no scheduler stays behind."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -152,7 +192,7 @@ def _orderly_end() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class Scene:
+class Batsim4Inputs:
     """The input: everything is read and checked before the scheduler is spoken to."""
 
     def __init__(self, options: Options, settings: Settings) -> None:
@@ -211,76 +251,16 @@ class Scene:
         sources += [WorkflowSource(workflow, start, limit) for workflow, start in self.workflows]
         for i, path in enumerate(options.events):
             forward = options.forward_unknown_events
-            facts = external_events.read(path, f"ee{i}", forward_unknown=forward, knows_generic=False)
-            sources.append(EventSource(facts))
-        rules = Rules(ends_with_workflows=options.ignore_beyond_last_workflow and bool(self.workflows))
-        server = Server(self.begins, sources, self.platform, rules=rules, watcher=outputs)
+            events = external_events.read(path, f"ee{i}", forward_unknown=forward, knows_generic=False)
+            sources.append(EventSource(events))
+        ends = options.ignore_beyond_last_workflow and bool(self.workflows)
+        rules = msgspec.structs.replace(BATSIM4, ends_with_workflows=ends)
+        server = Server(
+            self.begins, sources, self.platform, rules, record=outputs.record, tracers=outputs.tracers
+        )
         for workload in self.workloads:
             server.profiles.update(workload.profiles)
         return server
-
-
-class Conversation:
-    """The turns between the world and the scheduler."""
-
-    def __init__(self, server: Server, outputs: Batsim4Outputs, *, fail_on_deadlock: bool = False) -> None:
-        self._server = server
-        self._outputs = outputs
-        self._fail_on_deadlock = fail_on_deadlock
-        self._began_at = time.monotonic()
-        self._scheduling_s = 0.0
-
-    def run(self, decider: BatsimDecider) -> int:
-        """To the end, or to the first mistake; the files are complete either way."""
-        world = ControlledWorld(self._server)
-        self._server.decider = decider.name
-        try:
-            decider.hello()
-            begins = world.begin(Wants())
-            decider.begin(begins, Cluster(begins, decider.name))
-            advance, decide, apply, clock = world.advance, decider.decide, world.apply, time.monotonic
-            while (batch := advance()) is not None:
-                last = batch.events[-1]
-                if type(last) is Ended and last.reason:  # A run that can go nowhere.
-                    return self._complain_of(last)
-                asked_at = clock()
-                reply = decide(batch)
-                self._scheduling_s += clock() - asked_at
-                apply(reply)
-            return 0
-        except DecisionError as problem:
-            event = decider.event_name(problem.index)
-            what = f"event {problem.index} ({event}) refused ({problem.rule}): {problem.detail}"
-            click.echo(f"pilothouse batsim4: {decider.name}: {what}", err=True)
-            return problem.exit_code
-        except PilothouseError as problem:
-            click.echo(f"pilothouse batsim4: {problem}", err=True)
-            return problem.exit_code
-        finally:
-            world.close()
-            decider.close()
-            if decider.parting:
-                click.echo(f"pilothouse batsim4: the scheduler ended badly: {decider.parting}", err=True)
-            self._finish()
-
-    def without_scheduler(self, workloads: list[Workload]) -> int:
-        """All jobs at once, each on the first machines; nothing is written of them."""
-        try:
-            self._server.run_all_at_once(job for workload in workloads for job in workload.jobs)
-        finally:
-            self._finish()
-        return 0
-
-    def _complain_of(self, end: Ended) -> int:
-        """Batsim says nothing and exits with 0; we say it, and exit with 0 unless told otherwise."""
-        waiting = f"; jobs that never ran: {', '.join(end.waiting[:5])}" if end.waiting else ""
-        more = f" and {len(end.waiting) - 5} more" if len(end.waiting) > 5 else ""
-        click.echo(f"pilothouse batsim4: deadlock at {end.at:f}: {end.reason}{waiting}{more}", err=True)
-        return 1 if self._fail_on_deadlock else 0
-
-    def _finish(self) -> None:
-        elapsed = time.monotonic() - self._began_at
-        self._outputs.finish(self._server, scheduling_s=self._scheduling_s, simulation_s=elapsed)
 
 
 def _workload(path: str, name: str, *, young: bool) -> Workload:

@@ -1,6 +1,6 @@
 """What a Batsim 5 reads before it starts: platform, workloads, external events, as strictly as the real one.
 
-In: the options. Out: a `Scene` that makes servers. InputError names the file; the drop-in ends with SIGABRT for it.
+In: the options. Out: `Batsim5Inputs`, which makes servers. InputError names the file; the drop-in ends with SIGABRT for it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from pilothouse.dropins.batsim5.outputs import Batsim5Outputs
 from pilothouse.formats import external_events, profile_json, workload_json
 from pilothouse.formats.text_input import JSON_PROBLEMS, json_error, read_bytes
 from pilothouse.formats.workload import Workload
-from pilothouse.model.decisions import Wants
 from pilothouse.model.errors import InputError, quoted
 from pilothouse.model.events import Begins, ExternalEvent
 from pilothouse.model.profile import Profile
-from pilothouse.worlds.simulated.message_server.server import Source
-from pilothouse.worlds.simulated.message_server.server5 import Batsim5JobSource, Batsim5Server
-from pilothouse.worlds.simulated.message_server.sources import EventSource
-from pilothouse.worlds.simulated.message_server.stepped_agenda import PlainSteppedAgenda, SteppedAgenda
+from pilothouse.worlds.simulated.message_server.generations import BATSIM5
+from pilothouse.worlds.simulated.message_server.server import Server
+from pilothouse.worlds.simulated.message_server.sources import EventSource, JobSource, Source
 from pilothouse.worlds.simulated.physics.platform import Platform
 
 PROFILE_TYPES = {
@@ -36,12 +34,6 @@ PROFILE_TYPES = {
     "TraceReplayProfile",
 }
 NOT_IMPLEMENTED = {"ForkJoinCompositionProfile", "ParallelTaskMergeCompositionProfile"}
-
-
-MOST_JOBS_WITH_EXACT_TIES = 5000
-"""Up to here, two things within a nanosecond fall as in SimGrid, bit by bit, whatever that costs."""
-MOST_HOSTS_WITH_EXACT_TIES = 512
-"""Up to here, they do so for any number of jobs where the clock is compiled: what it costs grows with what runs at once."""
 
 
 class _Job(msgspec.Struct, gc=False):
@@ -113,7 +105,7 @@ def given_path(path: str) -> str:
     return path if path.startswith("/") else f"{os.getcwd()}/{path}"
 
 
-class Scene:
+class Batsim5Inputs:
     """The input of one run: everything is read and checked before the component is spoken to."""
 
     def __init__(self, options: Options, arguments: list[str]) -> None:
@@ -173,23 +165,19 @@ class Scene:
             found.append(event)
         return found
 
-    def server(self, outputs: Batsim5Outputs, strict: Wants | None) -> Batsim5Server:
+    def server(self, outputs: Batsim5Outputs) -> Server:
         """A new server, its sources in the order of the files."""
-        server: Batsim5Server
-
-        def before_first() -> int:
-            return outputs.note_first_submission(server)
-
-        sources: list[Source] = [
-            Batsim5JobSource(workload.jobs, before_first if self._options.energy_host else None)
-            for workload in self.workloads
-        ]
+        sources: list[Source] = [JobSource(workload.jobs) for workload in self.workloads]
         sources += [EventSource(events) for events in self.events]
-        exact = sum(len(workload.jobs) for workload in self.workloads) <= MOST_JOBS_WITH_EXACT_TIES
-        if not issubclass(SteppedAgenda, PlainSteppedAgenda):
-            exact |= self.platform.compute_count <= MOST_HOSTS_WITH_EXACT_TIES
-        server = Batsim5Server(self.begins, sources, self.platform, watcher=outputs, strict=strict, exact_ties=exact)
-        return server
+        return Server(
+            self.begins,
+            sources,
+            self.platform,
+            BATSIM5,
+            record=outputs.record,
+            tracers=outputs.tracers,
+            strict=self._options.strict,
+        )
 
 
 def _in_batsims_words(problem: InputError) -> InputError:

@@ -15,19 +15,20 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from pilothouse.core.cluster import Cluster
+from pilothouse.core.contract import WORLD_JUDGES
+from pilothouse.core.session import Session
 from pilothouse.dropins.batsim5.guard import Guard, GuardedLibrary
-from pilothouse.dropins.batsim5.inputs import Scene
+from pilothouse.dropins.batsim5.inputs import Batsim5Inputs
 from pilothouse.dropins.batsim5.options import VERSION, Options
 from pilothouse.dropins.batsim5.outputs import Batsim5Outputs
-from pilothouse.model.decisions import Reply, Wants
+from pilothouse.dropins.batsim_decider import MeasuredDecider
+from pilothouse.model.decisions import Wants
 from pilothouse.model.errors import DecisionError, InputError, PeerError, PilothouseError
-from pilothouse.model.events import Batch, Ended
 from pilothouse.protocols.batprotocol.channel import Channel, InProcessLibrary, ZmqPeer
 from pilothouse.protocols.batprotocol.codec import Format
 from pilothouse.protocols.batprotocol.decider import EdcDecider
-from pilothouse.worlds.simulated.message_server.server import ControlledWorld
-from pilothouse.worlds.simulated.message_server.server5 import Batsim5Server
+from pilothouse.worlds.simulated.message_server.server import Server
+from pilothouse.worlds.simulated.message_server.world import MessageServerWorld
 
 DEADLOCK = "The simulation could NOT finish because a deadlock was detected in SimGrid."
 ABORTED = -signal.SIGABRT
@@ -38,51 +39,51 @@ class Log:
 
     def __init__(self, verbosity: str) -> None:
         self.is_quiet = verbosity == "quiet"
-
-    def info(self, category: str, text: str, now: float = 0.0, master: str = "") -> None:
-        if not self.is_quiet:
-            self._write(f"{category}/INFO", text, now, master)
-
-    def warning(self, text: str, now: float, master: str) -> None:
-        if not self.is_quiet:
-            self._write("server/WARNING", text, now, master)
-
-    def critical(self, text: str, now: float, master: str = "") -> None:
-        self._write("root/CRITICAL", text, now, master)
-
-    @staticmethod
-    def _write(what: str, text: str, now: float, master: str) -> None:
-        who = f"{master}:server:(1) " if master else ""
-        sys.stderr.write(f"[{who}{now:f}] [{what}] {text}\n")
-
-
-class Overheard:
-    """A channel whose messages are logged where they are text, as the real program logs them."""
-
-    def __init__(self, channel: Channel, log: Log) -> None:
-        self.name = channel.name
         self.master = ""
         self.date: Callable[[], float] = lambda: 0.0
+
+    def info(self, category: str, text: str) -> None:
+        if not self.is_quiet:
+            self._write(f"{category}/INFO", text)
+
+    def warning(self, text: str) -> None:
+        if not self.is_quiet:
+            self._write("server/WARNING", text)
+
+    def critical(self, text: str, now: float | None = None, master: str = "") -> None:
+        self._write("root/CRITICAL", text, now, master)
+
+    def _write(self, what: str, text: str, now: float | None = None, master: str = "") -> None:
+        who = master or self.master
+        who = f"{who}:server:(1) " if who else ""
+        sys.stderr.write(f"[{who}{self.date() if now is None else now:f}] [{what}] {text}\n")
+
+
+class LoggedChannel:
+    """A channel whose messages are logged where they are text, as the real program logs them."""
+
+    def __init__(self, channel: Channel, batsim_log: Log) -> None:
+        self.name = channel.name
         self._channel = channel
-        self._log = log
+        self._log = batsim_log
         self._is_text = False
 
     def hello(self, init: bytes) -> tuple[int, bytes]:
         flags, answer = self._channel.hello(init)
         self._is_text = Format.of_flags(flags) is Format.JSON
-        self._tell("Received", answer)
+        self._note("Received", answer)
         return flags, answer
 
     def exchange(self, message: bytes) -> bytes:
-        self._tell("Sending", message)
+        self._note("Sending", message)
         answer = self._channel.exchange(message)
-        self._tell("Received", answer)
+        self._note("Received", answer)
         return answer
 
-    def _tell(self, what: str, data: bytes) -> None:
+    def _note(self, what: str, data: bytes) -> None:
         if self._is_text:
             text = data.rstrip(b"\0").decode(errors="replace")
-            self._log.info("server", f"{what} '{text}'", self.date(), self.master)
+            self._log.info("server", f"{what} '{text}'")
 
     def close(self) -> None:
         self._channel.close()
@@ -90,19 +91,19 @@ class Overheard:
 
 def simulate(options: Options, arguments: list[str]) -> int:
     """The whole run; returns the exit code, ABORTED for what ends the real program with SIGABRT."""
-    told = Log(options.verbosity)
-    told.info("batsim", f"Batsim version: {VERSION} (pilothouse)")
+    batsim_log = Log(options.verbosity)
+    batsim_log.info("batsim", f"Batsim version: {VERSION} (pilothouse)")
     kind, where, _ = options.edcs[0]
     if "library" not in kind or options.inprocess:
-        return _simulate(options, arguments, told, None)
+        return _simulate(options, arguments, batsim_log, None)
     guard = Guard()
-    work = partial(_simulate, options, arguments, told, guard)
-    return guard.run(work, options.edc_timeout, told.critical, Path(where).name)
+    work = partial(_simulate, options, arguments, batsim_log, guard)
+    return guard.run(work, options.edc_timeout, batsim_log.critical, Path(where).name)
 
 
-def _simulate(options: Options, arguments: list[str], told: Log, guard: Guard | None) -> int:
+def _simulate(options: Options, arguments: list[str], batsim_log: Log, guard: Guard | None) -> int:
     try:
-        scene = Scene(options, arguments)
+        inputs = Batsim5Inputs(options, arguments)
         channel, init = _channel(options, guard)
         outputs = Batsim5Outputs(
             options.export,
@@ -111,26 +112,23 @@ def _simulate(options: Options, arguments: list[str], told: Log, guard: Guard | 
             pstate_changes=options.trace_pstate_changes,
             opened_to_keep=None if guard is None else guard.opened,
         )
+        server = inputs.server(outputs)
     except PilothouseError as problem:
-        told.critical(str(problem), 0.0)
+        batsim_log.critical(str(problem), 0.0)
         return ABORTED
-    for name, path in scene.begins.workloads.items():
-        told.info("batsim", f"Workload '{name}' corresponds to workload file '{path}'.")
-    count = scene.platform.compute_count
-    told.info("machines", f"The machines have been created successfully. There are {count} computing machines.")
-    told.info("export", f"Export prefix path is '{options.export}'")
-    master = scene.platform.host(-1).name
-    heard: Channel = channel
-    if not told.is_quiet:
-        heard = overheard = Overheard(channel, told)
-        overheard.master = master
-        overheard.date = lambda: conversation.ended_at
-    conversation = Conversation(scene, outputs, EdcDecider(heard, init), told, options)
+    for name, path in inputs.begins.workloads.items():
+        batsim_log.info("batsim", f"Workload '{name}' corresponds to workload file '{path}'.")
+    count = inputs.platform.compute_count
+    batsim_log.info("machines", f"The machines have been created successfully. There are {count} computing machines.")
+    batsim_log.info("export", f"Export prefix path is '{options.export}'")
+    batsim_log.master = inputs.platform.host(-1).name
+    batsim_log.date = lambda: server.agenda.now
     if guard is not None:
-        guard.note_master(master)
+        guard.note_master(batsim_log.master)
         assert isinstance(channel, GuardedLibrary)
-        channel.date = lambda: conversation.ended_at
-    return conversation.run()
+        channel.date = batsim_log.date
+    logged = channel if batsim_log.is_quiet else LoggedChannel(channel, batsim_log)
+    return run(server, outputs, EdcDecider(logged, init), batsim_log)
 
 
 def _channel(options: Options, guard: Guard | None) -> tuple[Channel, bytes]:
@@ -148,102 +146,53 @@ def _channel(options: Options, guard: Guard | None) -> tuple[Channel, bytes]:
     return (InProcessLibrary(where, method) if guard is None else guard.library(where, method)), init
 
 
-class Conversation:
-    """The turns between the world and the component."""
+class _Component(MeasuredDecider):
+    """Batsim warns of a component that may register jobs."""
 
-    def __init__(self, scene: Scene, outputs: Batsim5Outputs, decider: EdcDecider, log: Log, options: Options) -> None:
-        self._scene = scene
-        self._outputs = outputs
-        self._decider = decider
+    def __init__(self, decider: EdcDecider, batsim_log: Log) -> None:
+        super().__init__(decider)
         decider.precision_s = 0.0  # SimGrid sleeps for any time, however short: that decides between ties.
-        self._log = log
-        self._options = options
-        self._began_at = time.perf_counter()
-        self._edc_s = 0.0
-        self._server: Batsim5Server | None = None
-        self._master = scene.platform.host(-1).name
+        self._log = batsim_log
 
-    def run(self) -> int:
-        """To the end, or to the first mistake; the files are complete either way."""
-        code = ABORTED
-        try:
-            code = self._converse()
-        except DecisionError as problem:
-            self._log.critical(problem.detail, self._now(), self._master)
-        except PeerError as problem:
-            self._log.critical(f"{problem.problem} ({problem.peer})", self._now(), self._master)
-        except PilothouseError as problem:
-            self._log.critical(str(problem), self._now(), self._master)
-        finally:
-            self._outputs.close()
-            try:
-                self._decider.close()
-            except PeerError as problem:
-                self._log.critical(str(problem), self._now(), self._master)
-                code = ABORTED
-        if code == 0 and self._server is not None:
-            self._summarize(self._server)
-        return code
-
-    @property
-    def ended_at(self) -> float:
-        """The date that the simulation has come to."""
-        return self._now()
-
-    def _now(self) -> float:
-        return self._server.agenda.now if self._server is not None else 0.0
-
-    def _converse(self) -> int:
-        decider = self._decider
-        wants = decider.hello()
-        server = self._server = self._scene.server(self._outputs, wants if self._options.strict else None)
-        server.decider = decider.name
+    def hello(self) -> Wants:
+        wants = super().hello()
         if wants.dynamic_registration:
             self._log.warning(
                 "Dynamic registration of jobs is ENABLED. "
-                "The EDC MUST send a FinishRegistrationEvent to let Batsim end the simulation.",
-                0.0,
-                self._master,
+                "The EDC MUST send a FinishRegistrationEvent to let Batsim end the simulation."
             )
-        world = ControlledWorld(server)
-        begins = world.begin(_registration(wants))
-        decider.begin(begins, Cluster(begins, decider.name))
-        server.decide = self._ask
-        end = world.advance()  # the whole simulation: the server asks for decisions itself
-        if end is not None:
-            assert type(end.events[-1]) is Ended, "a batch that the server did not ask about"
-            self._log.critical(DEADLOCK, end.now, self._master)
-            return 1
-        return 0
+        return wants
 
-    def _ask(self, batch: Batch) -> Reply:
-        asked_at = time.perf_counter()
-        reply = self._decider.decide(batch)
-        self._edc_s += time.perf_counter() - asked_at
-        server = self._server
-        if server is not None and server.warnings:
-            for line in server.warnings:
-                self._log.warning(line, batch.now, self._master)
-            server.warnings.clear()
-        return reply
 
-    def _summarize(self, server: Batsim5Server) -> None:
-        now = server.agenda.now
-        self._log.info("server", "Simulation is finished!", now, self._master)
-        elapsed = time.perf_counter() - self._began_at
-        found = self._outputs.finish(server, edc_s=self._edc_s, simulation_s=elapsed)
+def run(server: Server, outputs: Batsim5Outputs, decider: EdcDecider, batsim_log: Log) -> int:
+    """To the end, or to the first mistake; returns the exit code. The files are complete either way."""
+    began_at = time.perf_counter()
+    component = _Component(decider, batsim_log)
+    server.warn = batsim_log.warning
+    code = ABORTED
+    try:
+        outcome = Session(MessageServerWorld(server), component, judge=WORLD_JUDGES).run()
+        code = 1 if outcome.deadlocked else 0
+        if outcome.deadlocked:
+            batsim_log.critical(DEADLOCK)
+    except DecisionError as problem:
+        batsim_log.critical(problem.detail)
+    except PeerError as problem:
+        batsim_log.critical(f"{problem.problem} ({problem.peer})")
+    except PilothouseError as problem:
+        batsim_log.critical(str(problem))
+    finally:
+        outputs.close()
+    if component.close_problem is not None:
+        batsim_log.critical(str(component.close_problem))
+        code = ABORTED
+    if code == 0:
+        batsim_log.info("server", "Simulation is finished!")
+        elapsed = time.perf_counter() - began_at
+        found = outputs.finish(server.machines, edc_s=component.spent_s, simulation_s=elapsed)
         jobs = ", ".join(f"{name}={found[f'nb_jobs_{name}']}" for name in ("finished", "success", "killed"))
-        self._log.info("export", f"jobs={found['nb_jobs']}, {jobs}", now)
-
-
-def _registration(wants: Wants) -> Wants:
-    """What the world must know of the hello; the rest is the decider's own business, or a matter of --strict."""
-    return Wants(
-        dynamic_registration=wants.dynamic_registration,
-        acknowledge_registration=wants.acknowledge_registration,
-        profile_reuse=wants.profile_reuse,
-        forward_profiles=wants.forward_profiles,
-    )
+        batsim_log.info("export", f"jobs={found['nb_jobs']}, {jobs}")
+    return code
 
 
 def end_by_abort() -> None:

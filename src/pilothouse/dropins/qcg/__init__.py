@@ -1,6 +1,10 @@
-"""The QCG PilotJob Manager: its requests, answers, events and files, in the specification's dialect and in 0.14.2's.
+"""A drop-in for qcg-pm-service, the QCG PilotJob Manager, in the specification's dialect and in 0.14.2's.
 
-`registry` keeps what is known of each job, `manager` turns requests and facts into answers and instructions, `answers`
-and `report` say things in both dialects, `launch` prepares a task for the nodes it was given, `tracker` is what a
-resumed manager reads. None of these does input or output; `world` and `service` do.
+    run, options           put a manager together        service      the manager as a World, with its network and files
+    manager, answers       requests in, answers out      job_queue, registry    jobs from request to end
+    executor, bundles      jobs go to the live world     job_command     the command of a job on its cores
+    files, resume          what a manager leaves, and going on from it
+    governor, governor_service    a manager of managers     client_command    qcg-pm
+
+Requests are read by formats/qcg_requests.py and come through protocols/qcg/network.py.
 """

@@ -1,7 +1,7 @@
-"""What the manager answers, in both dialects: plain data that is sent as JSON.
+"""What a manager answers, in both dialects: plain data that is sent as JSON.
 
 An answer is `{"code": 0 | 1, "message"?: text, "data"?: ...}`. Where the dialects differ, the later one nests answers
-per job and tells of history and place in jobInfo only; the specification answers about one job at once.
+per job, and gives history and place in jobInfo only; the specification answers about one job at once.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from functools import lru_cache
 
 import msgspec
 
-from pilothouse.dropins.qcg.registry import Entry, Life, Registry, state_name
+from pilothouse.dropins.qcg.registry import Entry, JobStatus, Registry, state_name
 from pilothouse.formats.qcg_description import Dialect
 from pilothouse.model.lifecycle import JobState
-
-Answer = dict[str, object]
+from pilothouse.protocols.qcg.network import Answer
 
 
 class System(msgspec.Struct):
@@ -43,6 +42,10 @@ class Usage(msgspec.Struct, frozen=True):
     def free(self) -> int:
         return self.cores - self.used
 
+    def shown(self, *keys: str) -> Answer:
+        """Under these names: nodes, cores, used, free."""
+        return dict(zip(keys, (self.nodes, self.cores, self.used, self.free), strict=True))
+
 
 def ok(message: str | None = None, data: object = None) -> Answer:
     answer: Answer = {"code": 0}
@@ -59,7 +62,7 @@ def refused(message: str) -> Answer:
 
 @lru_cache(maxsize=4096)
 def date_text(when: float) -> str:
-    """Remembered: jobs of one list arrive together, and one often begins when another ends."""
+    """Cached: jobs of one list arrive together, and one often begins when another ends."""
     return datetime.fromtimestamp(when).isoformat(sep=" ", timespec="microseconds")
 
 
@@ -72,100 +75,84 @@ def duration_text(seconds: float) -> str:
     return text if "." in text else f"{text}.000000"
 
 
-def history_text(life: Life, dialect: Dialect) -> str:
-    return "".join(f"\n{date_text(when)}: {name}" for name, when in visible_history(life, dialect))
-
-
-def visible_history(life: Life, dialect: Dialect) -> list[tuple[str, float]]:
-    """(name, date) of each state; the specification knows no SCHEDULED."""
+def visible_history(status: JobStatus, dialect: Dialect) -> list[tuple[str, float]]:
+    """(name, date) of each state; the specification has no SCHEDULED."""
     return [
         (state_name(state, dialect), when)
-        for state, when in life.history
+        for state, when in status.history
         if dialect is not Dialect.SPECIFICATION or state is not JobState.STARTING
     ]
 
 
 def one_status(entry: Entry, index: int | None) -> Answer:
     """jobStatus of 0.14.2."""
-    return {"jobName": entry.full_name(index), "status": state_name(entry.state_of(index), Dialect.LATER)}
+    return {"jobName": entry.full_name(index), "status": state_name(entry.state_of(index))}
 
 
 def one_info(entry: Entry, index: int | None, *, with_childs: bool) -> Answer:
     """jobInfo of 0.14.2."""
     data = one_status(entry, index)
-    if index is None and entry.parts is not None:
-        loop = entry.parts.iteration
+    status, iterations = entry.status, entry.iterations
+    if index is not None and iterations is not None:
+        status = iterations.shown(index)
+    elif iterations is not None:
+        loop = iterations.loop
         data["iterations"] = {
             "start": loop.start,
             "stop": loop.stop,
             "total": len(loop),
-            "finished": len(loop) - entry.parts.unfinished,
-            "failed": entry.parts.unsuccessful,
+            "finished": len(loop) - iterations.unfinished,
+            "failed": iterations.unsuccessful,
         }
         if with_childs:
-            data["childs"] = [_child(entry, child) for child in range(loop.start, loop.stop)]
-    life = entry.life if index is None else _life_or_empty(entry, index)
-    _add_details(data, life, Dialect.LATER)
-    return data
+            data["childs"] = [_child(child, iterations.shown(child)) for child in range(loop.start, loop.stop)]
+    return data | _details(status, Dialect.LATER)
+
+
+def _child(index: int, status: JobStatus) -> Answer:
+    child: Answer = {"iteration": index, "state": state_name(status.state)}
+    if status.runtime is not None:
+        child["runtime"] = status.runtime.shown(Dialect.LATER)
+    return child
 
 
 def specified_status(entry: Entry) -> Answer:
     """jobStatus of the specification: everything about one job."""
-    data: Answer = {"jobName": entry.name, "status": state_name(entry.life.state, Dialect.SPECIFICATION)}
-    _add_details(data, entry.life, Dialect.SPECIFICATION)
+    data: Answer = {"jobName": entry.name, "status": state_name(entry.status.state, Dialect.SPECIFICATION)}
+    return data | _details(entry.status, Dialect.SPECIFICATION)
+
+
+def _details(status: JobStatus, dialect: Dialect) -> Answer:
+    data: Answer = {}
+    if status.messages is not None:
+        data["messages"] = status.messages
+    if status.runtime is not None:
+        data["runtime"] = status.runtime.shown(dialect)
+    if status.history:
+        data["history"] = "".join(f"\n{date_text(when)}: {name}" for name, when in visible_history(status, dialect))
     return data
 
 
-def _child(entry: Entry, index: int) -> Answer:
-    life = _life_or_empty(entry, index)
-    child: Answer = {"iteration": index, "state": state_name(entry.state_of(index), Dialect.LATER)}
-    if life.runtime is not None:
-        child["runtime"] = life.runtime.shown(Dialect.LATER)
-    return child
-
-
-def _life_or_empty(entry: Entry, index: int) -> Life:
-    assert entry.parts is not None
-    return entry.parts.known_life(index) or Life(entry.parts.rest)
-
-
-def _add_details(data: Answer, life: Life, dialect: Dialect) -> None:
-    if life.messages is not None:
-        data["messages"] = life.messages
-    if life.runtime is not None:
-        data["runtime"] = life.runtime.shown(dialect)
-    if life.history:
-        data["history"] = history_text(life, dialect)
-
-
 def job_list(registry: Registry, dialect: Dialect) -> Answer:
+    entries = registry.entries
     if dialect is Dialect.SPECIFICATION:
-        return {"length": len(registry), "names": list(registry.entries)}
+        return {"length": len(entries), "names": list(entries)}
     jobs: dict[str, object] = {}
-    for name, entry in registry.entries.items():
-        item: Answer = {"status": state_name(entry.life.state, dialect)}
-        if entry.life.messages is not None:
-            item["messages"] = entry.life.messages
+    for name, entry in entries.items():
+        item: Answer = {"status": state_name(entry.status.state, dialect)}
+        if entry.status.messages is not None:
+            item["messages"] = entry.status.messages
         if entry.queue_position is not None:
             item["inQueue"] = entry.queue_position
         jobs[name] = item
-    return {"length": len(registry), "jobs": jobs}
+    return {"length": len(entries), "jobs": jobs}
 
 
 def resources(usage: Usage, dialect: Dialect) -> Answer:
     if dialect is Dialect.SPECIFICATION:
-        return {
-            "totalCores": usage.cores,
-            "totalNodes": usage.nodes,
-            "usedCores": usage.used,
-            "freeCores": usage.free,
-        }
-    return {
-        "total_nodes": usage.nodes,
-        "total_cores": usage.cores,
-        "used_cores": usage.used,
-        "free_cores": usage.free,
-    }
+        shown = usage.shown("totalNodes", "totalCores", "usedCores", "freeCores")
+        return {"totalCores": shown.pop("totalCores"), **shown}
+    return usage.shown("total_nodes", "total_cores", "used_cores", "free_cores")
 
 
 def system_status(system: System, usage: Usage, registry: Registry, now: float) -> Answer:
@@ -186,13 +173,11 @@ def system_status(system: System, usage: Usage, registry: Registry, now: float) 
             "Python": system.python,
             "Platform": system.platform,
         },
-        "Resources": {
-            "TotalNodes": usage.nodes,
-            "TotalCores": usage.cores,
-            "UsedCores": usage.used,
-            "FreeCores": usage.free,
+        "Resources": usage.shown("TotalNodes", "TotalCores", "UsedCores", "FreeCores"),
+        "JobStats": {
+            "TotalJobs": len(registry.entries),
+            **{f"{group}Jobs": count for group, count in jobs.items()},
         },
-        "JobStats": {"TotalJobs": len(registry), **{f"{group}Jobs": count for group, count in jobs.items()}},
         "IterationStats": {
             "TotalIterations": sum(iterations.values()),
             **{f"{group}Iterations": count for group, count in iterations.items()},

@@ -1,9 +1,9 @@
-"""Bundles: many tiny one-core jobs that the world sees as one, so that each costs a spawn and not a conversation.
+"""Bundles: many tiny one-core jobs that the world sees as one job, so that each costs a spawn and not a round trip.
 
-The live world does the same with the lines of a task file (worlds/live/pace.py), and the same Pace decides:
-a bundle holds about 2 s of work as jobs have gone so far, none while jobs take longer, and gives back what a slow job would
-hold up. Only jobs that ask for one core and no time limit are bundled. Members and results are files in the manager's
-folder, so that a resumed manager finds them.
+The live world does the same with the lines of a task file (worlds/live/pace.py), and uses the same Pace:
+a bundle holds about 2 s of work at the speed of the jobs so far, jobs that take longer are not bundled, and a bundle
+returns the members that a slow job would hold up. Only jobs with one core and no time limit are bundled. Members and
+results are files in the manager's folder, so that a resumed manager finds them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import msgspec
 
 from pilothouse.dropins.qcg import bundle_runner
 from pilothouse.model.job import Command, Job
+from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live.pace import Pace
 
 PREFIX = "::"
-"""No job's name begins with this: a colon is refused there."""
+"""No job's name begins with this: colons are refused there."""
 MOST_BUNDLED = 2000
 LARGER = 12
-"""A runner must be started for each bundle, so they are this much larger than those of a task file."""
+"""A runner must be started for each bundle, so bundles are this much larger than those of a task file."""
 CUT_S = 3.0
-"""A bundle that has run for longer gives back what it has not begun."""
+"""A bundle that has run for longer returns what it has not begun."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -37,42 +38,46 @@ class Result(msgspec.Struct, frozen=True):
     ended_at: float
     reason: str
 
+    @property
+    def state(self) -> JobState:
+        return JobState.SUCCEEDED if self.return_code == 0 else JobState.FAILED
+
 
 class Bundle:
     """Members in order; those without a result yet are `left`."""
 
-    def __init__(self, bundle_id: str, members: list[str]) -> None:
+    def __init__(self, bundle_id: str, members: list[str], folder: Path, *, running: bool = False) -> None:
         self.id = bundle_id
         self.members = members
         self.left = list(members)
-        self.running = False
+        self.running = running
         self.command: Command | None = None
-        """How to run it, where that could be prepared before its turn."""
+        """How to run it, if that could be prepared before its start."""
         self.returned: list[str] = []
-        self.read = 0
-        """How much of the results file has been read."""
-
-    @property
-    def file_stem(self) -> str:
-        return self.id.removeprefix(PREFIX)
+        self.bytes_read = 0
+        """Of the results file."""
+        stem = folder / bundle_id.removeprefix(PREFIX)
+        self.spec_file, self.results_file, self.members_file, self.cancel_file = (
+            stem.with_name(f"{stem.name}.{ending}") for ending in ("spec", "results", "members", "results.cancel")
+        )
 
 
 class Bundles:
-    """Makes bundles and reads what became of them. `folder` must be the same wherever jobs run."""
+    """Makes bundles and reads their results. `folder` must be the same wherever jobs run, else `enabled` is False."""
 
-    def __init__(self, folder: Path, python: str, session: int) -> None:
+    def __init__(self, folder: Path, python: str, session: int, *, enabled: bool = True) -> None:
         self._folder = folder / "bundles"
         self._python = python
         self._session = session
         self._serial = 0
-        self.pace = Pace(MOST_BUNDLED)
+        self.pace = Pace(MOST_BUNDLED if enabled else 1)
         self.alive: dict[str, Bundle] = {}
         self._of_member: dict[str, Bundle] = {}
 
     def size(self, cores: int, ready: int) -> int:
-        """How many jobs the next bundle should hold of so many; 1: none are bundled.
+        """How many jobs the next bundle should hold of so many; 1: no bundle.
 
-        Half of a core's share at most, so that bundles get smaller and all cores have done at about the same time.
+        At most half of a core's share, so that bundles get smaller and all cores finish at about the same time.
         """
         size = self.pace.bundle(None, cores)
         return min(MOST_BUNDLED, size * LARGER, max(size, ready // (2 * cores))) if size > 1 else 1
@@ -95,120 +100,104 @@ class Bundles:
 
     def _bundled(self, jobs: list[Job]) -> Job:
         self._serial += 1
-        bundle = Bundle(f"{PREFIX}{self._session}.{self._serial}", [job.id for job in jobs])
-        self._adopt(bundle)
-        first = jobs[0]
-        return Job(bundle.id, units=1, submitted_at=first.submitted_at, priority=first.priority)
+        bundle = self._add(Bundle(f"{PREFIX}{self._session}.{self._serial}", [job.id for job in jobs], self._folder))
+        return Job(bundle.id, units=1, submitted_at=jobs[0].submitted_at, priority=jobs[0].priority)
 
-    def _adopt(self, bundle: Bundle) -> None:
+    def _add(self, bundle: Bundle) -> Bundle:
         self.alive[bundle.id] = bundle
-        for member in bundle.members:
-            self._of_member[member] = bundle
+        self._of_member |= dict.fromkeys(bundle.members, bundle)
+        return bundle
 
     def of(self, member: str) -> Bundle | None:
         return self._of_member.get(member)
 
     def drop(self, bundle: Bundle, member: str) -> bool:
         """Takes a member out before the bundle has begun; True if nothing is left of it."""
-        bundle.left.remove(member)
         bundle.command = None
-        del self._of_member[member]
+        self._remove(bundle, member)
         return not bundle.left
 
+    def _remove(self, bundle: Bundle, member: str) -> None:
+        bundle.left.remove(member)
+        del self._of_member[member]
+
     def cancel(self, bundle: Bundle, member: str) -> None:
-        """A member of a running bundle shall not be begun; whether it was already, its end will tell."""
-        with self._cancel_file(bundle).open("a", encoding="ascii") as stream:
+        """The runner skips this member of a running bundle, unless it has begun."""
+        with bundle.cancel_file.open("a", encoding="ascii") as stream:
             stream.write(f"{bundle.members.index(member)}\n")
 
-    def _cancel_file(self, bundle: Bundle) -> Path:
-        return self._folder / f"{bundle.file_stem}.results.cancel"
-
     def write(self, bundle: Bundle, commands: list[Command]) -> Command:
-        """The files of a bundle that begins, and the command that runs it."""
+        """Writes the files of a bundle (one command for each member left), and returns the command that runs it."""
         self._folder.mkdir(exist_ok=True)
-        spec, results, members = self._files(bundle)
+        positions = {member: position for position, member in enumerate(bundle.members)}
         rows = [
-            (position, list(command.argv), command.env, command.cwd,
-             _plain(command.stdin), _plain(command.stdout), _plain(command.stderr))
-            for position, command in zip(self._positions(bundle), commands, strict=True)
+            (positions[member], list(command.argv), command.env, command.cwd,
+             _unescaped(command.stdin), _unescaped(command.stdout), _unescaped(command.stderr))
+            for member, command in zip(bundle.left, commands, strict=True)
         ]  # fmt: skip
-        members.write_bytes(msgspec.json.encode(bundle.members))
-        with spec.open("wb") as stream:
-            marshal.dump(rows, stream)
-        runner = str(Path(bundle_runner.__file__).absolute())
+        bundle.members_file.write_bytes(msgspec.json.encode(bundle.members))
+        bundle.spec_file.write_bytes(marshal.dumps(rows))
+        runner = [self._python, "-I", "-S", str(Path(bundle_runner.__file__).absolute())]
         return Command(
-            argv=(self._python, "-I", "-S", runner, str(spec), str(results), str(CUT_S)), cwd=commands[0].cwd
+            argv=(*runner, str(bundle.spec_file), str(bundle.results_file), str(CUT_S)), cwd=commands[0].cwd
         )
 
-    def _positions(self, bundle: Bundle) -> list[int]:
-        place = {member: position for position, member in enumerate(bundle.members)}
-        return [place[member] for member in bundle.left]
-
-    def _files(self, bundle: Bundle) -> tuple[Path, Path, Path]:
-        stem = bundle.file_stem
-        return self._folder / f"{stem}.spec", self._folder / f"{stem}.results", self._folder / f"{stem}.members"
-
     def results(self, bundle: Bundle) -> Iterator[Result]:
-        """Ends that have been written since the last look; `bundle.returned` is filled beside."""
-        path = self._files(bundle)[1]
+        """Reads what was written since the last call; also fills `bundle.returned`."""
         try:
-            with path.open("rb") as stream:
-                stream.seek(bundle.read)
+            with bundle.results_file.open("rb") as stream:
+                stream.seek(bundle.bytes_read)
                 text = stream.read()
         except FileNotFoundError:
             return
         whole = text[: text.rfind(b"\n") + 1]
-        bundle.read += len(whole)
+        bundle.bytes_read += len(whole)
         for line in whole.decode("utf-8", "replace").splitlines():
             first, *rest = line.split(" ", 5)
             if first == "returned":
-                at = int(rest[0])
-                kept = set(bundle.members[: at + 1])
+                kept = set(bundle.members[: int(rest[0]) + 1])
                 bundle.returned = [member for member in bundle.left if member not in kept]
                 continue
             job_id = bundle.members[int(first)]
             if job_id in self._of_member and job_id in bundle.left:
-                bundle.left.remove(job_id)
-                del self._of_member[job_id]
+                self._remove(bundle, job_id)
                 code, pid, started, ended, reason = rest
                 yield Result(job_id, int(code), int(pid), float(started), float(ended), reason)
 
     def take_returned(self, bundle: Bundle) -> list[str]:
-        """Members that the runner has given back, and will not begin."""
+        """Members that the runner has returned, and will not begin."""
         returned = [member for member in bundle.returned if member in bundle.left]
         bundle.returned = []
         for member in returned:
-            bundle.left.remove(member)
-            del self._of_member[member]
+            self._remove(bundle, member)
         return returned
 
     def close(self, bundle: Bundle) -> list[str]:
-        """It is over; the members without a result."""
+        """The bundle is over. Returns the members without a result."""
         self.alive.pop(bundle.id, None)
         for member in bundle.left:
             self._of_member.pop(member, None)
-        for path in (*self._files(bundle), self._cancel_file(bundle)):
+        for path in (bundle.spec_file, bundle.results_file, bundle.members_file, bundle.cancel_file):
             path.unlink(missing_ok=True)
         return bundle.left
 
-    def found(self) -> Iterator[Bundle]:
-        """Bundles of an earlier life whose files are there."""
-        for path in sorted(self._folder.glob("*.members")):
-            bundle = Bundle(PREFIX + path.stem, msgspec.json.decode(path.read_bytes(), type=list[str]))
-            bundle.running = True
-            self._adopt(bundle)
-            yield bundle
+    def found(self) -> list[Bundle]:
+        """Bundles that an earlier manager left."""
+        return [
+            self._add(Bundle(PREFIX + path.stem, msgspec.json.decode(path.read_bytes()), self._folder, running=True))
+            for path in sorted(self._folder.glob("*.members"))
+        ]
 
     def lost(self, bundle: Bundle) -> None:
-        """Its node is gone: what had no result runs again, and its old results have been read."""
+        """Its node is gone, and its results have been read: the members without one run again."""
         bundle.running = False
         bundle.command = None
-        bundle.read = 0
-        self._files(bundle)[1].unlink(missing_ok=True)
+        bundle.bytes_read = 0
+        bundle.results_file.unlink(missing_ok=True)
 
 
 def is_narrow(job: Job) -> bool:
-    """One core, no time limit, nothing special: a job that may be bundled."""
+    """One core, no time limit, no shape: a job that may be bundled."""
     return job.units == 1 and not job.most_units and job.shape is None and job.walltime == float("inf")
 
 
@@ -216,6 +205,6 @@ def is_bundle(job_id: str) -> bool:
     return job_id.startswith(PREFIX)
 
 
-def _plain(name: str) -> str:
+def _unescaped(name: str) -> str:
     """The live world reads braces in file names as placeholders; the runner does not."""
     return name.replace("{{", "{").replace("}}", "}")

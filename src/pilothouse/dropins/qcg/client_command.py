@@ -1,17 +1,14 @@
-"""The executable qcg-pm: asks a running manager, or (with a request file as its only argument) runs one."""
+"""The commands of qcg-pm, which ask a running manager: status, list, cancel, finish."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pilothouse.model.errors import PilothouseError
-
 if TYPE_CHECKING:
-    from pilothouse.dropins.qcg.client import QcgClient
+    from pilothouse.protocols.qcg.client import QcgClient
 
 
 @click.group()
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def client(ctx: click.Context, path: str | None, address: str | None, key: str | None, debug: bool) -> None:
     """Ask a QCG PilotJob Manager."""
-    from pilothouse.dropins.qcg.client import QcgClient, read_key
+    from pilothouse.protocols.qcg.client import QcgClient, read_key
 
     if address:
         ctx.obj = QcgClient(address, key=read_key(key), timeout_s=10)
@@ -34,7 +31,7 @@ def client(ctx: click.Context, path: str | None, address: str | None, key: str |
 @client.command()
 @click.pass_obj
 def status(manager: QcgClient) -> None:
-    """Show what the manager is, has and does."""
+    """Show the manager's system, resources and job counts."""
     for section, values in manager.ask("status").items():
         click.echo(f"[{section}]")
         if isinstance(values, dict):
@@ -46,7 +43,7 @@ def status(manager: QcgClient) -> None:
 @click.pass_obj
 def list_jobs(manager: QcgClient) -> None:
     """List the jobs and their states."""
-    manager.ask("status")  # the later dialect's list has the states
+    manager.ask("status")  # selects the later dialect, whose list has the states
     jobs = manager.ask("listJobs")["jobs"]
     for name, job in jobs.items() if isinstance(jobs, dict) else ():
         click.echo(f"{name} {job['status']}")
@@ -69,17 +66,3 @@ def cancel(manager: QcgClient, names: tuple[str, ...]) -> None:
 def finish(manager: QcgClient) -> None:
     """End the manager and what it runs."""
     click.echo(f"finishes in {manager.ask('finish')['when']}")
-
-
-def main() -> None:
-    """A file as the only argument is the specification's `qcg-pm REQUESTS`."""
-    arguments = sys.argv[1:]
-    try:
-        if len(arguments) == 1 and arguments[0] not in client.commands and Path(arguments[0]).is_file():
-            from pilothouse.cli.qcg import command
-
-            command.main(arguments, prog_name="qcg-pm")
-        client.main(prog_name="qcg-pm")
-    except PilothouseError as problem:
-        click.echo(f"error: {problem}", err=True)
-        sys.exit(1)

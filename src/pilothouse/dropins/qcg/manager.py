@@ -1,53 +1,144 @@
 """The manager: requests come in, answers go out. No socket, process, file or clock.
 
-    client ──request──► handle ──► Work: registry, dependencies, ready queue ──feed──► world
-    client ◄──answer───┘             ▲  │                                                │
-    subscribers, files ◄── outbox ◄──│──┘                                                │
-                                     └─── allocated, launched, ended, refused ◄──────────┘
+    client ──request──► handle ──► JobQueue: registry, dependencies, ready jobs ──take_ready──► world
+    client ◄──answer───┘              ▲  │                                                        │
+    subscribers, files ◄── outbox ◄───│──┘                                                        │
+                                      └─── allocated, launched, ended, refused ◄──────────────────┘
 
-A request that is refused changes nothing, and its answer says why. The dialect of whoever spoke last in unmistakable
-words decides how requests that fit both are answered.
+A refused request changes nothing, and its answer says why. Requests that fit both dialects are answered in the dialect
+of the last request that fits only one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from pilothouse.dropins.qcg import answers
-from pilothouse.dropins.qcg.answers import Answer, System, date_text, ok, refused
-from pilothouse.dropins.qcg.registry import Entry, split_name
-from pilothouse.dropins.qcg.work import Work
-from pilothouse.formats.qcg_description import Description, Dialect
-from pilothouse.formats.qcg_requests import (
-    Control,
-    Foreign,
-    NamedJobs,
-    Plain,
-    Planned,
-    Request,
-    RequestError,
-    RequestVariables,
-    Status,
-    Submit,
-    missing_names,
-    parse_request,
-)
+from pilothouse.dropins.qcg.answers import System, Usage, date_text, ok, refused
+from pilothouse.dropins.qcg.job_queue import JobQueue
+from pilothouse.dropins.qcg.registry import Entry, Registry, split_name
+from pilothouse.formats import qcg_requests as r
+from pilothouse.formats.qcg_description import Dialect
 from pilothouse.formats.qcg_workload import Sizing, Unfit, fits_ever
 from pilothouse.model.job import Node
 from pilothouse.model.lifecycle import FINAL
+from pilothouse.protocols.qcg.network import Answer
 
 FINISH_DELAY_S = 2.0
-"""How long a `finish` waits, so that its answer and those of others still get out."""
+"""How long a `finish` waits, so that its answer and those to others still get out."""
 
 
-def request_variables(number: int, uniq: str, cluster: str, now: float) -> RequestVariables:
-    """What the variables of the first phase stand for in a request that came now."""
-    day, _, clock = date_text(now).partition(" ")
-    clock = clock.partition(".")[0]
-    return RequestVariables(str(number), uniq, cluster, day, clock, f"{day} {clock}")
+class RequestHandler:
+    """What managers and governors have in common: every request gets an answer."""
+
+    def __init__(
+        self, system: System, registry: Registry, new_id: Callable[[], str], *, cluster: str = "local", dialect: Dialect
+    ) -> None:
+        self.system = system
+        self.registry = registry
+        self.dialect = dialect
+        self.finish_when_done = False
+        self.stop_at: float | None = None
+        self._new_id = new_id
+        self._cluster = cluster
+        self._submits = 0
+        self._now = system.started_at
+
+    def handle(self, text: bytes, now: float) -> Answer:
+        """The answer to one request."""
+        self._now = now
+        try:
+            return self._answer(r.parse_request(text, self._variables, self.dialect), text)
+        except r.RequestError as error:
+            return refused(str(error))
+
+    def _variables(self) -> dict[str, str]:
+        self._submits += 1
+        day, _, clock = date_text(self._now).partition(" ")
+        return r.request_variables(self._submits, self._new_id(), self._cluster, day, clock.partition(".")[0])
+
+    def _answer(self, request: r.Request, text: bytes) -> Answer:
+        match request:
+            case r.Submit():
+                names = self._submit(request, text)
+                return ok(f"{len(names)} jobs submitted", {"submitted": len(names), "jobs": names})
+            case r.ManagerReport():
+                return self._reported(request)
+            case r.NamedJobs():
+                return self._about_jobs(request)
+            case r.Plain(kind="allJobsFinished"):
+                self.dialect = Dialect.LATER
+                return ok(data={"AllJobsFinished": self.registry.unfinished == 0})
+            case r.Plain(kind="status"):
+                self.dialect = Dialect.LATER
+                return ok(data=self.status(self._now, self.usage()))
+            case r.Plain(kind="listJobs"):
+                return ok(data=answers.job_list(self.registry, self.dialect))
+            case r.Plain(kind="resourcesInfo"):
+                return ok(data=answers.resources(self.usage(), self.dialect))
+        if self.finish_when_done or self.stop_at is not None:
+            return refused("Finish request already requested")
+        if request.kind == "control":
+            self.finish_when_done = True
+            return ok(f"{r.FINISH_WHEN_DONE} command accepted")
+        # The specification: immediately. 0.14.2: after two seconds.
+        delay = 0.0 if self.dialect is Dialect.SPECIFICATION else FINISH_DELAY_S
+        self.stop_at = self._now + delay
+        return ok(data={"when": f"{delay:.0f}s"})
+
+    def status(self, now: float, usage: Usage) -> Answer:
+        return answers.system_status(self.system, usage, self.registry, now)
+
+    def usage(self) -> Usage:
+        raise NotImplementedError
+
+    def _submit(self, request: r.Submit, text: bytes) -> list[str]:
+        """Accepts jobs, and returns their names. Raises RequestError."""
+        raise NotImplementedError
+
+    def _reported(self, report: r.ManagerReport) -> Answer:
+        raise NotImplementedError
+
+    def _about_jobs(self, request: r.NamedJobs) -> Answer:
+        raise NotImplementedError
+
+    def _cancel(self, name: str) -> str | None:
+        """Cancels a job or iteration; returns what is wrong with the name, if anything."""
+        raise NotImplementedError
+
+    def _forget(self, entry: Entry) -> None:
+        """Removes a job that has ended."""
+        raise NotImplementedError
+
+    def _new(self, jobs: list[r.SubmittedJob]) -> Iterator[r.SubmittedJob]:
+        """The same jobs. Raises RequestError at a name that is taken."""
+        names: set[str] = set()
+        for job in jobs:
+            if job.name in self.registry.entries or job.name in names:
+                raise r.RequestError(f"Job {job.name} already exist")
+            names.add(job.name)
+            yield job
+
+    def _remove(self, name: str) -> str | None:
+        """Removes a job that has ended; returns what is wrong with the name, if anything."""
+        entry = self.registry.entries.get(name)
+        if entry is None:
+            return f"Job '{name}' doesn't exist"
+        if not entry.status.final:
+            return f"Job '{name}' not finished - can not be removed"
+        self._forget(entry)
+        return None
+
+    def _change_each(self, request: r.NamedJobs) -> Answer:
+        """cancelJob and removeJob of 0.14.2: how many succeeded, and what was wrong with the others."""
+        act, word = (self._cancel, "canceled") if request.kind == "cancelJob" else (self._remove, "removed")
+        problems = [(name, act(name)) for name in request.names]
+        errors = {name: problem for name, problem in problems if problem is not None}
+        done = sum(problem is None for _, problem in problems)
+        return ok(data={word: done, "errors": errors} if errors else {word: done})
 
 
-class Manager:
+class Manager(RequestHandler):
     """One QCG PilotJob Manager."""
 
     def __init__(
@@ -59,128 +150,62 @@ class Manager:
         cluster: str = "local",
         reserved: int = 0,
     ) -> None:
-        self.system = system
-        self.work = Work(system.instance, nodes, reserved=reserved)
-        self.dialect = Dialect.EITHER
-        self.finish_when_done = False
-        self.stop_at: float | None = None
-        self._new_id = new_id
-        self._cluster = cluster
-        self._requests = 0
-        self._now = system.started_at
+        self.queue = JobQueue(system.instance, nodes, reserved=reserved)
+        super().__init__(system, self.queue.registry, new_id, cluster=cluster, dialect=Dialect.EITHER)
 
-    def status(self, now: float) -> Answer:
-        return answers.system_status(self.system, self.work.usage, self.work.registry, now)
+    def usage(self) -> Usage:
+        return self.queue.usage
 
-    # ---- requests
+    def _reported(self, report: r.ManagerReport) -> Answer:
+        if report.kind == "notify":
+            return refused("Operation not supported")
+        return refused("Register manager request not supported in this kind of manager (direct)")
 
-    def handle(self, text: bytes, now: float) -> Answer:
-        """The answer to one request. A request that is refused changes nothing."""
-        self._now = now
-        try:
-            request = parse_request(text, self._variables, self.dialect)
-            return self._answer(request)
-        except RequestError as error:
-            return refused(str(error))
-
-    def _variables(self) -> RequestVariables:
-        self._requests += 1
-        return request_variables(self._requests, self._new_id(), self._cluster, self._now)
-
-    def _answer(self, request: Request) -> Answer:
-        match request:
-            case Foreign(kind="notify"):
-                return refused("Operation not supported")
-            case Foreign():
-                return refused("Register manager request not supported in this kind of manager (direct)")
-            case Submit():
-                return self._submit(request)
-            case Control():
-                return self._control(request)
-            case NamedJobs():
-                return self._about_jobs(request)
-            case Status(all_jobs_finished=True):
-                self.dialect = Dialect.LATER
-                return ok(data={"AllJobsFinished": self.work.all_finished})
-            case Status():
-                self.dialect = Dialect.LATER
-                return ok(data=self.status(self._now))
-            case Plain(kind="listJobs"):
-                return ok(data=answers.job_list(self.work.registry, self.dialect))
-            case Plain(kind="resourcesInfo"):
-                return ok(data=answers.resources(self.work.usage, self.dialect))
-            case Plain():
-                return self._finish()
-
-    def _submit(self, request: Submit) -> Answer:
-        self._check_new(request.jobs)
+    def _submit(self, request: r.Submit, text: bytes) -> list[str]:
+        self._check(request.jobs)
         if request.dialect is not Dialect.EITHER:
             self.dialect = request.dialect
-        names = [entry.name for entry in self.work.enter(request.jobs, self._now)]
-        return ok(f"{len(names)} jobs submitted", {"submitted": len(names), "jobs": names})
+        return [entry.name for entry in self.queue.accept(request.jobs, self._now)]
 
-    def _check_new(self, jobs: list[Planned]) -> None:
-        names: set[str] = set()
-        nodes = self.work.nodes
+    def _check(self, jobs: list[r.SubmittedJob]) -> None:
+        nodes = self.queue.nodes
         fitting: set[int] = set()
-        for planned in jobs:
-            if planned.name in self.work.registry or planned.name in names:
-                raise RequestError(f"Job {planned.name} already exist")
-            names.add(planned.name)
-            # The specification lets such a job fail on its own; 0.14.2 refuses the request.
-            if planned.dialect is not Dialect.SPECIFICATION:
-                resources = planned.description.resources
-                if id(resources) not in fitting and not fits_ever(resources, nodes):
-                    raise RequestError(f"Not enough resources for job {planned.name}")
-                fitting.add(id(resources))
-                if planned.description.iteration is not None and resources.scheduled:
-                    self._check_parts(planned.description)
-
-    def _check_parts(self, description: Description) -> None:
-        try:
-            Sizing(description, self.work.totals)
-        except Unfit as error:
-            raise RequestError(str(error)) from None
-
-    def _control(self, request: Control) -> Answer:
-        if self.finish_when_done or self.stop_at is not None:
-            return refused("Finish request already requested")
-        self.finish_when_done = True
-        return ok(f"{request.command} command accepted")
-
-    def _finish(self) -> Answer:
-        if self.finish_when_done or self.stop_at is not None:
-            return refused("Finish request already requested")
-        # The specification: immediately. 0.14.2: after two seconds.
-        delay = 0.0 if self.dialect is Dialect.SPECIFICATION else FINISH_DELAY_S
-        self.stop_at = self._now + delay
-        return ok(data={"when": f"{delay:.0f}s"})
+        for job in self._new(jobs):
+            # The specification lets a job that is too large fail on its own; 0.14.2 refuses the request.
+            if job.dialect is Dialect.SPECIFICATION:
+                continue
+            resources = job.description.resources
+            if id(resources) not in fitting and not fits_ever(resources, nodes):
+                raise r.RequestError(f"Not enough resources for job {job.name}")
+            fitting.add(id(resources))
+            if job.description.iteration is not None and resources.scheduled:
+                try:
+                    Sizing(job.description, self.queue.totals)
+                except Unfit as error:
+                    raise r.RequestError(str(error)) from None
 
     # ---- requests about jobs
 
-    def _about_jobs(self, request: NamedJobs) -> Answer:
+    def _about_jobs(self, request: r.NamedJobs) -> Answer:
         if request.dialect is Dialect.SPECIFICATION:
             answer = self._about_one(request)
+        elif request.kind in ("jobStatus", "jobInfo"):
+            answer = self._about_each(request)
         else:
-            answer = {
-                "jobStatus": self._statuses,
-                "jobInfo": self._infos,
-                "cancelJob": self._cancel_all,
-                "removeJob": self._remove_all,
-            }[request.kind](request)
+            answer = self._change_each(request)
         if answer["code"] == 0:
             self.dialect = request.dialect
         return answer
 
-    def _about_one(self, request: NamedJobs) -> Answer:
+    def _about_one(self, request: r.NamedJobs) -> Answer:
         """The specification's form: one job, named by `jobName`."""
         name = request.names[0]
-        entry = self.work.registry.entries.get(name)
+        entry = self.registry.entries.get(name)
         if entry is None:
             return refused(f"Job '{name}' doesn't exist")
         if entry.dialect is Dialect.LATER:
-            # A job that only 0.14.2 can describe is asked about in 0.14.2's words, too.
-            return refused(f"Invalid request: {missing_names(request.kind)}")
+            # Only 0.14.2 can describe this job, so requests about it must use 0.14.2's form too.
+            return refused(f"Invalid request: {r.MISSING_NAMES[request.kind]}")
         if request.kind in ("jobStatus", "jobInfo"):
             return ok(data=answers.specified_status(entry))
         problem = self._cancel(name) if request.kind == "cancelJob" else self._remove(name)
@@ -188,90 +213,52 @@ class Manager:
             return refused(problem)
         return ok(data={"canceled" if request.kind == "cancelJob" else "removed": 1, "jobName": name})
 
-    def _statuses(self, request: NamedJobs) -> Answer:
-        return self._each(request, answers.one_status, lambda name: f"Job '{name}' doesn't exist")
-
-    def _infos(self, request: NamedJobs) -> Answer:
-        def info(entry: Entry, index: int | None) -> Answer:
-            return answers.one_info(entry, index, with_childs=request.with_childs)
-
-        return self._each(request, info, lambda _: f"Job {request.names} doesn't exist")
-
-    def _each(
-        self, request: NamedJobs, tell: Callable[[Entry, int | None], Answer], unknown: Callable[[str], str]
-    ) -> Answer:
-        """Nobody's name refuses the request; what is wrong with one index is told in its place."""
+    def _about_each(self, request: r.NamedJobs) -> Answer:
+        """jobStatus and jobInfo of 0.14.2. An unknown job refuses the request; a wrong index of a plain job does not."""
         found: dict[str, object] = {}
         for name in request.names:
             job, index = split_name(name)
-            entry = self.work.registry.entries.get(job)
+            entry = self.registry.entries.get(job)
             if entry is None and ":" not in job:
-                return refused(unknown(name))
-            problem = _wrong_index(name, entry, index)
-            if problem is None:
-                assert entry is not None
-                found[name] = {"status": 0, "data": tell(entry, index)}
-            elif entry is not None and entry.parts is not None:
-                return refused(problem)
+                unknown = f"'{name}'" if request.kind == "jobStatus" else str(request.names)
+                return refused(f"Job {unknown} doesn't exist")
+            if entry is not None and entry.has(index):
+                if request.kind == "jobStatus":
+                    data = answers.one_status(entry, index)
+                else:
+                    data = answers.one_info(entry, index, with_childs=request.with_childs)
+                found[name] = {"status": 0, "data": data}
+            elif entry is not None and entry.iterations is not None:
+                return refused(_wrong_index(name, entry, index))
             else:
-                found[name] = {"status": 1, "message": problem}
+                found[name] = {"status": 1, "message": _wrong_index(name, entry, index)}
         return ok(data={"jobs": found})
 
-    def _cancel_all(self, request: NamedJobs) -> Answer:
-        return self._count("canceled", request.names, self._cancel)
-
-    def _remove_all(self, request: NamedJobs) -> Answer:
-        return self._count("removed", request.names, self._remove)
-
-    @staticmethod
-    def _count(what: str, names: list[str], act: Callable[[str], str | None]) -> Answer:
-        done, errors = 0, {}
-        for name in names:
-            problem = act(name)
-            if problem is None:
-                done += 1
-            else:
-                errors[name] = problem
-        data: Answer = {what: done}
-        if errors:
-            data["errors"] = errors
-        return ok(data=data)
-
-    def _remove(self, name: str) -> str | None:
-        entry = self.work.registry.entries.get(name)
-        if entry is None:
-            return f"Job '{name}' doesn't exist"
-        if not entry.life.final:
-            return f"Job '{name}' not finished - can not be removed"
-        self.work.remove(entry)
-        return None
+    def _forget(self, entry: Entry) -> None:
+        self.queue.remove(entry)
 
     def _cancel(self, name: str) -> str | None:
         job, index = split_name(name)
-        entry = self.work.registry.entries.get(job)
+        entry = self.registry.entries.get(job)
         if entry is None and ":" not in job:
             return f"Job/iteration {job} doesn't exist"
-        problem = _wrong_index(name, entry, index)
-        if problem is not None:
-            return problem
-        assert entry is not None
+        if entry is None or not entry.has(index):
+            return _wrong_index(name, entry, index)
         if entry.state_of(index) in FINAL:
             return f"Job/iteration {name} already finished - can not be canceled"
         if index is None and entry.cancelled:
             return f"Job {job} already canceled"
-        self.work.cancel(entry, index, self._now)
+        self.queue.cancel(entry, index, self._now)
         return None
 
 
-def _wrong_index(name: str, entry: Entry | None, index: int | None) -> str | None:
-    """What is wrong with the iteration that a name speaks of.
+def _wrong_index(name: str, entry: Entry | None, index: int | None) -> str:
+    """Why a name is not that of an iteration.
 
     QUIRK: 0.14.2 shows its Python errors here, and clients match them (tests/golden/qcg, 04-errors).
     """
     if entry is None:
         return f"invalid literal for int() with base 10: {name.partition(':')[2]!r}"
-    if index is not None and entry.parts is None:
+    if entry.iterations is None:
         return "'NoneType' object has no attribute 'in_range'"
-    if index is not None and entry.parts is not None and index not in entry.parts.iteration:
-        return f"Unknown iteration {index} for job {entry.name}"
-    return None
+    return f"Unknown iteration {index} for job {entry.name}"

@@ -1,8 +1,8 @@
 """The registry: every job that was submitted, its iterations, and what happened to each of them.
 
-A job is an Entry with a Life (state, history, messages, where it ran). An iterated job of 0.14.2 also has Parts: one
-Life per iteration that has begun or ended, and a state that all others share, so that a long loop costs nothing before
-it runs. States are those of model/lifecycle.py, and change only through its table.
+A job is an Entry with a JobStatus (state, history, messages, where it ran). An iterated job of 0.14.2 also has
+Iterations: a JobStatus for each iteration that has begun or ended, and one state that all others share, so that a long
+loop takes no memory before it runs. States are those of model/lifecycle.py, and change only through its table.
 """
 
 from __future__ import annotations
@@ -12,19 +12,17 @@ from collections.abc import Iterator
 import msgspec
 
 from pilothouse.formats.qcg_description import Description, Dialect, Iteration
-from pilothouse.formats.qcg_requests import Planned
+from pilothouse.formats.qcg_requests import SubmittedJob
 from pilothouse.model.lifecycle import FINAL, QCG, JobState, Stimulus, step
-
-UNSUCCESSFUL = FINAL - {JobState.SUCCEEDED}
 
 
 class Runtime(msgspec.Struct):
     """Where and how a job ran; what is not known yet is None."""
 
     allocation: str
-    """0.14.2's words: `n0[0:1],n1[0]`."""
+    """As 0.14.2 writes it: `n0[0:1],n1[0]`."""
     counts: str
-    """The specification's words: `e0003:2`."""
+    """As the specification writes it: `e0003:2`."""
     wd: str | None = None
     rtime: str | None = None
     exit_code: int | None = None
@@ -39,12 +37,12 @@ class Runtime(msgspec.Struct):
             "rtime": self.rtime,
         }
         if not specification and self.exit_code is not None:
-            # 0.14.2 tells which process it was when that has ended.
+            # 0.14.2 names the process once it has ended.
             fields |= {"exit_code": self.exit_code, "pid": self.pid, "pname": self.program}
         return {key: str(value) for key, value in fields.items() if value is not None}
 
 
-class Life:
+class JobStatus:
     """What happened to one job or iteration."""
 
     __slots__ = ("history", "messages", "runtime", "state")
@@ -56,10 +54,10 @@ class Life:
         self.runtime: Runtime | None = None
 
     def step(self, stimulus: Stimulus, now: float) -> bool:
-        """Changes the state; True if that is a change which clients can see."""
+        """Changes the state. Returns whether clients can see the change."""
         before = self.state
         if stimulus is Stimulus.SUCCEEDED and before is JobState.WAITING:
-            # An iterated job is QUEUED until its last iteration has ended: its own start is never told.
+            # An iterated job is QUEUED until its last iteration has ended; clients never see it start.
             before = step(before, Stimulus.ALLOCATED)
         self.state = step(before, stimulus)
         if QCG[self.state] == QCG[before] and before is not JobState.KNOWN:
@@ -67,8 +65,8 @@ class Life:
         self.history.append((self.state, now))
         return True
 
-    def unstart(self) -> None:
-        """Back to waiting, as if it had not been its turn."""
+    def undo_start(self) -> None:
+        """Back to waiting, without a trace in the history."""
         while self.history and self.history[-1][0] in (JobState.STARTING, JobState.RUNNING):
             self.history.pop()
         self.state = step(self.state, Stimulus.REQUEUED)
@@ -82,84 +80,88 @@ class Life:
         return self.state in FINAL
 
 
-class Parts:
-    """The iterations of one job. `rest` is the state of all that have no Life of their own."""
+class Iterations:
+    """The iterations of one job. `rest` is the state of all that have no JobStatus of their own."""
 
-    __slots__ = ("_lives", "iteration", "rest", "unfinished", "unsuccessful")
+    __slots__ = ("_begun", "loop", "rest", "unfinished", "unsuccessful")
 
-    def __init__(self, iteration: Iteration) -> None:
-        self.iteration = iteration
+    def __init__(self, loop: Iteration) -> None:
+        self.loop = loop
         self.rest = JobState.WAITING
-        self.unfinished = len(iteration)
+        self.unfinished = len(loop)
         self.unsuccessful = 0
-        self._lives: dict[int, Life] = {}
+        self._begun: dict[int, JobStatus] = {}
 
     def state(self, index: int) -> JobState:
-        life = self._lives.get(index)
-        return self.rest if life is None else life.state
+        status = self._begun.get(index)
+        return self.rest if status is None else status.state
 
-    def life(self, index: int) -> Life:
-        """The Life of an iteration, made when something happens to it for the first time."""
-        life = self._lives.get(index)
-        if life is None:
-            life = self._lives[index] = Life(self.rest)
-        return life
+    def status(self, index: int) -> JobStatus:
+        """Of one iteration; made when something happens to it for the first time."""
+        status = self._begun.get(index)
+        if status is None:
+            status = self._begun[index] = JobStatus(self.rest)
+        return status
 
-    def known_life(self, index: int) -> Life | None:
-        return self._lives.get(index)
+    def shown(self, index: int) -> JobStatus:
+        """The same for reading: nothing is kept."""
+        return self._begun.get(index) or JobStatus(self.rest)
 
-    def close(self, state: JobState) -> None:
-        """All iterations that never began end together with their job."""
-        untouched = len(self.iteration) - len(self._lives)
-        self.rest = state
+    def omit_rest(self) -> None:
+        """All iterations that never began are omitted together with their job."""
+        untouched = len(self.loop) - len(self._begun)
+        self.rest = step(self.rest, Stimulus.OMITTED)
         self.unfinished -= untouched
         self.unsuccessful += untouched
 
     def counts(self) -> Iterator[tuple[JobState, int]]:
-        for life in self._lives.values():
-            yield life.state, 1
-        untouched = len(self.iteration) - len(self._lives)
-        if untouched:
-            yield self.rest, untouched
+        for status in self._begun.values():
+            yield status.state, 1
+        yield self.rest, len(self.loop) - len(self._begun)
 
 
 class Entry:
     """One submitted job."""
 
-    __slots__ = ("arrived_at", "cancelled", "dialect", "life", "name", "number", "parts", "planned", "queue_position")
+    __slots__ = ("arrived_at", "cancelled", "dialect", "iterations", "name", "number", "queue_position", "status", "submitted")
 
-    def __init__(self, planned: Planned, number: int, arrived_at: float) -> None:
-        self.name = planned.name
-        self.planned = planned
-        self.dialect = planned.dialect
+    def __init__(self, submitted: SubmittedJob, number: int, arrived_at: float) -> None:
+        self.name = submitted.name
+        self.submitted = submitted
+        self.dialect = submitted.dialect
         self.number = number
         self.arrived_at = arrived_at
-        self.life = Life()
-        self.parts: Parts | None = None
+        self.status = JobStatus()
+        self.iterations: Iterations | None = None
         self.queue_position: int | None = None
         self.cancelled = False
 
     @property
     def description(self) -> Description:
-        return self.planned.description
+        return self.submitted.description
 
-    def open_parts(self, iteration: Iteration) -> None:
-        self.parts = Parts(iteration)
+    def has(self, index: int | None) -> bool:
+        """Whether the index is one of its iterations (None: the job itself)."""
+        return index is None or (self.iterations is not None and index in self.iterations.loop)
 
-    def life_of(self, index: int | None) -> Life:
+    def status_of(self, index: int | None) -> JobStatus:
         if index is None:
-            return self.life
-        assert self.parts is not None
-        return self.parts.life(index)
+            return self.status
+        assert self.iterations is not None
+        return self.iterations.status(index)
 
     def state_of(self, index: int | None) -> JobState:
         if index is None:
-            return self.life.state
-        assert self.parts is not None
-        return self.parts.state(index)
+            return self.status.state
+        assert self.iterations is not None
+        return self.iterations.state(index)
 
     def full_name(self, index: int | None) -> str:
         return self.name if index is None else f"{self.name}:{index}"
+
+
+Item = tuple[Entry, int | None]
+"""A job (index None), or one of its iterations."""
 
 
 class Registry:
@@ -170,32 +172,29 @@ class Registry:
         self.unfinished = 0
         self._number = 0
 
-    def add(self, planned: Planned, now: float) -> Entry:
+    def add(self, submitted: SubmittedJob, now: float) -> Entry:
         self._number += 1
-        entry = Entry(planned, self._number, now)
-        self.entries[entry.name] = entry
+        entry = self.entries[submitted.name] = Entry(submitted, self._number, now)
         self.unfinished += 1
+        entry.status.step(Stimulus.QUEUED, now)
         return entry
 
-    def remove(self, name: str) -> None:
-        del self.entries[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.entries
-
-    def __len__(self) -> int:
-        return len(self.entries)
+    def find(self, name: str) -> Item | None:
+        """The job or iteration of that name; None if there is none."""
+        job, index = split_name(name)
+        entry = self.entries.get(job)
+        return (entry, index) if entry is not None and entry.has(index) else None
 
     def statistics(self) -> tuple[dict[str, int], dict[str, int]]:
-        """How many jobs, and how many iterations (a plain job is one), stand where."""
-        jobs, iterations = _zeros(), _zeros()
+        """How many jobs, and how many iterations (a plain job is one), are in each group of states."""
+        jobs, iterations = ({"InSchedule": 0, "Failed": 0, "Finished": 0, "Executing": 0} for _ in range(2))
         for entry in self.entries.values():
-            group = _GROUPS[entry.life.state]
+            group = _GROUPS[entry.status.state]
             jobs[group] += 1
-            if entry.parts is None:
+            if entry.iterations is None:
                 iterations[group] += 1
             else:
-                for state, count in entry.parts.counts():
+                for state, count in entry.iterations.counts():
                     iterations[_GROUPS[state]] += count
         return jobs, iterations
 
@@ -212,22 +211,18 @@ _GROUP_OF_NAME = {
 _GROUPS = {state: _GROUP_OF_NAME[QCG[state]] for state in JobState}
 
 
-def _zeros() -> dict[str, int]:
-    return {"InSchedule": 0, "Failed": 0, "Finished": 0, "Executing": 0}
-
-
 def split_name(name: str) -> tuple[str, int | None]:
-    """`job:3` -> ("job", 3), `job:-1` -> ("job", -1); no job has a name with a colon whose index is no number."""
+    """`job:3` -> ("job", 3), `job:-1` -> ("job", -1); a name whose ending is not a number stays whole."""
     job, colon, index = name.partition(":")
     if colon:
         try:
             return job, int(index)
         except ValueError:
-            return name, None
+            pass
     return name, None
 
 
-def state_name(state: JobState, dialect: Dialect) -> str:
-    """What a client calls the state. The specification has no SCHEDULED."""
+def state_name(state: JobState, dialect: Dialect = Dialect.LATER) -> str:
+    """The state as clients know it. The specification has no SCHEDULED."""
     name = QCG[state]
     return "QUEUED" if dialect is Dialect.SPECIFICATION and name == "SCHEDULED" else name

@@ -19,22 +19,14 @@ from pilothouse.model.events import Begins, Event
 from pilothouse.model.job import Job
 from pilothouse.model.profile import Profile
 from pilothouse.model.record import JobRecord
-from pilothouse.worlds.simulated.message_server.server import ControlledWorld, Server, Watcher
-from pilothouse.worlds.simulated.message_server.sources import EventSource, JobSource
+from pilothouse.worlds.simulated.message_server.generations import OURS
+from pilothouse.worlds.simulated.message_server.server import Server
+from pilothouse.worlds.simulated.message_server.sources import EventSource, JobSource, Source
+from pilothouse.worlds.simulated.message_server.world import MessageServerWorld
 from pilothouse.worlds.simulated.physics import feasible
 from pilothouse.worlds.simulated.physics.machines import Tracer
 from pilothouse.worlds.simulated.physics.platform import Platform
 from pilothouse.worlds.simulated.world import SimulatedWorld
-
-
-class RecordOf(Watcher):
-    """Keeps the records of jobs, and nothing else of what happens on a message server."""
-
-    def __init__(self, record: Callable[[JobRecord], None]) -> None:
-        self._record = record
-
-    def job_over(self, record: JobRecord) -> None:
-        self._record(record)
 
 
 class Setup(msgspec.Struct):
@@ -63,7 +55,7 @@ class Setup(msgspec.Struct):
     def world(self, record: Callable[[JobRecord], None], tracers: Sequence[Tracer] = ()) -> World:
         """A new world at date 0."""
         if self.control_latency:
-            return self._controlled(record)
+            return self._behind_message_server(record, tracers)
         return SimulatedWorld(
             self.begins,
             self.jobs,
@@ -74,11 +66,22 @@ class Setup(msgspec.Struct):
             tracers=tracers,
         )
 
-    def _controlled(self, record: Callable[[JobRecord], None]) -> World:
+    def _behind_message_server(self, record: Callable[[JobRecord], None], tracers: Sequence[Tracer]) -> World:
         """The same behind a message server, where every notification costs simulated time."""
-        sources = [*(JobSource(workload.jobs) for workload in self.workloads)]
-        events = [EventSource(self.external_events)] if self.external_events else []
-        return ControlledWorld(Server(self.begins, [*sources, *events], self.platform, watcher=RecordOf(record)))
+        sources: list[Source] = [JobSource(workload.jobs) for workload in self.workloads]
+        if self.external_events:
+            sources.append(EventSource(self.external_events))
+        server = Server(
+            self.begins,
+            sources,
+            self.platform,
+            OURS,
+            solver=self.solver,
+            record=record,
+            tracers=tracers,
+            exact_energy=True,
+        )
+        return MessageServerWorld(server)
 
 
 def load(

@@ -53,8 +53,8 @@ class MachineDecisions:
         machines = self._physics.need_machines()
         if not known:  # The jobs that run already are new to them.
             for run in self._runs.values():
-                machines.job_started(run.units)
-        if not units or units.mask >> len(machines.states):
+                machines.occupy(run.units, run.job.id, machines.now)
+        if not units or units.mask >> len(machines):
             raise RunError(f"machines {str(units)!r} do not all exist")
         return machines
 

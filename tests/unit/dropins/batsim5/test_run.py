@@ -9,16 +9,13 @@ from typing import Any
 import pytest
 
 from golden.batsim5_replay import HERE, OneByOne, SimpleComponent
-from pilothouse.dropins.batsim5 import inputs as batsim_inputs
-from pilothouse.dropins.batsim5.inputs import Scene
+from pilothouse.dropins.batsim5.inputs import Batsim5Inputs
 from pilothouse.dropins.batsim5.options import parse
 from pilothouse.dropins.batsim5.outputs import Batsim5Outputs
-from pilothouse.dropins.batsim5.run import ABORTED, Conversation, Log
+from pilothouse.dropins.batsim5.run import ABORTED, Log, run
 from pilothouse.model.errors import InputError
 from pilothouse.protocols.batprotocol.channel import Channel
 from pilothouse.protocols.batprotocol.decider import EdcDecider
-from pilothouse.worlds.simulated.message_server.rounded_agenda import RoundedAgenda
-from pilothouse.worlds.simulated.message_server.stepped_agenda import PlainSteppedAgenda, SteppedAgenda
 
 INPUTS = HERE / "inputs"
 DELAYS = str(INPUTS / "test_delays.json")
@@ -47,7 +44,7 @@ class Bench:
             machine_states=options.trace_machine_state,
             pstate_changes=options.trace_pstate_changes,
         )
-        code = Conversation(Scene(options, arguments), outputs, EdcDecider(component), Log("info"), options).run()
+        code = run(Batsim5Inputs(options, arguments).server(outputs), outputs, EdcDecider(component), Log("info"))
         return code, self._capsys.readouterr().err
 
     def rows(self) -> list[dict[str, str]]:
@@ -408,30 +405,16 @@ def test_a_storage_must_be_placed_or_named(bench: Bench) -> None:
     io = {"type": "ParallelTaskOnStorageHomogeneousProfile", "bytes_to_read": 100.0, "storage": "pfs"}
     work = bench.workload({"io": io}, [{"id": 1, "subtime": 0, "res": 1, "profile": "io"}])
 
-    def run(storage: list[dict[str, Any]]) -> tuple[int, str]:
+    def placed(storage: list[dict[str, Any]]) -> tuple[int, str]:
         order, fields = execute("w0!1", "0")
         orders: list[Order] = [(order, {**fields, "storage_placement": storage})]
         return bench(Script(JobSubmittedEvent=[orders]), "-r", "Jupiter", "storage", workload=work)
 
-    assert run([{"storage_name": "pfs", "host_id": 3}])[0] == 0
-    code, words = run([])
+    assert placed([{"storage_name": "pfs", "host_id": 3}])[0] == 0
+    code, words = placed([])
     assert code == ABORTED and "storage 'pfs' has no placement" in words
-    code, words = run([{"storage_name": "pfs", "host_id": 1}])
+    code, words = placed([{"storage_name": "pfs", "host_id": 1}])
     assert code == ABORTED and "does not have the storage role" in words
-
-
-def test_ties_are_exact_where_that_costs_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = parse(["-p", SMALL, "-w", DELAYS, "-s", "inproc://x", "", "-e", f"{tmp_path}/"])
-
-    def exact() -> bool:
-        outputs = Batsim5Outputs(options.export, energy=False, machine_states=False, pstate_changes=False)
-        return not isinstance(Scene(options, []).server(outputs, None).agenda, RoundedAgenda)
-
-    assert exact()
-    monkeypatch.setattr(batsim_inputs, "MOST_JOBS_WITH_EXACT_TIES", 9)
-    assert exact() != issubclass(SteppedAgenda, PlainSteppedAgenda)
-    monkeypatch.setattr(batsim_inputs, "MOST_HOSTS_WITH_EXACT_TIES", 3)
-    assert not exact()
 
 
 def test_a_sequence_may_run_profiles_of_an_earlier_workload(bench: Bench) -> None:
@@ -460,8 +443,8 @@ def test_sleep_states_must_exist(bench: Bench) -> None:
     assert "1:2:3" in text
     platform = bench.folder / "p.xml"
     platform.write_text(text.replace("1:2:3", "1:2:4"))
-    code, words = bench(Script(), platform=str(platform), workload=None)
-    assert code == ABORTED and "there are 4 pstates" in words
+    with pytest.raises(InputError, match="there are 4 pstates"):
+        bench(Script(), platform=str(platform), workload=None)
 
 
 def test_failed_and_timed_out_jobs(bench: Bench) -> None:

@@ -175,7 +175,7 @@ def test_a_member_can_be_dropped_before_the_bundle_begins(bundles: Bundles) -> N
 
 def test_results_are_read_once_and_only_whole_lines(bundles: Bundles, tmp_path: Path) -> None:
     bundle = bundle_of(bundles, 2)
-    path = tmp_path / "bundles" / f"{bundle.file_stem}.results"
+    path = bundle.results_file
     path.parent.mkdir()
     assert list(bundles.results(bundle)) == []
     path.write_text("0 0 77 1.5 2.5 \n1 0 78 2.5")

@@ -10,9 +10,8 @@ from virtual import VirtualPilot
 
 from pilothouse.dropins.qcg.answers import System
 from pilothouse.dropins.qcg.governor import Governor, Member
-from pilothouse.dropins.qcg.manager import request_variables
-from pilothouse.dropins.qcg.parent import Registration
 from pilothouse.model.errors import PeerError
+from pilothouse.protocols.qcg.client import Registration
 
 
 class Fleet:
@@ -24,7 +23,7 @@ class Fleet:
         self.now = 0.0
         self._told: set[str] = set()
         self.governor = Governor(
-            System("gov", 0.0), self._ask, lambda now: request_variables(1, "u", "local", now), partitions=partitions
+            System("gov", 0.0), self._ask, lambda: "u", partitions=partitions
         )
         for size in sizes:
             self.join(size)
@@ -66,8 +65,8 @@ class Fleet:
             told = False
             for name, pilot in self.pilots.items():
                 pilot.run()
-                for entry in list(pilot.manager.work.registry.entries.values()):
-                    if entry.life.final and f"{name}/{entry.name}" not in self._told:
+                for entry in list(pilot.manager.queue.registry.entries.values()):
+                    if entry.status.final and f"{name}/{entry.name}" not in self._told:
                         self._told.add(f"{name}/{entry.name}")
                         state = pilot.ask({"request": "jobStatus", "jobNames": [entry.name]})
                         params = {
@@ -84,7 +83,7 @@ class Fleet:
         return {
             name: entry.description.iteration and (entry.description.iteration.start, entry.description.iteration.stop)
             for name, pilot in self.pilots.items()
-            for entry in pilot.manager.work.registry.entries.values()
+            for entry in pilot.manager.queue.registry.entries.values()
             if entry.name == job
         }
 
@@ -100,7 +99,7 @@ def test_resources_add_up_and_single_jobs_are_shared_out() -> None:
     }  # fmt: skip
     answer = fleet.submit(*(job(f"j{number}") for number in range(4)))
     assert answer["data"] == {"submitted": 4, "jobs": ["j0", "j1", "j2", "j3"]}
-    assert [len(pilot.manager.work.registry) for pilot in fleet.pilots.values()] == [2, 2]
+    assert [len(pilot.manager.queue.registry.entries) for pilot in fleet.pilots.values()] == [2, 2]
     assert fleet.state("j0") == "QUEUED"
     fleet.run()
     assert {name: item["status"] for name, item in fleet.ask({"request": "listJobs"})["data"]["jobs"].items()} == {

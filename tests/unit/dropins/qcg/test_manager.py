@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from virtual import VirtualPilot
 
-from pilothouse.dropins.qcg.report import json_entry, text_entry
+from pilothouse.dropins.qcg.files import json_report, text_report
 from pilothouse.model.job import Node
 from pilothouse.policies.catalog import make
 
@@ -203,9 +203,9 @@ def test_parts_of_a_loop_that_cannot_be_refuse_the_request() -> None:
 
 def test_nodes_that_join_count_once() -> None:
     pilot = VirtualPilot(2)
-    pilot.work.joined((Node("n1", 2, 2),))
+    pilot.queue.joined((Node("n1", 2, 2),))
     assert pilot.ask({"request": "resourcesInfo"})["data"]["total_cores"] == 4
-    pilot.work.joined((Node("n0#2", 4, 2),))
+    pilot.queue.joined((Node("n0#2", 4, 2),))
     assert pilot.ask({"request": "resourcesInfo"})["data"] == {
         "total_nodes": 2, "total_cores": 4, "used_cores": 0, "free_cores": 4,
     }  # fmt: skip
@@ -355,7 +355,7 @@ def test_report_text_of_the_specification() -> None:
     submit(pilot, {"name": "msleep2_${it}", "iterate": [2, 3], "execution": {"exec": "sleep"},
            "resources": {"numCores": {"exact": 2}}})  # fmt: skip
     pilot.run()
-    text = text_entry(*pilot.finished[0])
+    text = text_report(*pilot.finished[0])
     date = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}"
     expected = (
         rf"msleep2_2 \(SUCCEED\)\n    {date}: QUEUED\n    {date}: EXECUTING\n    {date}: SUCCEED\n"
@@ -369,10 +369,10 @@ def test_report_text_and_json_of_the_later_dialect() -> None:
     submit(pilot, job("it", 2, iteration={"stop": 1}, dependencies={"after": []}))
     pilot.run()
     assert [entry.full_name(index) for entry, index in pilot.finished] == ["it:0", "it"]
-    text = text_entry(*pilot.finished[0])
+    text = text_report(*pilot.finished[0])
     assert text.startswith("it:0 (FAILED) why\n\t") and "\tallocation: n0[0:1]\n" in text
     assert "\texit_code: 3\n\tpid: 4711\n\tpname: true\n" in text and "SCHEDULED" in text
-    child, parent = (msgspec.json.decode(json_entry(*place)) for place in pilot.finished)
+    child, parent = (msgspec.json.decode(json_report(*place)) for place in pilot.finished)
     assert list(child) == ["name", "state", "history", "runtime", "messages"]
     assert [step["state"] for step in child["history"]] == ["SCHEDULED", "EXECUTING", "FAILED"]
     assert parent["execution"]["exec"] == "/bin/true" and parent["resources"] == {"numCores": {"exact": 2}}

@@ -10,10 +10,10 @@ import msgspec
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.dropins.qcg.answers import System
-from pilothouse.dropins.qcg.layout import Layout
+from pilothouse.dropins.qcg.job_command import NodeLayout
+from pilothouse.dropins.qcg.job_queue import WINDOW
 from pilothouse.dropins.qcg.manager import Manager
 from pilothouse.dropins.qcg.registry import Entry
-from pilothouse.dropins.qcg.work import WINDOW
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.job import Node
@@ -47,8 +47,8 @@ class VirtualPilot:
         nodes = nodes_of(*cores, gpus=gpus)
         ids = iter(range(1, 10**9))
         self.manager = Manager(System("vm.1", self.now), nodes, lambda: f"id-{next(ids)}")
-        self.work = self.manager.work
-        self.layout = Layout(nodes)
+        self.queue = self.manager.queue
+        self.layout = NodeLayout(nodes)
         self.cluster = Cluster(e.Begins(nodes, time_waits=False, started_at=self.now), "test")
         self.decider = PolicyDecider(policy or Qcg())
         self.decider.begin(self.cluster.begins, self.cluster)
@@ -74,18 +74,18 @@ class VirtualPilot:
         events.extend(e.JobWithdrawn(self.now, job_id) for job_id in self._withdrawn)
         self._withdrawn.clear()
         room = WINDOW - len(self.cluster.waiting)
-        events.extend(e.JobSubmitted(self.now, job) for job in self.work.feed(room, self.now))
+        events.extend(e.JobSubmitted(self.now, job) for job in self.queue.take_ready(room, self.now))
         reply = self.decider.decide(e.Batch(self.now, events))
         for order in reply.decisions:
             if isinstance(order, d.StartJob):
-                self.work.allocated(order.job_id, order.units, self.now)
-                entry, index = self.work.place_of(order.job_id)  # type: ignore[misc]
-                self.work.launched(order.job_id, self.now, wd="/wd", program=entry.description.execution.program)
+                self.queue.allocated(order.job_id, order.units, self.now)
+                entry, index = self.queue.item_of(order.job_id)  # type: ignore[misc]
+                self.queue.launched(order.job_id, self.now, wd="/wd", program=entry.description.execution.program)
                 self.starts.append((self.now, entry.full_name(index), self.layout.counted_cores(order.units)))
                 self._enter(order.job_id, self.outcome(entry.full_name(index)))
             elif isinstance(order, d.RejectJob):
-                self.work.refused(order.job_id, order.reason, self.now)
-        self.work.turn_is_over()
+                self.queue.refused(order.job_id, order.reason, self.now)
+        self.queue.turn_is_over()
         self._collect()
 
     def _enter(self, job_id: str, outcome: Outcome) -> None:
@@ -93,13 +93,15 @@ class VirtualPilot:
         heapq.heappush(self._agenda, (self.now + outcome[0], self._serial, job_id, outcome))
 
     def _collect(self) -> None:
-        outbox = self.work.take()
+        outbox = self.queue.take_outbox()
         self.published.extend(outbox.publications)
         self.finished.extend(outbox.finished)
-        self._withdrawn.extend(outbox.withdraw)
-        for job_id in outbox.kill:
-            self._killed.add(job_id)
-            self._enter(job_id, (0.001, -15, ""))
+        for job_id in outbox.cancelled:
+            if job_id in self.cluster.running:
+                self._killed.add(job_id)
+                self._enter(job_id, (0.001, -15, ""))
+            else:
+                self._withdrawn.append(job_id)
 
     def run(self, until: float = float("inf")) -> None:
         while self._agenda and self._agenda[0][0] <= until:
@@ -111,7 +113,7 @@ class VirtualPilot:
                 if run is None:
                     continue
                 state = JobState.SUCCEEDED if outcome[1] == 0 else JobState.FAILED
-                self.work.ended(job_id, state, outcome[1], self.now, pid=4711, message=outcome[2])
+                self.queue.ended(job_id, state, outcome[1], self.now, pid=4711, message=outcome[2])
                 events.append(e.JobEnded(self.now, job_id, state, outcome[1], run.units))
             self.schedule(events)
         if until != float("inf"):

@@ -79,7 +79,7 @@ def test_machines_that_nobody_had_asked_for_know_the_running_jobs() -> None:
     play = Play(Delay(5.0), energy=False)
     play.next()
     play.order(d.StartJob(0.0, "0", A), d.SetPowerState(0.0, B, 0))
-    with pytest.raises(RunError, match="jobs are running on it"):
+    with pytest.raises(RunError, match="jobs are running on machine 0"):
         play.order(d.SwitchUnits(0.0, A, 2))
     assert play.until(e.JobEnded).at == 5.0
     with pytest.raises(RunError, match="energy is not simulated"):

@@ -1,18 +1,13 @@
 /* The kernel of actors in C: the twin of Rounds in rounds.py, which is its oracle and says what it does.
  *
- * Kernel(agenda, (sleep, send, post, receive, spawn, turn, exchange), most_turns, is_rounded)
+ * Kernel(agenda, (sleep, send, post, receive, spawn, turn, exchange), most_turns)
  *     start(actor)     makes an actor ready
  *     stop()           ends advance() before the next turn
  *     advance(reply)   runs until an actor wants to exchange a batch, which it returns, or until nothing is due: None.
  *                      The reply to that batch is handed over with the next call.
- *
- * A rounded agenda (rounded_agenda.py) is worked on directly: its heap, its number and its date; of any other agenda the
- * methods are called.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-
-#define PRECISION_S 1e-9 /* of rounded_agenda.py */
 
 enum { SLEEP, SEND, POST, RECEIVE, SPAWN, TURN, EXCHANGE, KINDS };
 
@@ -22,15 +17,14 @@ typedef struct {
     PyObject *running; /* (actor, value) of this turn */
     PyObject *waits;   /* actors of this turn and their commands, one after the other */
     PyObject *asking;  /* the actor that waits for a reply */
-    PyObject *heappush, *heappop;
     Py_ssize_t index;
     long long turns, most_turns;
     double since;
-    int over, rounded;
+    int over;
 } Kernel;
 
-static PyObject *s_now, *s_heap, *s_number, *s_cancelled, *s_receiver, *s_waiting, *s_append, *s_popleft, *s_after,
-    *s_transfer, *s_passes, *s_step, *s_was_cancelled;
+static PyObject *s_now, *s_receiver, *s_waiting, *s_append, *s_popleft, *s_after, *s_transfer, *s_passes, *s_step,
+    *s_was_cancelled;
 
 static PyObject *kind_of(Kernel *k, int number) { return PyTuple_GET_ITEM(k->kinds, number); }
 
@@ -52,28 +46,6 @@ static int number_of(PyObject *owner, PyObject *name, double *value)
     return *value == -1.0 && PyErr_Occurred() ? -1 : 0;
 }
 
-static int set_now(Kernel *k, double now)
-{
-    PyObject *value = PyFloat_FromDouble(now);
-    int failed = value == NULL || PyObject_SetAttr(k->agenda, s_now, value);
-    Py_XDECREF(value);
-    return failed ? -1 : 0;
-}
-
-/* The heap of a rounded agenda (borrowed: the agenda keeps it). */
-static PyObject *heap_of(Kernel *k)
-{
-    PyObject *heap = PyObject_GetAttr(k->agenda, s_heap);
-    if (heap == NULL)
-        return NULL;
-    Py_DECREF(heap);
-    if (!PyList_Check(heap)) {
-        PyErr_SetString(PyExc_TypeError, "the heap of a rounded agenda is a list");
-        return NULL;
-    }
-    return heap;
-}
-
 static PyObject *entry_part(PyObject *entry, Py_ssize_t index)
 {
     if (!PyTuple_Check(entry) || PyTuple_GET_SIZE(entry) != 4) {
@@ -81,47 +53,6 @@ static PyObject *entry_part(PyObject *entry, Py_ssize_t index)
         return NULL;
     }
     return PyTuple_GET_ITEM(entry, index);
-}
-
-static int date_of(PyObject *entry, double *date)
-{
-    PyObject *part = entry_part(entry, 0);
-    if (part == NULL)
-        return -1;
-    *date = PyFloat_AsDouble(part);
-    return *date == -1.0 && PyErr_Occurred() ? -1 : 0;
-}
-
-/* Enters a callback at a date of a rounded agenda. */
-static int enter(Kernel *k, double date, PyObject *callback, PyObject *argument)
-{
-    PyObject *heap = heap_of(k), *old, *number = NULL, *entry = NULL, *when = NULL, *done = NULL;
-    static PyObject *one;
-    int failed = -1;
-    if (heap == NULL)
-        return -1;
-    if (one == NULL && (one = PyLong_FromLong(1)) == NULL)
-        return -1;
-    old = PyObject_GetAttr(k->agenda, s_number);
-    if (old != NULL)
-        number = PyNumber_Add(old, one);
-    Py_XDECREF(old);
-    if (number == NULL || PyObject_SetAttr(k->agenda, s_number, number))
-        goto end;
-    when = PyFloat_FromDouble(date);
-    if (when == NULL)
-        goto end;
-    entry = PyTuple_Pack(4, when, number, callback, argument);
-    if (entry == NULL)
-        goto end;
-    done = PyObject_CallFunctionObjArgs(k->heappush, heap, entry, NULL);
-    failed = done == NULL ? -1 : 0;
-end:
-    Py_XDECREF(number);
-    Py_XDECREF(when);
-    Py_XDECREF(entry);
-    Py_XDECREF(done);
-    return failed;
 }
 
 static int costs(PyObject *price, double *latency, double *bandwidth)
@@ -142,58 +73,34 @@ static int costs(PyObject *price, double *latency, double *bandwidth)
 /* 1: the message has arrived, nothing else is near; 0: it must be entered; -1: an exception. */
 static int passes(Kernel *k, PyObject *price)
 {
-    if (k->rounded) {
-        double now, latency, bandwidth, end, next;
-        PyObject *heap = heap_of(k);
-        if (heap == NULL || costs(price, &latency, &bandwidth) || number_of(k->agenda, s_now, &now))
-            return -1;
-        end = now + latency + 1.0 / bandwidth;
-        if (PyList_GET_SIZE(heap)) {
-            if (date_of(PyList_GET_ITEM(heap, 0), &next))
-                return -1;
-            if (next < end + PRECISION_S)
-                return 0;
-        }
-        return set_now(k, end) ? -1 : 1;
-    }
-    else {
-        PyObject *result;
-        int truth;
-        double latency, bandwidth;
-        if (costs(price, &latency, &bandwidth))
-            return -1;
-        result = PyObject_CallMethodObjArgs(
-            k->agenda, s_passes, PyTuple_GET_ITEM(price, 0), PyTuple_GET_ITEM(price, 1), NULL);
-        if (result == NULL)
-            return -1;
-        truth = PyObject_IsTrue(result);
-        Py_DECREF(result);
-        return truth;
-    }
+    PyObject *result;
+    int truth;
+    double latency, bandwidth;
+    if (costs(price, &latency, &bandwidth))
+        return -1;
+    result = PyObject_CallMethodObjArgs(
+        k->agenda, s_passes, PyTuple_GET_ITEM(price, 0), PyTuple_GET_ITEM(price, 1), NULL);
+    if (result == NULL)
+        return -1;
+    truth = PyObject_IsTrue(result);
+    Py_DECREF(result);
+    return truth;
 }
 
 static int transfer(Kernel *k, PyObject *price, PyObject *first, PyObject *first_value, PyObject *second, PyObject *value)
 {
     double latency, bandwidth;
-    PyObject *both;
-    int failed;
+    PyObject *both, *result;
     if (costs(price, &latency, &bandwidth))
         return -1;
     both = PyTuple_Pack(4, first, first_value, second, value);
     if (both == NULL)
         return -1;
-    if (k->rounded) {
-        double now;
-        failed = number_of(k->agenda, s_now, &now) || enter(k, now + latency + 1.0 / bandwidth, k->delivered, both);
-    }
-    else {
-        PyObject *result = PyObject_CallMethodObjArgs(
-            k->agenda, s_transfer, PyTuple_GET_ITEM(price, 0), PyTuple_GET_ITEM(price, 1), k->delivered, both, NULL);
-        failed = result == NULL;
-        Py_XDECREF(result);
-    }
+    result = PyObject_CallMethodObjArgs(
+        k->agenda, s_transfer, PyTuple_GET_ITEM(price, 0), PyTuple_GET_ITEM(price, 1), k->delivered, both, NULL);
     Py_DECREF(both);
-    return failed ? -1 : 0;
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
 }
 
 static int begin_send(Kernel *k, PyObject *actor, PyObject *box, PyObject *message, PyObject *price, int waits, int is_last)
@@ -255,14 +162,7 @@ static int begin_receive(Kernel *k, PyObject *actor, PyObject *box, int is_last)
 
 static int begin_sleep(Kernel *k, PyObject *actor, PyObject *seconds)
 {
-    PyObject *result;
-    if (k->rounded) {
-        double now, span = PyFloat_AsDouble(seconds);
-        if ((span == -1.0 && PyErr_Occurred()) || number_of(k->agenda, s_now, &now))
-            return -1;
-        return enter(k, now + span, k->start, actor);
-    }
-    result = PyObject_CallMethodObjArgs(k->agenda, s_after, seconds, k->start, actor, NULL);
+    PyObject *result = PyObject_CallMethodObjArgs(k->agenda, s_after, seconds, k->start, actor, NULL);
     Py_XDECREF(result);
     return result == NULL ? -1 : 0;
 }
@@ -325,106 +225,11 @@ static int fire(Kernel *k, PyObject *entry)
     return done == NULL ? -1 : 0;
 }
 
-static int was_cancelled(PyObject *cancelled, PyObject *entry)
-{
-    PyObject *number;
-    if (!PySet_GET_SIZE(cancelled))
-        return 0;
-    number = entry_part(entry, 1);
-    return number == NULL ? -1 : PySet_Discard(cancelled, number);
-}
-
-/* Puts an entry into a list in the order of the numbers of entries. */
-static int put_in_order(PyObject *due, PyObject *entry)
-{
-    Py_ssize_t place = PyList_GET_SIZE(due);
-    PyObject *number = entry_part(entry, 1);
-    if (number == NULL)
-        return -1;
-    for (; place; place--) {
-        int later = PyObject_RichCompareBool(PyTuple_GET_ITEM(PyList_GET_ITEM(due, place - 1), 1), number, Py_GT);
-        if (later < 0)
-            return -1;
-        if (!later)
-            break;
-    }
-    return PyList_Insert(due, place, entry);
-}
-
-/* Everything of one date. 1: something ended; 0: nothing is left. */
-static int step_rounded(Kernel *k)
-{
-    PyObject *heap = heap_of(k), *cancelled, *due = NULL, *first = NULL;
-    double date, next;
-    int result = -1, gone;
-    Py_ssize_t i;
-    if (heap == NULL)
-        return -1;
-    cancelled = PyObject_GetAttr(k->agenda, s_cancelled);
-    if (cancelled == NULL || !PyAnySet_Check(cancelled))
-        goto end;
-    for (;;) {
-        Py_CLEAR(first);
-        if (!PyList_GET_SIZE(heap)) {
-            result = 0;
-            goto end;
-        }
-        first = PyObject_CallOneArg(k->heappop, heap);
-        if (first == NULL || (gone = was_cancelled(cancelled, first)) < 0)
-            goto end;
-        if (!gone)
-            break;
-    }
-    if (date_of(first, &date) || set_now(k, date))
-        goto end;
-    if (PyList_GET_SIZE(heap) && date_of(PyList_GET_ITEM(heap, 0), &next))
-        goto end;
-    if (!PyList_GET_SIZE(heap) || next >= date + PRECISION_S) {
-        result = fire(k, first) ? -1 : 1;
-        goto end;
-    }
-    due = PyList_New(0);
-    if (due == NULL || PyList_Append(due, first))
-        goto end;
-    while (PyList_GET_SIZE(heap)) {
-        PyObject *entry;
-        if (date_of(PyList_GET_ITEM(heap, 0), &next))
-            goto end;
-        if (next >= date + PRECISION_S)
-            break;
-        entry = PyObject_CallOneArg(k->heappop, heap);
-        if (entry == NULL)
-            goto end;
-        gone = was_cancelled(cancelled, entry);
-        if (gone < 0 || (!gone && put_in_order(due, entry))) {
-            Py_DECREF(entry);
-            goto end;
-        }
-        Py_DECREF(entry);
-    }
-    for (i = 0; i < PyList_GET_SIZE(due); i++) {
-        PyObject *entry = PyList_GET_ITEM(due, i);
-        gone = PyList_GET_SIZE(due) > 1 ? was_cancelled(cancelled, entry) : 0; /* by one of the others */
-        if (gone < 0 || (!gone && fire(k, entry)))
-            goto end;
-    }
-    result = 1;
-end:
-    Py_XDECREF(cancelled);
-    Py_XDECREF(first);
-    Py_XDECREF(due);
-    if (result < 0 && !PyErr_Occurred())
-        PyErr_SetString(PyExc_TypeError, "not a rounded agenda");
-    return result;
-}
-
 static int step(Kernel *k)
 {
     PyObject *ended;
     Py_ssize_t i;
     int result = -1;
-    if (k->rounded)
-        return step_rounded(k);
     ended = PyObject_CallMethodNoArgs(k->agenda, s_step);
     if (ended == NULL)
         return -1;
@@ -606,8 +411,6 @@ static int clear(Kernel *k)
     Py_CLEAR(k->running);
     Py_CLEAR(k->waits);
     Py_CLEAR(k->asking);
-    Py_CLEAR(k->heappush);
-    Py_CLEAR(k->heappop);
     return 0;
 }
 
@@ -620,12 +423,11 @@ static void dealloc(Kernel *k)
 
 static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *names)
 {
-    PyObject *agenda, *kinds, *heapq;
+    PyObject *agenda, *kinds;
     long long most;
-    int rounded;
     Kernel *k;
     (void)names;
-    if (!PyArg_ParseTuple(args, "OO!Lp", &agenda, &PyTuple_Type, &kinds, &most, &rounded))
+    if (!PyArg_ParseTuple(args, "OO!L", &agenda, &PyTuple_Type, &kinds, &most))
         return NULL;
     if (PyTuple_GET_SIZE(kinds) != KINDS) {
         PyErr_Format(PyExc_ValueError, "%d kinds of waits", KINDS);
@@ -637,19 +439,12 @@ static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *names)
     k->agenda = Py_NewRef(agenda);
     k->kinds = Py_NewRef(kinds);
     k->most_turns = most;
-    k->rounded = rounded;
     k->ready = PyList_New(0);
     k->waits = PyList_New(0);
     k->start = PyObject_GetAttrString((PyObject *)k, "start");
     k->delivered = PyObject_GetAttrString((PyObject *)k, "delivered");
-    heapq = PyImport_ImportModule("heapq");
-    if (heapq != NULL) {
-        k->heappush = PyObject_GetAttrString(heapq, "heappush");
-        k->heappop = PyObject_GetAttrString(heapq, "heappop");
-        Py_DECREF(heapq);
-    }
-    if (k->ready == NULL || k->waits == NULL || k->start == NULL || k->delivered == NULL || k->heappush == NULL ||
-        k->heappop == NULL || number_of(agenda, s_now, &k->since)) {
+    if (k->ready == NULL || k->waits == NULL || k->start == NULL || k->delivered == NULL ||
+        number_of(agenda, s_now, &k->since)) {
         Py_DECREF(k);
         return NULL;
     }
@@ -680,10 +475,9 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_rounds", NULL, -1, 
 PyMODINIT_FUNC PyInit__rounds(void)
 {
     static const struct { PyObject **name; const char *text; } names[] = {
-        {&s_now, "now"}, {&s_heap, "_heap"}, {&s_number, "_number"}, {&s_cancelled, "_cancelled"},
-        {&s_receiver, "receiver"}, {&s_waiting, "waiting"}, {&s_append, "append"}, {&s_popleft, "popleft"},
-        {&s_after, "after"}, {&s_transfer, "transfer"}, {&s_passes, "passes"}, {&s_step, "step"},
-        {&s_was_cancelled, "was_cancelled"},
+        {&s_now, "now"}, {&s_receiver, "receiver"}, {&s_waiting, "waiting"}, {&s_append, "append"},
+        {&s_popleft, "popleft"}, {&s_after, "after"}, {&s_transfer, "transfer"}, {&s_passes, "passes"},
+        {&s_step, "step"}, {&s_was_cancelled, "was_cancelled"},
     };
     PyObject *result;
     size_t i;

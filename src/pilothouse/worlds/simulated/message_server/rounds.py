@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 
 from pilothouse.model.decisions import Reply
 from pilothouse.model.events import Batch
-from pilothouse.worlds.simulated.message_server.rounded_agenda import RoundedAgenda
 from pilothouse.worlds.simulated.message_server.stepped_agenda import SteppedAgenda
 
 try:
@@ -113,33 +112,35 @@ def exchange(batch: Batch) -> Command:
 
 
 class Rounds:
-    """The kernel. `run()` is the whole simulation: it yields batches, takes replies, returns when nothing is due."""
+    """The kernel. `advance(reply)` runs to the next batch, which it returns, or until nothing is due: None.
 
-    def __init__(self, agenda: SteppedAgenda | RoundedAgenda) -> None:
+    The reply to that batch is handed over with the next call.
+    """
+
+    def __init__(self, agenda: SteppedAgenda) -> None:
         self.agenda = agenda
         self._ready: list[tuple[Actor, Any]] = []
         self._over = False
-        self._kernel: _rounds.Kernel | None = None
+        self._turns = self._run()
         if _rounds is not None:
-            kernel = self._kernel = _rounds.Kernel(
-                agenda, tuple(Wait), MOST_TURNS_IN_A_ROUND, type(agenda) is RoundedAgenda
-            )
-            self.start, self.stop = kernel.start, kernel.stop  # type: ignore[method-assign, assignment]
+            kernel = _rounds.Kernel(agenda, tuple(Wait), MOST_TURNS_IN_A_ROUND)
+            self.start, self.stop, self.advance = kernel.start, kernel.stop, kernel.advance  # type: ignore[method-assign, assignment]
 
     def start(self, actor: Actor) -> None:
         """Makes a new actor ready."""
         self._ready.append((actor, None))
 
     def stop(self) -> None:
-        """Ends run() before the next turn."""
+        """Ends advance() before the next turn."""
         self._over = True
 
-    def run(self) -> Generator[Batch, Reply, None]:
-        if self._kernel is not None:
-            reply: Reply | None = None
-            while (batch := self._kernel.advance(reply)) is not None:
-                reply = yield batch
-            return
+    def advance(self, reply: Reply | None) -> Batch | None:
+        try:
+            return self._turns.send(reply)
+        except StopIteration:
+            return None
+
+    def _run(self) -> Generator[Batch, Reply | None, None]:
         agenda, wait = self.agenda, self._wait
         turns, since = 0, agenda.now
         while not self._over:

@@ -1,34 +1,51 @@
-"""Who tells the message server of jobs and of external events: one source for each file.
+"""Sources: actors that send jobs or external events to the message server, one source for each file.
 
-A source says hello, sleeps from date to date, tells everything of one date in one message, and says bye. Its clock is
-the date of its last waking, not that of its last message: so a message that takes long does not delay the next date by
-more than its own length, and what falls due meanwhile is told together.
+A source says hello, sleeps from date to date, sends everything of one date in one message, and says bye. Its clock is the
+date of its last waking, not that of its last message: so a message that takes long does not delay the next date by more
+than its own length, and what falls due meanwhile is sent together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pilothouse.model import events as e
 from pilothouse.model.job import Job
-from pilothouse.worlds.simulated.message_server.rounds import Actor, sleep
+from pilothouse.worlds.simulated.message_server.rounds import Actor, sleep, turn
 
 if TYPE_CHECKING:
     from pilothouse.worlds.simulated.message_server.server import Server
 
 
+def hello(_: object) -> None:
+    """A source is there. Only the message itself counts: it takes time."""
+
+
+class Source(Protocol):
+    @property
+    def sends_jobs(self) -> bool: ...
+
+    def actor(self, server: Server) -> Actor: ...
+
+
 class JobSource:
     """The jobs of one workload, by date and, at one date, by full id as text."""
 
-    tells_jobs = True
+    sends_jobs = True
 
     def __init__(self, jobs: Iterable[Job]) -> None:
         self.jobs = sorted(jobs, key=lambda job: (job.submitted_at, job.id))
 
     def actor(self, server: Server) -> Actor:
         agenda = server.agenda
-        yield server.send(server.on_hello)
+        yield server.send(hello)
+        asks_hosts = server.rules.hosts_asked_first
+        if asks_hosts and server.begins.energy and self.jobs and self.jobs[0].submitted_at <= agenda.now:
+            server.job_due()
+            # QUIRK: each question takes a turn, so at one date the jobs come behind what the decider decides first.
+            for _ in server.machines:
+                yield turn()
         awake_at = agenda.now
         due: list[Job] = []
         for job in self.jobs:
@@ -38,8 +55,8 @@ class JobSource:
                     due = []
                 yield sleep(job.submitted_at - awake_at)
                 awake_at = agenda.now
-            if not due:
-                server.watcher.job_due(server)
+            if not due and not asks_hosts:
+                server.job_due()
             due.append(job)
         if due:
             yield server.send(server.on_submitted, (due, None))
@@ -49,24 +66,24 @@ class JobSource:
 class EventSource:
     """External events in the order of their dates; their `at` is when they occur."""
 
-    tells_jobs = False
+    sends_jobs = False
 
-    def __init__(self, facts: Iterable[e.Event]) -> None:
-        self.facts = list(facts)
+    def __init__(self, events: Iterable[e.Event]) -> None:
+        self.events = list(events)
 
     def actor(self, server: Server) -> Actor:
         agenda = server.agenda
-        yield server.send(server.on_hello)
+        yield server.send(hello)
         awake_at = agenda.now
         due: list[e.Event] = []
-        for fact in self.facts:
-            if fact.at > awake_at:
+        for event in self.events:
+            if event.at > awake_at:
                 if due:
                     yield server.send(server.on_external, due)
                     due = []
-                yield sleep(fact.at - awake_at)
+                yield sleep(event.at - awake_at)
                 awake_at = agenda.now
-            due.append(fact)
+            due.append(event)
         if due:
             yield server.send(server.on_external, due)
         yield server.send(server.on_bye, self)

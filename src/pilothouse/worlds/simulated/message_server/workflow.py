@@ -1,4 +1,4 @@
-"""Who submits the jobs of a workflow: each when the last of its parents is done.
+"""The source of the jobs of a workflow: each is submitted when the last of its parents is done.
 
 The source waits for the server to call it back, submits the tasks that are ready now one message after the other, and
 says bye when all are done. A task that is never done (refused, killed) keeps its children from being submitted.
@@ -15,6 +15,7 @@ from pilothouse.formats.dax import Task, Workflow
 from pilothouse.model.job import Job
 from pilothouse.model.profile import Delay, Profile
 from pilothouse.worlds.simulated.message_server.rounds import Actor, Mailbox, receive, sleep
+from pilothouse.worlds.simulated.message_server.sources import hello
 
 if TYPE_CHECKING:
     from pilothouse.worlds.simulated.message_server.server import Server
@@ -26,7 +27,7 @@ SLACK_S = 10.0
 class WorkflowSource:
     """`limit` is the most tasks of this workflow that may be submitted and not done at once; 0: any number."""
 
-    tells_jobs = True
+    sends_jobs = True
 
     def __init__(self, workflow: Workflow, starts_at: float = 0.0, limit: int = 0) -> None:
         self.workflow = workflow
@@ -35,7 +36,7 @@ class WorkflowSource:
 
     def actor(self, server: Server) -> Actor:
         mailbox = Mailbox()
-        yield server.send(server.on_hello)
+        yield server.send(hello)
         if self._starts_at > server.agenda.now:
             yield sleep(self._starts_at - server.agenda.now)
         missing = {task.id: task.parents for task in self.workflow.tasks}

@@ -102,6 +102,7 @@ class Physics:
         machines: bool = False,
         energy: bool = False,
         exact_energy: bool = False,
+        stay_computing: bool = False,
         solver: str = "fair-bottleneck",
         tells: Tells = _tell_nobody,
     ) -> None:
@@ -116,7 +117,7 @@ class Physics:
         self.machines: Machines | None = None
         self.probes: Probes | None = None
         if machines or energy:
-            self.machines = Machines(self, energy=energy, exact=exact_energy)
+            self.machines = Machines(self, energy=energy, exact=exact_energy, stay_computing=stay_computing)
 
     # ---- runs
 
@@ -180,6 +181,8 @@ class Physics:
     def _hooks(self) -> tuple[Callable[[Iterable[Flow]], None] | None, Callable[[Flow], None] | None]:
         """Who must look before the rates of flows change, and before a flow ends."""
         machines, probes = self.machines, self.probes
+        if machines is not None and not machines.meters:
+            machines = None
         if probes is None:
             return (None, None) if machines is None else (machines.before_rates_change, machines.read)
 
@@ -196,14 +199,13 @@ class Physics:
         return changing, ending
 
     def need_machines(self) -> Machines:
-        """The machines, also if nobody has needed them so far."""
+        """The machines; made when they are needed for the first time."""
         if self.machines is None:
             self.machines = Machines(self, energy=False)
-            self.fluid.changing, self.fluid.ending = self._hooks()
         return self.machines
 
     def need_probes(self, tell: Callable[[ProbeData], None]) -> Probes:
-        """The probes, also if nobody has needed them so far; their data go to `tell`."""
+        """The probes; made when they are needed for the first time. Their data go to `tell`."""
         if self.probes is None:
             self.probes = Probes(self, tell)
             self.fluid.changing, self.fluid.ending = self._hooks()

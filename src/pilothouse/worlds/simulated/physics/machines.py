@@ -1,248 +1,225 @@
-"""Machines: what each host is doing, in which power state it is, and what energy it has used.
+"""Machines with power: what each host is doing, in which power state it is, and what energy it has used.
 
 In: starts and ends of jobs, changes of power state, switches on and off. Out: counts and times by state, energy, and
-rows for whoever traces (`Tracer`). A switch goes through a transition state: the host computes one flop at that
-state's speed, so it takes 1/speed seconds. Computation states (model/power_states.py) change at once, also under
-running jobs.
+calls of each `Tracer`. A switch goes through a transition state: the host computes one flop at that state's speed, so it
+takes 1/speed seconds. Computation states (model/power_states.py) change at once, also under running jobs.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from pilothouse.model.errors import RunError
 from pilothouse.model.idset import IdSet
-from pilothouse.model.power_states import sleep_states
+from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.simulated.physics.demand import Processor
 from pilothouse.worlds.simulated.physics.energy import Meter, PowerRange, power_ranges
-from pilothouse.worlds.simulated.physics.platform import Platform
+from pilothouse.worlds.simulated.physics.machine_states import Machine, MachineState, MachineStates
 from pilothouse.worlds.simulated.physics.sharing import Flow
 
 if TYPE_CHECKING:
     from pilothouse.worlds.simulated.physics.execution import Physics
 
-
-class MachineState(enum.IntEnum):
-    SLEEPING = 0
-    SWITCHING_ON = 1
-    SWITCHING_OFF = 2
-    IDLE = 3
-    COMPUTING = 4
-    UNAVAILABLE = 5
+TO_COMPUTATION, TO_SLEEP = -1, -2
+"""What a switch is traced as until it is done."""
 
 
 class Tracer:
-    """Gets told what happens to machines; every method may be left out."""
+    """Watches machines. Every method may be left out."""
 
     def began(self, machines: Machines) -> None:
-        """The first thing that is told."""
+        """Called first."""
 
-    def job_started(self, machines: Machines) -> None:
+    def job_due(self, machines: Machines) -> None:
+        """Jobs are about to be submitted (message servers only)."""
+
+    def job_started(self, machines: Machines, job_id: str, units: IdSet) -> None:
         """A job has taken machines."""
 
-    def job_ended(self, machines: Machines) -> None:
+    def job_ended(self, machines: Machines, job_id: str, units: IdSet, state: JobState) -> None:
         """A job has left its machines."""
 
     def machines_changed(self, machines: Machines) -> None:
-        """The number of machines in some state is another one now."""
+        """The number of machines in some state has changed."""
 
-    def power_state_changed(self, now: float, units: IdSet, pstate: int) -> None:
-        """Machines are in a new power state; -1: on their way to computing, -2: to sleep."""
+    def before_switch(self, machines: Machines) -> None:
+        """Power states are about to change."""
+
+    def power_state_changed(self, machines: Machines, units: IdSet, power_state: int) -> None:
+        """Machines are in a new power state, or on their way: TO_COMPUTATION, TO_SLEEP."""
 
 
-class Machines:
+class Machines(MachineStates):
     """All machines of one simulation."""
 
-    def __init__(self, physics: Physics, *, energy: bool = True, exact: bool = False) -> None:
+    def __init__(
+        self, physics: Physics, *, energy: bool = True, exact: bool = False, stay_computing: bool = False
+    ) -> None:
         platform = physics.platform
         if platform is None:
             raise RunError("this world has no platform: its hosts have no power states")
+        super().__init__(platform.hosts, platform.compute_count, stay_computing=stay_computing)
         self._physics = physics
-        self._platform: Platform = platform
         self._exact = exact
         self.tracers: list[Tracer] = []
-        hosts = platform.hosts
-        self.states = [MachineState.IDLE] * len(hosts)
-        self.pstates = [host.pstate for host in hosts]
-        self.counts = [0] * len(MachineState)
-        self.counts[MachineState.IDLE] = len(hosts)
-        self.seconds = [0.0] * len(MachineState)
-        """Machine-seconds in each state, summed when a machine leaves it."""
-        self.switches = 0
-        self.switched_groups = 0
-        self._since = [0.0] * len(hosts)
-        self._jobs = [0] * len(hosts)
         self._energy_before: dict[str, float] = {}
-        known: dict[str, list[PowerRange]] = {}
-        processors = physics.demands.processors
-        self.meters = (
-            [
+        self.meters: list[Meter] = []
+        if energy:
+            known: dict[str, list[PowerRange]] = {}
+            self.meters = [
                 Meter(host, processor, power_ranges(host, platform.where, known))
-                for host, processor in zip(hosts, processors, strict=True)
+                for host, processor in zip(platform.hosts, physics.demands.processors, strict=True)
             ]
-            if energy
-            else []
-        )
 
     @property
     def now(self) -> float:
         return self._physics.agenda.now
 
     def add(self, tracer: Tracer) -> None:
-        """From now on this tracer is told everything."""
+        """From now on this tracer is called."""
         self.tracers.append(tracer)
         tracer.began(self)
 
-    def spent(self) -> list[float]:
-        """Machine-seconds in each state up to now."""
-        seconds = list(self.seconds)
-        for state, since in zip(self.states, self._since, strict=True):
-            seconds[state] += self.now - since
-        return seconds
+    def tell(self) -> None:
+        """The number of machines in some state has changed."""
+        for tracer in self.tracers:
+            tracer.machines_changed(self)
 
     # ---- jobs
 
-    def job_started(self, units: IdSet) -> None:
-        for number in units:
-            self._jobs[number] += 1
-            if self._jobs[number] == 1:
-                self._enter(number, MachineState.COMPUTING)
-        self._tell()
-
-    def job_ended(self, units: IdSet) -> None:
-        for number in units:
-            self._jobs[number] -= 1
-            if not self._jobs[number] and self.states[number] is MachineState.COMPUTING:
-                self._enter(number, MachineState.IDLE)
-        self._tell()
-
     def join(self, units: IdSet, job_id: str) -> None:
-        """A job starts here: its energy counts from now on."""
-        self.job_started(units)
-        for tracer in self.tracers:
-            tracer.job_started(self)
+        """A job starts here."""
+        self.occupy(units, job_id, self.now)
+        self.note_start(units, job_id)
+
+    def leave(self, units: IdSet, job_id: str, state: JobState = JobState.SUCCEEDED) -> float | None:
+        """A job that joined is over; the joules of its machines meanwhile, if energy is simulated."""
+        self.release(units, job_id, self.now)
+        return self.note_end(units, job_id, state)
+
+    def note_start(self, units: IdSet, job_id: str) -> None:
+        """A job has occupied machines: its energy counts from now on."""
         if self.meters:
             self._energy_before[job_id] = self.energy_j(units)
-
-    def leave(self, units: IdSet, job_id: str) -> float | None:
-        """A job that joined is over; the joules of its machines meanwhile, if energy is simulated."""
-        self.job_ended(units)
         for tracer in self.tracers:
-            tracer.job_ended(self)
-        before = self._energy_before.pop(job_id, None)
-        return None if before is None else self.energy_j(units) - before
-
-    def set_available(self, units: IdSet, available: bool) -> None:
-        """Machines may be taken away for new jobs; what runs goes on."""
-        for number in units:
-            if available and self.states[number] is MachineState.UNAVAILABLE:
-                self._enter(number, MachineState.COMPUTING if self._jobs[number] else MachineState.IDLE)
-            elif not available:
-                self._enter(number, MachineState.UNAVAILABLE)
-        self._tell()
-
-    def _enter(self, number: int, state: MachineState) -> None:
-        now = self._physics.agenda.now
-        old = self.states[number]
-        self.seconds[old] += now - self._since[number]
-        self._since[number] = now
-        self.counts[old] -= 1
-        self.counts[state] += 1
-        self.states[number] = state
-
-    def _tell(self) -> None:
-        for tracer in self.tracers:
+            tracer.job_started(self, job_id, units)
             tracer.machines_changed(self)
+
+    def note_end(self, units: IdSet, job_id: str, state: JobState) -> float | None:
+        """A job has released machines; the joules that they used meanwhile."""
+        before = self._energy_before.pop(job_id, None) if self.meters else None
+        for tracer in self.tracers:
+            tracer.job_ended(self, job_id, units, state)
+            tracer.machines_changed(self)
+        return None if before is None else self.energy_j(units) - before
 
     # ---- power states
 
     def set_pstate(self, units: IdSet, pstate: int) -> None:
         """Changes the power state at once; running tasks go on at the new speed."""
-        for number in units:
-            self._change(number, pstate)
         for tracer in self.tracers:
-            tracer.power_state_changed(self._physics.agenda.now, units, pstate)
+            tracer.before_switch(self)
+        for number in units:
+            self.change(self.machines[number], pstate)
+        self.tell_power(units, pstate)
 
-    def _change(self, number: int, pstate: int) -> None:
-        host = self._platform.hosts[number]
-        if not 0 <= pstate < len(host.speeds):
-            raise RunError(f"host {host.name} has no power state {pstate}: it has {len(host.speeds)}")
+    def tell_power(self, units: IdSet, pstate: int) -> None:
+        for tracer in self.tracers:
+            tracer.power_state_changed(self, units, pstate)
+
+    def change(self, machine: Machine, pstate: int) -> None:
+        """Gives one machine another power state."""
+        if not 0 <= pstate < len(machine.speeds):
+            raise RunError(f"host {machine.name} has no power state {pstate}: it has {len(machine.speeds)}")
+        number, physics = machine.number, self._physics
         if self.meters:
-            self.meters[number].read(self._physics.agenda.now, self.pstates[number])
-        demands = self._physics.demands
-        processor: Processor = demands.processors[number]
-        if self._physics.probes is not None:
-            self._physics.probes.before_power_state(processor)
-        self.pstates[number] = pstate
-        processor.speed = host.speeds[pstate]
-        self._physics.fluid.set_capacity(processor, processor.speed * processor.cores, demands.bound_of)
+            self.meters[number].read(self.now, machine.power_state)
+        processor: Processor = physics.demands.processors[number]
+        if physics.probes is not None:
+            physics.probes.before_power_state(processor)
+        machine.power_state = pstate
+        processor.speed = machine.speeds[pstate]
+        physics.fluid.set_capacity(processor, processor.speed * processor.cores, physics.demands.bound_of)
 
     def switch(self, units: IdSet, pstate: int, done: Callable[[], None]) -> None:
         """Switches machines on or off through their transition states; `done` is called when all have arrived."""
-        ways = [self._way(number, pstate) for number in units]
-        left = len(ways)
-        self.switched_groups += 1
-        self.switches += left
+        transitions = self.begin_switch(units, pstate)
+        left = len(transitions)
 
-        def arrived(number: int) -> None:
+        def arrived(machine: Machine) -> None:
             nonlocal left
-            self._change(number, pstate)
-            self._enter(
-                number, MachineState.SLEEPING if ways[0][1] is MachineState.SWITCHING_OFF else MachineState.IDLE
-            )
+            self.end_switch(machine, pstate)
             left -= 1
             if not left:
-                for tracer in self.tracers:
-                    tracer.power_state_changed(self._physics.agenda.now, units, pstate)
-                self._tell()
+                self.tell_power(units, pstate)
+                self.tell()
                 done()
 
-        agenda = self._physics.agenda
-        for number, (transition, state) in zip(units, ways, strict=True):
-            self._change(number, transition)
-            self._enter(number, state)
-            agenda.at(agenda.now + 1.0 / self._platform.hosts[number].speeds[transition], arrived, number)
-        goes_on = ways[0][1] is MachineState.SWITCHING_ON
-        for tracer in self.tracers:
-            tracer.power_state_changed(agenda.now, units, -1 if goes_on else -2)
-        self._tell()
+        for machine, transition in transitions:
+            self._physics.agenda.after(1.0 / machine.speeds[transition], arrived, machine)
 
-    def _way(self, number: int, pstate: int) -> tuple[int, MachineState]:
+    def begin_switch(self, units: IdSet, pstate: int) -> list[tuple[Machine, int]]:
+        """Sends machines on their way; returns each with its transition state. RunError: why there is no way."""
+        ways = [(self.machines[unit], self._transition(self.machines[unit], pstate)) for unit in units]
+        for tracer in self.tracers:
+            tracer.before_switch(self)
+        self.grouped_switches += 1
+        self.switched_machines += len(ways)
+        goes_off = bool(ways) and pstate in ways[0][0].sleep_states
+        state = MachineState.SWITCHING_OFF if goes_off else MachineState.SWITCHING_ON
+        for machine, transition in ways:
+            self.change(machine, transition)
+            self.to(machine, state, self.now)
+        self.tell_power(units, TO_SLEEP if goes_off else TO_COMPUTATION)
+        self.tell()
+        return ways
+
+    def end_switch(self, machine: Machine, pstate: int) -> None:
+        """One machine has arrived."""
+        self.change(machine, pstate)
+        asleep = pstate in machine.sleep_states
+        self.to(machine, MachineState.SLEEPING if asleep else MachineState.IDLE, self.now)
+
+    @staticmethod
+    def _transition(machine: Machine, target: int) -> int:
         """The transition state on the way from the present power state to another, or why there is none."""
-        host = self._platform.hosts[number]
-        sleeps = sleep_states(host)
-        asleep = sleeps.get(self.pstates[number])
-        if self.states[number] in (MachineState.SWITCHING_ON, MachineState.SWITCHING_OFF):
-            raise RunError(f"host {host.name} is being switched already")
-        if self._jobs[number]:
-            raise RunError(f"host {host.name} cannot be switched: jobs are running on it")
-        if asleep is None and pstate not in sleeps:
-            raise RunError(f"host {host.name} is on, and {pstate} is no sleep state: nothing to switch")
-        if asleep is not None and pstate in sleeps:
-            raise RunError(f"host {host.name} sleeps, and {pstate} is a sleep state: nothing to switch")
+        name = f"Invalid turning ON/OFF of host {machine.number} ('{machine.name}')"
+        states = f"(current: {machine.power_state} target: {target})"
+        if machine.users:
+            raise RunError(f"{name}: jobs are running on machine {machine.number}")
+        if machine.state in (MachineState.SWITCHING_ON, MachineState.SWITCHING_OFF):
+            raise RunError(f"{name}: it is {machine.state.name.lower()} already {states}")
+        if target >= len(machine.speeds):
+            raise RunError(f"{name}: it has no pstate {target}")
+        asleep = machine.sleep_states.get(machine.power_state)
         if asleep is None:
-            return sleeps[pstate].going_off, MachineState.SWITCHING_OFF
-        return asleep.coming_on, MachineState.SWITCHING_ON
+            if target not in machine.sleep_states:
+                raise RunError(f"{name}: Asked to turn ON a host already in a computing pstate {states}")
+            return machine.sleep_states[target].going_off
+        if not machine.is_computation_state(target):
+            raise RunError(f"{name}: Asked to turn OFF a host already in a sleep pstate {states}")
+        return asleep.coming_on
 
     # ---- energy
 
     def energy_j(self, units: Iterable[int] | None = None) -> float:
         """Joules since 0 of these machines, or of all."""
-        now, pstates, meters = self._physics.agenda.now, self.pstates, self.meters
+        now, machines, meters = self.now, self.machines, self.meters
         if not meters:
             raise RunError("energy is not simulated in this run")
         numbers = range(len(meters)) if units is None else units
-        return sum(meters[number].read(now, pstates[number]) for number in numbers)
+        return sum(meters[number].read(now, machines[number].power_state) for number in numbers)
 
     def power_w(self, number: int) -> float:
         """What a machine draws at this moment."""
-        return self.meters[number].power(self.pstates[number])
+        return self.meters[number].power(self.machines[number].power_state)
 
     def least_power_w(self) -> float:
-        """What all machines would draw if none computed."""
-        return sum(meter.range(pstate).idle for meter, pstate in zip(self.meters, self.pstates, strict=True))
+        """What all machines draw when each computes as little as possible."""
+        return sum(
+            meter.range(machine.power_state).epsilon for meter, machine in zip(self.meters, self.machines, strict=True)
+        )
 
     def before_rates_change(self, flows: Iterable[Flow]) -> None:
         """The time before counts with the old rates, if meters are exact."""
@@ -262,12 +239,11 @@ class Machines:
     def woke(self, number: int) -> None:
         """A job has slept on this host; SimGrid reads the host's meter then."""
         if self.meters:
-            self.meters[number].read(self._physics.agenda.now, self.pstates[number])
+            self.meters[number].read(self.now, self.machines[number].power_state)
 
     def read(self, flow: Flow) -> None:
         """A flow is about to end on these machines."""
         if self.meters:
-            now = self._physics.agenda.now
+            now = self.now
             for number in flow.hosts:
-                self.meters[number].read(now, self.pstates[number])
-
+                self.meters[number].read(now, self.machines[number].power_state)

@@ -1,6 +1,6 @@
 """Probes: measurements of hosts and links that a decider asks for.
 
-In: CreateProbe, TriggerProbe, ResetProbe, StopProbe. Out: ProbeData facts. What is measured:
+In: CreateProbe, TriggerProbe, ResetProbe, StopProbe. Out: ProbeData events. What is measured:
 
     power                      watts of hosts (energy must be simulated)
     computation load           flop/s of hosts; normalized: share of their capacity
@@ -88,10 +88,15 @@ class Probes:
         self._watched: dict[Constraint, list[Gauge]] = {}
 
     @property
-    def alive(self) -> int:
-        return len(self._probes)
+    def ids(self) -> list[str]:
+        return list(self._probes)
 
-    # ---- orders
+    @property
+    def due(self) -> bool:
+        """Whether measurements are still to come by themselves, and not without end."""
+        return any(probe.entry and (probe.order.count or probe.order.period is None) for probe in self._probes.values())
+
+    # ---- decisions
 
     def create(self, order: d.CreateProbe) -> None:
         if order.probe_id in self._probes:

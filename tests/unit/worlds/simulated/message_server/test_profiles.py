@@ -12,7 +12,9 @@ from pilothouse.model.errors import DecisionError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.profile import Delay, Profile, Sequence
-from pilothouse.worlds.simulated.message_server.server import ControlledWorld, Server
+from pilothouse.worlds.simulated.message_server.generations import BATSIM4
+from pilothouse.worlds.simulated.message_server.server import Server
+from pilothouse.worlds.simulated.message_server.world import MessageServerWorld
 from unit.worlds.simulated.lab import platform_of
 
 HOSTS = """
@@ -39,8 +41,8 @@ class Stage:
             profile_reuse=reuse,
             workloads={"w0": ""},
         )
-        self.server = Server(begins, [], platform)
-        self.world = ControlledWorld(self.server)
+        self.server = Server(begins, [], platform, BATSIM4)
+        self.world = MessageServerWorld(self.server)
         self.world.begin(d.Wants())
         self.advance()
 

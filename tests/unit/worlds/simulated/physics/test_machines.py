@@ -7,7 +7,8 @@ import pytest
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.profile import Delay, HomogeneousTask, Sequence
-from pilothouse.worlds.simulated.physics.machines import Machines, MachineState, Tracer
+from pilothouse.worlds.simulated.physics.machine_states import MachineState
+from pilothouse.worlds.simulated.physics.machines import Machines, Tracer
 from unit.worlds.simulated.lab import SWITCHABLE, Lab, platform_of
 
 A, B = IdSet.of([0]), IdSet.of([1])
@@ -23,8 +24,8 @@ class Rows(Tracer):
     def machines_changed(self, machines: Machines) -> None:
         self.counts.append(list(machines.counts))
 
-    def power_state_changed(self, now: float, units: IdSet, pstate: int) -> None:
-        self.changes.append((now, str(units), pstate))
+    def power_state_changed(self, machines: Machines, units: IdSet, power_state: int) -> None:
+        self.changes.append((machines.now, str(units), power_state))
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def test_idle_and_computing_energy(lab: Lab) -> None:
     assert machines.energy_j(A) == pytest.approx(10 * 10.0), "a delay uses no processor"
     assert machines.energy_j(B) == pytest.approx(3 * 60.0 + 7 * 10.0)
     assert machines.energy_j() == pytest.approx(100.0 + 250.0)
-    assert machines.least_power_w() == 20.0
+    assert machines.least_power_w() == 30.0
 
 
 def test_power_grows_with_load_from_epsilon() -> None:
@@ -83,25 +84,25 @@ def test_switching_off_and_on(lab: Lab) -> None:
     machines, rows, done = machines_of(lab), Rows(), []
     machines.tracers.append(rows)
     machines.switch(A, 2, lambda: done.append(lab.agenda.now))
-    assert machines.states[0] is MachineState.SWITCHING_OFF
+    assert machines[0].state is MachineState.SWITCHING_OFF
     lab.agenda.run_until(5.0)
-    assert machines.states[0] is MachineState.SLEEPING
+    assert machines[0].state is MachineState.SLEEPING
     machines.switch(A, 0, lambda: done.append(lab.agenda.now))
     lab.run()
     assert done == [2.0, 15.0]
     assert machines.energy_j(A) == pytest.approx(2 * 7 + 3 * 1 + 10 * 9)
-    assert machines.states[0] is MachineState.IDLE
+    assert machines[0].state is MachineState.IDLE
     assert rows.changes == [(0.0, "0", -2), (2.0, "0", 2), (5.0, "0", -1), (15.0, "0", 0)]
     assert machines.seconds[MachineState.SLEEPING] == pytest.approx(3.0)
     assert machines.seconds[MachineState.SWITCHING_ON] == pytest.approx(10.0)
-    assert (machines.switches, machines.switched_groups) == (2, 2)
+    assert (machines.switched_machines, machines.grouped_switches) == (2, 2)
 
 
 def test_switches_that_make_no_sense(lab: Lab) -> None:
     machines = machines_of(lab)
-    with pytest.raises(RunError, match="is on, and 1 is no sleep state"):
+    with pytest.raises(RunError, match="Asked to turn ON a host already in a computing pstate"):
         machines.switch(A, 1, lambda: None)
-    with pytest.raises(RunError, match="is on, and 2 is no sleep state"):
+    with pytest.raises(RunError, match="it has no pstate 2"):
         machines.switch(B, 2, lambda: None)
     lab.start("j", Delay(1.0), "0")
     lab.agenda.run_until(0.5)
@@ -109,7 +110,7 @@ def test_switches_that_make_no_sense(lab: Lab) -> None:
         machines.switch(A, 2, lambda: None)
     lab.agenda.run_until(2.0)
     machines.switch(A, 2, lambda: None)
-    with pytest.raises(RunError, match="being switched already"):
+    with pytest.raises(RunError, match="it is switching_off already"):
         machines.switch(A, 0, lambda: None)
     with pytest.raises(RunError, match="no power state 9"):
         machines.set_pstate(B, 9)
@@ -131,13 +132,13 @@ def test_unavailable_machines(lab: Lab) -> None:
     machines = machines_of(lab)
     lab.start("j", Delay(3.0), "0")
     lab.agenda.run_until(1.0)
-    machines.set_available(A, False)
+    machines.go_away(A, lab.agenda.now)
     assert machines.counts[MachineState.UNAVAILABLE] == 1
     lab.agenda.run_until(2.0)
-    machines.set_available(A, True)
-    assert machines.states[0] is MachineState.COMPUTING
+    machines.come_back(A, lab.agenda.now)
+    assert machines[0].state is MachineState.COMPUTING
     lab.run()
-    assert machines.states[0] is MachineState.IDLE
+    assert machines[0].state is MachineState.IDLE
 
 
 def test_exact_meters_do_not_count_latency_as_load() -> None:

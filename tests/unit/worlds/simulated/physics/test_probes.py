@@ -47,7 +47,7 @@ def test_power_of_the_moment_periodically(setup: Setup) -> None:
     setup.lab.run()
     assert setup.values() == [(60.0, 20.0), (10.0, 20.0), (10.0, 20.0)]
     assert [(one.at, one.emitted, one.triggered) for one in setup.told] == [(2.0, 1, 1), (4.0, 2, 2), (6.0, 3, 3)]
-    assert setup.probes.alive == 0, "a finite series ends by itself"
+    assert not setup.probes.ids, "a finite series ends by itself"
 
 
 def test_energy_since_the_beginning(setup: Setup) -> None:

@@ -1,7 +1,7 @@
 """Whatever a component orders, the drop-in for Batsim 5 ends in one of its ways: done, deadlocked, or a refusal in words.
 
 A component that draws its orders from dice: jobs and hosts that exist or not, at good and at bad moments. A failure names
-its seed; `pytest tests/property/test_batsim5_any_orders.py -k SEED` repeats it.
+its seed; `pytest tests/property/test_batsim5_any_decisions.py -k SEED` repeats it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from golden.batsim5_replay import HERE, SimpleComponent
-from pilothouse.dropins.batsim5.inputs import Scene
+from pilothouse.dropins.batsim5.inputs import Batsim5Inputs
 from pilothouse.dropins.batsim5.options import parse
 from pilothouse.dropins.batsim5.outputs import Batsim5Outputs
-from pilothouse.dropins.batsim5.run import ABORTED, Conversation, Log
+from pilothouse.dropins.batsim5.run import ABORTED, Log, run
 from pilothouse.protocols.batprotocol.decider import EdcDecider
 
 INPUTS = HERE / "inputs"
@@ -121,9 +121,8 @@ def test_it_always_ends_in_words(seed: int, tmp_path: Path, capsys: pytest.Captu
     arguments += ["--trace-pstate-changes"]
     options = parse(arguments)
     outputs = Batsim5Outputs(options.export, energy=True, machine_states=True, pstate_changes=True)
-    scene = Scene(options, arguments)
-    conversation = Conversation(scene, outputs, EdcDecider(Dice(seed)), Log("quiet"), options)
-    code = conversation.run()
+    server = Batsim5Inputs(options, arguments).server(outputs)
+    code = run(server, outputs, EdcDecider(Dice(seed)), Log("quiet"))
     words = capsys.readouterr().err
     assert code in (0, 1, ABORTED)
     assert bool(words) == (code != 0), words

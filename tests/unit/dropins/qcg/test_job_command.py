@@ -5,13 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pilothouse.dropins.qcg.launch import Launch, Surroundings, prepare
-from pilothouse.dropins.qcg.layout import Share, compressed, expanded
+from pilothouse.dropins.qcg.job_command import LaunchSettings, PreparedJob, Share, prepare
 from pilothouse.formats.qcg_description import Description, Dialect, describe
-from pilothouse.model.errors import InputError
 
-LOCAL = Surroundings("/pilot")
-SLURM = Surroundings("/pilot", slurm=True, slurm_variables=True)
+LOCAL = LaunchSettings("/pilot")
+SLURM = LaunchSettings("/pilot", slurm=True, slurm_variables=True)
 BOUND = msgspec.structs.replace(SLURM, binding=True)
 TWO_NODES = [Share("e1", (0, 1)), Share("e2", (4,))]
 
@@ -21,8 +19,8 @@ def description(dialect: Dialect = Dialect.LATER, **execution: object) -> Descri
     return describe(raw, dialect)
 
 
-def launch(described: Description, around: Surroundings = LOCAL, shares: list[Share] | None = None) -> Launch:
-    return prepare(described, None, shares or TWO_NODES, around, "step")
+def launch(described: Description, settings: LaunchSettings = LOCAL, shares: list[Share] | None = None) -> PreparedJob:
+    return prepare(described, None, shares or TWO_NODES, settings, "step")
 
 
 def test_variables_of_the_start() -> None:
@@ -80,16 +78,6 @@ def test_environment_of_the_later_dialect() -> None:
     assert launch(description(), networked).command.env["QCG_PM_ZMQ_ADDRESS"] == "tcp://h:1"
 
 
-def test_short_form_of_counts() -> None:
-    assert compressed([2, 2, 1]) == "2(x2),1"
-    assert compressed([3, 1]) == "3,1"
-    assert expanded("2(x2),1", 3) == [2, 2, 1] and expanded("4", 1) == [4]
-    with pytest.raises(InputError, match="2 counts for 3 nodes"):
-        expanded("4(x2)", 3)
-    with pytest.raises(InputError, match="not a list of counts"):
-        expanded("four", 1)
-
-
 def test_host_file_names_each_node_once_per_core() -> None:
     found = launch(description(), SLURM)
     assert found.files == (("/pilot/.j.hostfile", "e1\ne1\ne2\n"),)
@@ -97,7 +85,7 @@ def test_host_file_names_each_node_once_per_core() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "around", "words"),
+    ("model", "settings", "words"),
     [
         ("default", SLURM, "/bin/x"),
         ("threads", SLURM, "srun -n 1 --cpus-per-task 3 -w e1 --overcommit --overlap --mem-per-cpu=0 --cpu-bind=none"),
@@ -111,8 +99,8 @@ def test_host_file_names_each_node_once_per_core() -> None:
         ("srunmpi", BOUND, "srun -n 3 --overcommit --overlap --mem-per-cpu=0 -m arbitrary --cpu-bind=mask_cpu:0x1,0x2,0x10"),
     ],
 )  # fmt: skip
-def test_models(model: str, around: Surroundings, words: str) -> None:
-    found = launch(description(model=model, args=["1"]), around)
+def test_models(model: str, settings: LaunchSettings, words: str) -> None:
+    found = launch(description(model=model, args=["1"]), settings)
     assert " ".join(found.command.argv) == (f"{words} /bin/x 1" if model != "default" else "/bin/x 1")
     assert found.program == "x"
 

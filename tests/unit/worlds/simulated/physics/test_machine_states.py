@@ -6,16 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilothouse.model.idset import IdSet
-from pilothouse.model.job import Node
-from pilothouse.worlds.simulated.message_server.machine_book import MachineBook, numbers_of
-from pilothouse.worlds.simulated.physics.machines import MachineState
+from pilothouse.worlds.simulated.physics.machine_states import MachineState, MachineStates, numbers_of
+from pilothouse.worlds.simulated.physics.platform import Host
 
 ALL = IdSet.span(0, 2)
 FIRST = IdSet.span(0, 1)
 
 
-def book() -> MachineBook:
-    return MachineBook([Node("a", 0), Node("b", 1)], [Node("disk", 2)])
+def book() -> MachineStates:
+    return MachineStates([Host(name, None, (1.0,)) for name in ("a", "b", "disk")], 2)
 
 
 def test_time_is_added_up_when_a_state_changes() -> None:

@@ -1,21 +1,31 @@
-"""The states of machines as Batsim keeps them: who computes, sleeps, switches or is away, and for how long they did.
+"""The state of each machine: which compute, sleep, switch or are unavailable, and for how long they did.
 
-In: what happens to machines, each with its date. Out: the state of each machine, how many are in which state, and the
-machine-seconds spent in each. QUIRK: time is added up only when a state changes, so what comes after a machine's last
-change is not counted; tests/golden compares the sums with recordings.
+In: what happens to machines, each with its date. Out: the state of each machine, how many compute machines are in which
+state, and the machine-seconds spent in each. `seconds` grows only when a machine changes its state. So what comes after
+a machine's last change is not in it, as in Batsim (tests/golden compares the sums with recordings); `spent` adds it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import enum
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
 
 from pilothouse.model.idset import IdSet
-from pilothouse.model.job import Node
 from pilothouse.model.power_states import SleepState, sleep_states
-from pilothouse.worlds.simulated.physics.machines import MachineState
+from pilothouse.worlds.simulated.physics.platform import Host
+
+
+class MachineState(enum.IntEnum):
+    SLEEPING = 0
+    SWITCHING_ON = 1
+    SWITCHING_OFF = 2
+    IDLE = 3
+    COMPUTING = 4
+    UNAVAILABLE = 5
+
 
 _IDLE, _COMPUTING = MachineState.IDLE, MachineState.COMPUTING
 
@@ -40,43 +50,43 @@ class Machine(msgspec.Struct, eq=False):
 
     number: int
     name: str
-    power_states: int = 1
-    power_state: int = 0
-    sleep_states: Mapping[int, SleepState] = {}
+    speeds: tuple[float, ...]
+    power_state: int
+    sleep_states: Mapping[int, SleepState]
     state: MachineState = MachineState.IDLE
     since: float = 0.0
     users: list[str] = []
 
     def is_computation_state(self, power_state: int) -> bool:
-        """Whether jobs can run in that power state."""
-        return power_state < self.power_states and not any(
+        """Whether the machine has that power state, and jobs can run in it."""
+        return 0 <= power_state < len(self.speeds) and not any(
             power_state in (sleep.asleep, sleep.going_off, sleep.coming_on) for sleep in self.sleep_states.values()
         )
 
 
-class MachineBook:
-    """All machines, by number. Storage machines have no state of their own here: only compute machines are counted."""
+class MachineStates:
+    """All machines, by number. Only the first `compute_count` are counted: the others are storages.
 
-    def __init__(self, nodes: Sequence[Node], storage: Sequence[Node] = ()) -> None:
-        self.compute_count = len(nodes)
+    `stay_computing` is a QUIRK of Batsim 5: a machine is not idle again after its last job, and its time is added up at
+    each start of a job.
+    """
+
+    def __init__(self, hosts: Sequence[Host], compute_count: int, *, stay_computing: bool = False) -> None:
         self.machines = [
-            Machine(
-                node.first,
-                node.name,
-                max(1, len(node.speeds)),
-                node.power_state,
-                sleep_states(node),
-                users=[],
-            )
-            for node in (*nodes, *storage)
+            Machine(number, host.name, host.speeds, host.pstate, sleep_states(host), users=[])
+            for number, host in enumerate(hosts)
         ]
-        self.idle_mask = (1 << len(self.machines)) - 1
-        self._compute_mask = (1 << self.compute_count) - 1
-        self.counts = dict.fromkeys(MachineState, 0)
-        self.counts[MachineState.IDLE] = self.compute_count
-        self.seconds = dict.fromkeys(MachineState, 0.0)
-        self.switched_machines = 0
-        self.grouped_switches = 0
+        self.compute_count = compute_count
+        self.idle_mask = (1 << len(hosts)) - 1
+        self.unable_mask = 0
+        """The machines that cannot compute now: asleep, on their way, or unavailable."""
+        self.counts = [0] * len(MachineState)
+        self.counts[_IDLE] = compute_count
+        self.seconds = [0.0] * len(MachineState)
+        self.switched_machines = self.grouped_switches = 0
+        self._compute_mask = (1 << compute_count) - 1
+        if stay_computing:
+            self.occupy, self.release = self._occupy_for_good, self._release_users  # type: ignore[method-assign]
 
     def __getitem__(self, number: int) -> Machine:
         return self.machines[number]
@@ -84,20 +94,24 @@ class MachineBook:
     def __len__(self) -> int:
         return len(self.machines)
 
+    def __iter__(self) -> Iterator[Machine]:
+        return iter(self.machines)
+
     def to(self, machine: Machine, state: MachineState, now: float) -> None:
         """A machine changes its state."""
         self.seconds[machine.state] += now - machine.since
-        if machine.number < self.compute_count:
+        bit = 1 << machine.number
+        if bit & self._compute_mask:
             self.counts[machine.state] -= 1
             self.counts[state] += 1
-        if state is MachineState.IDLE:
-            self.idle_mask |= 1 << machine.number
-        elif machine.state is MachineState.IDLE:
-            self.idle_mask &= ~(1 << machine.number)
+        self.idle_mask = self.idle_mask | bit if state is _IDLE else self.idle_mask & ~bit
+        able = state is _IDLE or state is _COMPUTING
+        self.unable_mask = self.unable_mask & ~bit if able else self.unable_mask | bit
         machine.state = state
         machine.since = now
 
     def occupy(self, units: IdSet, job_id: str, now: float) -> None:
+        """A job takes machines. Those that are unavailable compute again."""
         machines, mask = self.machines, units.mask
         if mask & ~self.idle_mask:
             for unit in numbers_of(mask):
@@ -119,7 +133,7 @@ class MachineBook:
         self.counts[_COMPUTING] += counted
 
     def release(self, units: IdSet, job_id: str, now: float) -> None:
-        """Machines that are away stay away when the job that ran on meanwhile ends."""
+        """A job leaves its machines. Those that became unavailable meanwhile stay so."""
         machines, mask = self.machines, units.mask
         computing_s = self.seconds[_COMPUTING]
         for unit in numbers_of(mask):
@@ -137,6 +151,23 @@ class MachineBook:
         self.counts[_COMPUTING] -= counted
         self.counts[_IDLE] += counted
 
+    def _occupy_for_good(self, units: IdSet, job_id: str, now: float) -> None:
+        busy_s, machines = 0.0, self.machines
+        for unit in numbers_of(units.mask):
+            machine = machines[unit]
+            if machine.state is _COMPUTING:
+                busy_s += now - machine.since
+                machine.since = now
+            else:
+                self.to(machine, _COMPUTING, now)
+            machine.users.append(job_id)
+        self.seconds[_COMPUTING] += busy_s
+
+    def _release_users(self, units: IdSet, job_id: str, now: float) -> None:
+        del now
+        for unit in numbers_of(units.mask):
+            self.machines[unit].users.remove(job_id)
+
     def go_away(self, units: IdSet, now: float) -> IdSet:
         """Machines become unavailable; returns those that were so already."""
         already = IdSet.of(unit for unit in units if self.machines[unit].state is MachineState.UNAVAILABLE)
@@ -145,17 +176,23 @@ class MachineBook:
         return already
 
     def come_back(self, units: IdSet, now: float) -> IdSet:
-        """Machines become available; returns those that were not away."""
+        """Machines become available; returns those that were available already."""
         present = IdSet.of(unit for unit in units if self.machines[unit].state is not MachineState.UNAVAILABLE)
         for unit in units - present:
             machine = self.machines[unit]
-            self.to(machine, MachineState.COMPUTING if machine.users else MachineState.IDLE, now)
+            self.to(machine, _COMPUTING if machine.users else _IDLE, now)
         return present
 
-    def by_power_state(self) -> Iterable[tuple[int, IdSet]]:
+    def spent(self, now: float) -> list[float]:
+        """Machine-seconds in each state up to now."""
+        seconds = list(self.seconds)
+        for machine in self.machines:
+            seconds[machine.state] += now - machine.since
+        return seconds
+
+    def by_power_state(self) -> list[tuple[int, IdSet]]:
         """Which compute machines are in which power state, ascending."""
         found: dict[int, int] = {}
         for machine in self.machines[: self.compute_count]:
             found[machine.power_state] = found.get(machine.power_state, 0) | 1 << machine.number
         return [(state, IdSet(mask)) for state, mask in sorted(found.items())]
-

@@ -1,7 +1,7 @@
-"""The network interface: a REP socket for requests, a PUB socket for events.
+"""The network interface of a manager: a REP socket for requests, a PUB socket for events.
 
-Both listen on loopback unless told otherwise; beyond it they demand CURVE with the key that lies in the manager's
-folder (who can read that file may give orders). One JSON text is one request; each gets exactly one answer.
+Both listen on loopback by default. Beyond loopback they require CURVE with the key in the manager's folder: users who
+can read that file may send requests. One JSON text is one request; each gets exactly one answer.
 """
 
 from __future__ import annotations
@@ -15,18 +15,22 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from pilothouse.dropins.qcg.answers import Answer
 from pilothouse.model.errors import InputError
 
 PORTS = range(2222, 10_000)
 """Where 0.14.2 looks for a free port."""
 MOST_REQUESTS = 64
-"""How many requests are answered before the world is looked after again."""
+"""How many requests `serve` answers without a break."""
 NEXT_WITHIN_MS = 1
-"""A client that has its answer often asks again at once: that is cheaper to answer now than after a turn."""
+"""Clients often ask again at once: answering now is cheaper than after another turn."""
 MOST_IN_A_ROW_S = 0.02
 MOST_REQUEST_BYTES = 1 << 30
 KEY_FILE = "network.key"
+FOLDER_PREFIX = ".qcgpjm-service-"
+"""Of the folder in which a manager leaves its address and key."""
+
+Answer = dict[str, object]
+"""`{"code": 0 | 1, "message"?: text, "data"?: ...}`, sent as JSON."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -38,7 +42,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     ports: range = PORTS
     events: bool = True
     former_port: int | None = None
-    """Where an earlier life of this manager listened: clients may still look there."""
+    """Where the manager that this one resumes listened: clients may still use that port."""
 
     @property
     def beyond_loopback(self) -> bool:
@@ -46,7 +50,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 class Network:
-    """Answers requests through `handle`, publishes events."""
+    """Receives requests and publishes events."""
 
     def __init__(self, endpoint: Endpoint, folder: Path) -> None:
         self._context = zmq.Context()
@@ -86,16 +90,16 @@ class Network:
 
     @property
     def key(self) -> str:
-        """What clients must know beyond loopback; "" on it."""
+        """The public key that clients need beyond loopback; "" on loopback."""
         return self._server_keys[0].decode() if self._server_keys is not None else ""
 
     @property
     def fd(self) -> int:
-        """Becomes readable when something may have come; `serve` then looks."""
+        """Becomes readable when requests may have arrived; then call `serve`."""
         return int(self._requests.getsockopt(zmq.FD))
 
     def serve(self, handle: Callable[[bytes], Answer]) -> bool:
-        """Answers what has come, and what follows at its heels. Whether there was anything."""
+        """Answers waiting requests, and those that follow at once. Returns whether there were any."""
         until = time.monotonic() + MOST_IN_A_ROW_S
         count = 0
         while True:
@@ -106,7 +110,7 @@ class Network:
                 return count > 0
 
     def _received(self) -> Iterator[bytes]:
-        # The descriptor only tells of changes: it must be looked at until nothing is left.
+        # The descriptor is edge-triggered: read until nothing is left.
         for _ in range(MOST_REQUESTS):
             if not self.pending:
                 return
@@ -117,7 +121,7 @@ class Network:
         return bool(int(self._requests.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
     def wait(self, timeout_s: float) -> None:
-        """Until a request has come, or the time is over."""
+        """Waits for a request, at most so long."""
         self._requests.poll(int(timeout_s * 1000))
 
     def publish(self, topic: str, event: dict[str, object]) -> None:
@@ -154,12 +158,12 @@ def _reachable(host: str, port: int) -> str:
         except OSError:
             found = host = "127.0.0.1"
         if not found.startswith("127."):
-            host = found  # else others know the name better than we do
+            host = found  # a name that is loopback here may be known elsewhere
     return f"tcp://{host}:{port}"
 
 
 def _make_keys(path: Path) -> tuple[bytes, bytes]:
-    """A fresh pair; the file tells clients the public half, and the owner alone may read it."""
+    """A new key pair. The public half is written to the file, readable by the owner only."""
     public, secret = zmq.curve_keypair()
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)

@@ -1,4 +1,8 @@
-"""The options of `pilothouse qcg`, and the nodes that they mean."""
+"""The options of `pilothouse qcg`, and the nodes that they select.
+
+`QcgOptions` holds the options by name; `allocation` turns them into an `Allocation`: the nodes, and the context that
+starts engines on them (this host, ssh, or Slurm).
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,19 @@ from pathlib import Path
 
 import msgspec
 
-from pilothouse.dropins.qcg.layout import expanded
-from pilothouse.dropins.qcg.nodes import VirtualNodes, parse_nodes
 from pilothouse.formats.hostlist import parse as parse_hostlist
-from pilothouse.model.errors import InputError
+from pilothouse.model.errors import InputError, quoted
+from pilothouse.worlds.live.contexts.layout import slurm_counts
 from pilothouse.worlds.live.contexts.programs import ProgramContext
 
+MOST_NODES = 1024
+"""On this host."""
+
 Nodes = list[tuple[str, int]]
-"""(name, cores) each."""
+"""(name, cores) of each."""
 
 
-class Choices(msgspec.Struct, kw_only=True):
+class QcgOptions(msgspec.Struct, kw_only=True):
     """The options of the command, by their names."""
 
     net: bool
@@ -54,7 +60,7 @@ class Choices(msgspec.Struct, kw_only=True):
     nl_init_timeout: float
     nl_ready_threshold: float
     without_effect: list[str]
-    """A line for each option that was given and changes nothing."""
+    """One message for each given option that has no effect."""
 
     @property
     def networked(self) -> bool:
@@ -66,8 +72,22 @@ class Choices(msgspec.Struct, kw_only=True):
         return self.governor or self.slurm_partition_nodes is not None
 
 
+class VirtualNodes(ProgramContext):
+    """Nodes on this host: one engine for each name of `--nodes`."""
+
+    NAME = "nodes"
+    remote = False
+
+    def __init__(self, nodes: Nodes, *, gpus: tuple[str, ...] = ()) -> None:
+        super().__init__(self.NAME, dict(nodes), gpus=gpus)
+
+    def adopt(self, engines: dict[str, str]) -> None:
+        # An engine takes the place of a node of its own name only.
+        super().adopt({key: node for key, node in engines.items() if node in self.slots})
+
+
 class Allocation(msgspec.Struct):
-    """Where jobs run, and what is special about it."""
+    """The nodes that jobs run on, and how to reach them."""
 
     context: ProgramContext
     nodes: Nodes
@@ -81,24 +101,24 @@ class Allocation(msgspec.Struct):
         return tuple(name for name, _ in self.nodes)
 
 
-def allocation(choices: Choices) -> Allocation:
-    """The nodes that jobs may use. Raises InputError."""
-    nodes = named_nodes(choices)
+def allocation(options: QcgOptions) -> Allocation:
+    """The nodes that jobs may use, and the context that reaches them. Raises InputError."""
+    nodes = named_nodes(options)
     usable = list(nodes)
-    if choices.system_core:
+    if options.system_core:
         first, cores = nodes[0]
         if cores < 2:
             raise InputError("--system-core", f"node {first} has one core only")
         usable[0] = (first, cores - 1)
-    reserved = int(choices.system_core)
-    if choices.hosts:
+    reserved = int(options.system_core)
+    if options.hosts:
         from pilothouse.worlds.live.contexts.ssh import SshContext
 
         return Allocation(SshContext(dict(usable)), nodes, reserved=reserved)
-    if in_slurm(choices):
+    if in_slurm(options):
         from pilothouse.worlds.live.contexts.slurm import SlurmContext
 
-        # Cores are what the allocation has, not the tasks that its batch script was started with.
+        # Count the CPUs of the allocation, not the tasks that its batch script asked for.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_NTASKS")}
         if nodes:
             environment["SLURM_JOB_NODELIST"] = ",".join(name for name, _ in usable)
@@ -110,37 +130,40 @@ def allocation(choices: Choices) -> Allocation:
     return Allocation(VirtualNodes(usable, gpus=gpus), nodes, reserved=reserved)
 
 
-def in_slurm(choices: Choices) -> bool:
+def in_slurm(options: QcgOptions) -> bool:
     inside = "SLURM_JOB_ID" in os.environ or "SLURM_JOBID" in os.environ
-    return choices.resources == "slurm" or (choices.resources == "auto" and not choices.nodes and inside)
+    return options.resources == "slurm" or (options.resources == "auto" and not options.nodes and inside)
 
 
-def named_nodes(choices: Choices) -> Nodes:
-    """All nodes that the options speak of. Raises InputError."""
-    if choices.hosts:
+def named_nodes(options: QcgOptions) -> Nodes:
+    """All nodes that the options name. Raises InputError."""
+    if options.hosts:
         from pilothouse.worlds.live.contexts.ssh import parse_hosts
 
-        return list(parse_hosts(choices.hosts).items())
-    if in_slurm(choices):
-        return _slurm_nodes(choices)
-    return parse_nodes(choices.nodes or "", socket.gethostname(), len(os.sched_getaffinity(0)))
+        return list(parse_hosts(options.hosts).items())
+    if in_slurm(options):
+        return _slurm_nodes(options)
+    return parse_nodes(options.nodes or "", socket.gethostname(), len(os.sched_getaffinity(0)))
 
 
-def _slurm_nodes(choices: Choices) -> Nodes:
-    """The nodes of the allocation that we are in, or the part of them that was asked for."""
-    if choices.slurm_resources_file:
-        return _nodes_of_file(Path(choices.slurm_resources_file))
+def _slurm_nodes(options: QcgOptions) -> Nodes:
+    """The nodes of this Slurm allocation, or the range of them that was asked for."""
+    if options.slurm_resources_file:
+        return _nodes_of_file(Path(options.slurm_resources_file))
     names = parse_hostlist(os.environ.get("SLURM_JOB_NODELIST") or os.environ.get("SLURM_NODELIST", ""))
-    begin = choices.slurm_limit_nodes_range_begin or 0
-    end = choices.slurm_limit_nodes_range_end if choices.slurm_limit_nodes_range_end is not None else len(names)
+    begin = options.slurm_limit_nodes_range_begin or 0
+    end = options.slurm_limit_nodes_range_end if options.slurm_limit_nodes_range_end is not None else len(names)
     if names and not 0 <= begin < end <= len(names):
         raise InputError("--slurm-limit-nodes-range-begin", f"no nodes from {begin} to {end} among {len(names)}")
-    counts = expanded(os.environ.get("SLURM_JOB_CPUS_PER_NODE", "1"), len(names)) if names else []
+    variable = "SLURM_JOB_CPUS_PER_NODE"
+    counts = slurm_counts(os.environ.get(variable, "1"), variable) if names else []
+    if len(counts) != len(names):
+        raise InputError(variable, f"{len(counts)} counts for {len(names)} nodes")
     return list(zip(names, counts, strict=True))[begin:end]
 
 
 def _nodes_of_file(path: Path) -> Nodes:
-    """What a governor of 0.14.2 writes for the managers of its partitions."""
+    """Reads the file that a governor of 0.14.2 writes for the managers of its partitions."""
     try:
         nodes = msgspec.json.decode(path.read_bytes())["nodes"]
         return [(str(node["name"]), int(node["total_cores"])) for node in nodes]
@@ -148,3 +171,23 @@ def _nodes_of_file(path: Path) -> Nodes:
         raise InputError(str(path), "cannot be read", found=error.strerror or "") from None
     except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
         raise InputError(str(path), f"no description of nodes: {error!r}") from None
+
+
+def parse_nodes(text: str, host: str, cores: int) -> Nodes:
+    """Reads `4,4,2` or `a:4,b:2`; an empty text means this host with its cores. Raises InputError."""
+    if not text:
+        return [(host, cores)]
+    nodes: Nodes = []
+    for number, part in enumerate(text.split(",")):
+        name, _, count = part.strip().rpartition(":")
+        if not count.isdigit() or int(count) < 1:
+            raise InputError(
+                "--nodes", "number of cores for a node must not be less than 1", expected="4,4,2 or a:4,b:2",
+                found=quoted(text),
+            )  # fmt: skip
+        nodes.append((name or f"n{number}", int(count)))
+    if len(nodes) > MOST_NODES:
+        raise InputError("--nodes", f"more than {MOST_NODES} nodes on one host")
+    if len({name for name, _ in nodes}) < len(nodes):
+        raise InputError("--nodes", "two nodes have one name", found=quoted(text))
+    return nodes

@@ -1,0 +1,197 @@
+"""The files of a manager, in its folder `.qcgpjm-service-<id>`.
+
+    service.log        what happened            jobs.report        finished jobs, JSON lines or text
+    address            of the network interface track.reqs         accepted jobs, JSON lines
+    env.log            the manager's environment track.states      how they ended, JSON lines
+    final_status.json  the last status          journal.sqlite     the live world's journal
+
+Tracked lines are flushed before the client gets its answer: a killed manager loses nothing.
+
+The text report of a job in the specification's dialect is indented by blanks and shows where it ran as `node:cores`;
+that of 0.14.2 is indented by tabs and names the cores.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+
+from pilothouse.dropins.qcg.answers import date_text, visible_history
+from pilothouse.dropins.qcg.registry import Entry, Item, state_name
+from pilothouse.formats.qcg_description import DescriptionError, Dialect, describe
+from pilothouse.formats.qcg_requests import SubmittedJob
+from pilothouse.model.errors import InputError
+from pilothouse.model.lifecycle import QCG, JobState
+from pilothouse.protocols.qcg.client import manager_folders
+from pilothouse.protocols.qcg.network import Answer
+
+_REMOVED = "REMOVED"
+_STATES = {QCG[state]: state for state in (JobState.SUCCEEDED, JobState.FAILED, JobState.KILLED, JobState.OMITTED)}
+
+
+class ManagerFiles:
+    """Writes the files of one manager, and reads those that an earlier one left."""
+
+    def __init__(self, folder: Path, report_file: str = "jobs.report", report_format: str = "json") -> None:
+        """`report_format`: json, text or none."""
+        self.folder = folder
+        self._report_path = folder / report_file
+        self._show = {"json": json_report, "text": text_report}.get(report_format)
+        self._reqs: TextIO = (folder / "track.reqs").open("a", encoding="utf-8")
+        self._states: TextIO = (folder / "track.states").open("a", encoding="utf-8")
+        self._report: TextIO | None = None if self._show is None else self._report_path.open("a", encoding="utf-8")
+        self._reported: set[str] = set()
+        """Names of jobs that an earlier manager has reported."""
+
+    def accepted(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            line = entry.description.written()
+            if entry.dialect is Dialect.SPECIFICATION:
+                line["dialect"] = entry.dialect.value
+            line["arrived"] = entry.arrived_at
+            self._reqs.write(_line(line))
+        self._reqs.flush()
+
+    def finished(self, items: list[Item]) -> None:
+        for entry, index in items:
+            name = entry.full_name(index)
+            self._states.write(_line({"task": name, "iteration": index, "state": state_name(entry.state_of(index))}))
+            if self._report is not None and self._show is not None and name not in self._reported:
+                self._report.write(self._show(entry, index))
+        self._states.flush()
+        if self._report is not None:
+            self._report.flush()
+
+    def removed(self, name: str) -> None:
+        self._states.write(_line({"task": name, "iteration": None, "state": _REMOVED}))
+        self._states.flush()
+
+    def write_address(self, address: str) -> None:
+        # Renamed into place: a client that waits for this file must never read half of it.
+        fresh = self.folder / "address.new"
+        fresh.write_text(address, encoding="utf-8")
+        fresh.replace(self.folder / "address")
+
+    def write_environment(self, environment: Mapping[str, str]) -> None:
+        path = self.folder / "env.log"
+        path.touch(mode=0o600)
+        path.write_text("".join(f"{name}={value}\n" for name, value in environment.items()), encoding="utf-8")
+
+    def write_status(self, status: Answer) -> None:
+        (self.folder / "final_status.json").write_bytes(msgspec.json.format(msgspec.json.encode(status), indent=2))
+
+    def link_into(self, wd: Path) -> None:
+        """The specification has service.log and jobs.report in the working directory itself."""
+        for target in (self.folder / "service.log", self._report_path):
+            link = wd / target.name
+            if link.is_symlink() or not link.exists():
+                link.unlink(missing_ok=True)
+                link.symlink_to(os.path.relpath(target, wd))
+
+    def close(self) -> None:
+        for stream in (self._reqs, self._states, self._report):
+            if stream is not None:
+                stream.close()
+
+    # ---- what an earlier manager left
+
+    def read_report(self) -> None:
+        """Notes which jobs are reported already, and removes a last line that was cut off."""
+        if self._report is None:
+            return
+        text = self._report_path.read_text(encoding="utf-8")
+        if text and not text.endswith("\n"):
+            self._report.truncate(text.rfind("\n") + 1)
+        for line in text.splitlines(keepends=True):
+            if self._show is text_report:
+                if line[0] not in "\t " and " (" in line:
+                    self._reported.add(line.partition(" (")[0])
+            elif line.endswith("\n"):
+                self._reported.add(str(msgspec.json.decode(line)["name"]))
+
+    def tracked_jobs(self) -> Iterator[tuple[SubmittedJob, float]]:
+        """The jobs that were accepted, in order, and when (0: not known)."""
+        for number, line in enumerate(_whole_lines(self.folder / "track.reqs"), 1):
+            where = f"{self.folder / 'track.reqs'}:{number}"
+            try:
+                raw = msgspec.json.decode(line)
+                loop = raw.get("iteration")
+                if loop is not None and loop.get("values") is not None:
+                    raw["iteration"] = {"values": loop["values"]}  # 0.14.2 tracks their number as well
+                dialect = Dialect(raw.pop("dialect", Dialect.LATER.value))
+                arrived = float(raw.pop("arrived", 0.0))
+                yield SubmittedJob(str(raw["name"]), dialect, describe(raw, dialect)), arrived
+            except (msgspec.DecodeError, DescriptionError, AttributeError, KeyError, ValueError) as error:
+                raise InputError(where, f"not a tracked job: {error}") from None
+
+    def tracked_states(self) -> dict[str, JobState | None]:
+        """How jobs and iterations had ended; None: the job was removed afterwards."""
+        states: dict[str, JobState | None] = {}
+        for line in _whole_lines(self.folder / "track.states"):
+            try:
+                raw = msgspec.json.decode(line)
+                states[str(raw["task"])] = _STATES.get(raw["state"]) if raw["state"] != _REMOVED else None
+            except (msgspec.DecodeError, KeyError) as error:
+                raise InputError(str(self.folder / "track.states"), f"not a tracked state: {error}") from None
+        return states
+
+
+def _line(data: dict[str, object]) -> str:
+    return msgspec.json.encode(data).decode() + "\n"
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    """Without a last line that was cut off when the manager was killed."""
+    text = path.read_bytes() if path.exists() else b""
+    return text[: text.rfind(b"\n") + 1].splitlines()
+
+
+def find_folder(path: Path) -> Path:
+    """The folder of a manager: the path itself, or the latest one in it. Raises InputError."""
+    found = manager_folders(path)
+    if not found:
+        raise InputError(
+            str(path), f"Resume directory {path} not exists or is not valid QCG-PilotJob auxiliary directory"
+        )
+    return found[0]
+
+
+def json_report(entry: Entry, index: int | None) -> str:
+    """One line of a JSON report: a job or iteration that has ended."""
+    status = entry.status_of(index)
+    history = visible_history(status, entry.dialect)
+    data: dict[str, object] = {
+        "name": entry.full_name(index),
+        "state": state_name(status.state, entry.dialect),
+        "history": [{"state": name, "date": date_text(when).replace(" ", "T")} for name, when in history],
+        # Only 0.14.2 has a JSON report, so that it is written in that dialect.
+        "runtime": status.runtime.shown(Dialect.LATER) if status.runtime is not None else {},
+    }
+    if index is None:
+        description = entry.description
+        data["execution"] = description.execution.written()
+        data["resources"] = description.resources.written()
+        if description.after:
+            data["dependencies"] = {"after": list(description.after)}
+    if status.messages is not None:
+        data["messages"] = status.messages
+    return _line(data)
+
+
+def text_report(entry: Entry, index: int | None) -> str:
+    """One entry of a text report: a job or iteration that has ended."""
+    status, dialect = entry.status_of(index), entry.dialect
+    specification = dialect is Dialect.SPECIFICATION
+    indent = "    " if specification else "\t"
+    message = f" {status.messages}" if status.messages is not None else ("" if specification else " ")
+    lines = [f"{entry.full_name(index)} ({state_name(status.state, dialect)}){message}"]
+    lines.extend(f"{indent}{date_text(when)}: {name}" for name, when in visible_history(status, dialect))
+    if status.runtime is not None:
+        lines.extend(f"{indent}{key}: {value}" for key, value in status.runtime.shown(dialect).items())
+    elif not specification:
+        lines.append(indent)
+    return "\n".join(lines) + "\n"
