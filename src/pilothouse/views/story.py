@@ -67,32 +67,22 @@ def story(rows: Sequence[Row], job_id: str, total: int) -> Story | None:
     if own is None:
         return None
     submitted, start = own.submitted_at, own.started_at
-    ran = [row for row in rows if row.started_at is not None and row is not own]
-    busy = sum(len(r.allocated) for r in ran if _started(r) < submitted < _ended(r))
-    before = [r.id for r in ran if (r.submitted_at, r.id) < (submitted, own.id) and _started(r) > submitted]
+    ran = [(r, r.started_at, r.ended_at or 0.0) for r in rows if r.started_at is not None and r is not own]
+    busy = sum(len(r.allocated) for r, begin, end in ran if begin < submitted < end)
+    before = [r.id for r, begin, _ in ran if (r.submitted_at, r.id) < (submitted, own.id) and begin > submitted]
     overtaken: list[str] = []
     overtook: list[str] = []
     freed: list[str] = []
     if start is not None:
-        overtaken = [r.id for r in ran if r.submitted_at > submitted and _started(r) < start]
-        overtook = [r.id for r in ran if r.submitted_at < submitted and _started(r) > start]
-        freed = [r.id for r in ran if _ended(r) == start]
+        overtaken = [r.id for r, begin, _ in ran if r.submitted_at > submitted and begin < start]
+        overtook = [r.id for r, begin, _ in ran if r.submitted_at < submitted and begin > start]
+        freed = [r.id for r, _, end in ran if end == start]
     sentence = _sentence(own, total - busy, before, overtaken, overtook, freed)
     waited = None if start is None else start - submitted
     return Story(
         own.id, own.state, submitted, start, waited, own.units, total, total - busy, tuple(before), tuple(overtaken),
         tuple(overtook), tuple(freed), sentence,
     )  # fmt: skip
-
-
-def _started(row: Row) -> float:
-    assert row.started_at is not None
-    return row.started_at
-
-
-def _ended(row: Row) -> float:
-    assert row.ended_at is not None
-    return row.ended_at
 
 
 def _sentence(
