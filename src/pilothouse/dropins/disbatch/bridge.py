@@ -159,7 +159,7 @@ class KvsTasks:
 
 
 class Bridge:
-    """A Recorder that shows a run in the KVS; call `update` about once a second."""
+    """Shows a run in the KVS: `write` takes its records; call `update` about once a second."""
 
     def __init__(self, kvs: Kvs, tasks: KvsTasks | None = None, common_env: Mapping[str, str] | None = None) -> None:
         self.board = StatusBoard()
@@ -186,9 +186,6 @@ class Bridge:
                 self._kvs.replace(f"engine {record.rank}", b"running")
             elif type(record) is EngineLeft and record.engine in self._ranks:
                 self._kvs.replace(f"engine {self._ranks.pop(record.engine)}", b"engine stopped")
-
-    def close(self) -> None:
-        self.update(at_once=True)
 
     def update(self, *, at_once: bool = False) -> None:
         """Shows monitors how things stand, if they have changed; with many engines less often, so that it costs little."""

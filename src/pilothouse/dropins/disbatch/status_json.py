@@ -1,6 +1,6 @@
 """What monitors find under the key "DisBatch status": engines, contexts and counts as JSON, in disBatch's words.
 
-In: the run's records. Out: the JSON text. `StatusBoard` is a Recorder: it gets what the journal gets.
+In: the run's records. Out: the JSON text. `StatusBoard` takes the records that the journal has kept.
 """
 
 from __future__ import annotations
@@ -79,9 +79,6 @@ class StatusBoard:
             else:
                 continue
             self.changed = True
-
-    def close(self) -> None:
-        """Nothing is kept open."""
 
     def stopping(self, rank: int) -> None:
         engine = self._by_rank.get(rank)
