@@ -1,8 +1,10 @@
-"""The Python face of the live world: `with Pool(slots=4) as pool: pool.submit(...)`.
+"""Pool: a concurrent.futures.Executor whose calls and commands run as tasks of a live world.
 
-A Pool is a concurrent.futures.Executor. What is submitted is a command (a line for the shell, or a list of words), or any
-picklable function with its arguments, which runs in a Python process of its own. Futures behave as those of the standard
-library do; `result()` of a command is a TaskResult. The world runs in a thread of its own, in a folder of its own.
+    with Pool(slots=4) as pool:
+        future = pool.submit("echo hello")
+
+In: commands (a line for the shell, or a list of words), or picklable functions with arguments, which run in a Python process
+of their own. Out: futures as in the standard library; `result()` of a command is a TaskResult. The world runs in a thread.
 """
 
 from __future__ import annotations
@@ -182,30 +184,18 @@ class Pool(Executor):
             job = Job(f"p{self._serial}", units, walltime, after=after, command=command)
             future = PoolFuture(job.id, self._cancel)
             self._futures[job.id] = (future, folder)
-        self._world.call(lambda: self._admit(job))
+        self._world.call(lambda: self._world.submit(job))
         return future
 
-    def _admit(self, job: Job) -> None:
-        self._world.submit(job)
-
     def _cancel(self, job_id: str) -> None:
-        def cancel() -> None:
-            self._world.cancel(job_id)
-
-        self._world.call(cancel)
+        self._world.call(lambda: self._world.cancel(job_id))
 
     def _ended(self, end: TaskEnded) -> None:
-        """In the world's thread: a task has its result."""
-        if not end.final:
+        """In the world's thread: an attempt has ended."""
+        if not end.final or end.job_id not in self._futures:
             return
-        found = self._futures.pop(end.job_id, None)
-        if found is None:
-            return
-        future, folder = found
-        result = TaskResult(
-            end.state, end.return_code, end.node, end.started_at, end.ended_at, end.out_bytes, end.out_snippet,
-            end.err_bytes, end.err_snippet, end.reason,
-        )  # fmt: skip
+        future, folder = self._futures.pop(end.job_id)
+        result = TaskResult(*(getattr(end, name) for name in TaskResult.__struct_fields__))
         if end.state is JobState.KILLED and future.cancelled():
             return
         if not future.running() and not future.set_running_or_notify_cancel():

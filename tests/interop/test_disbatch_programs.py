@@ -14,8 +14,8 @@ import components
 from disbatch_runs import clean_env, drain, read_until, service
 from pilothouse.dropins.disbatch.batcher import DisBatcher
 from pilothouse.dropins.disbatch.status_file import parse_line
+from pilothouse.journal.run_reader import RunReader
 from pilothouse.model.errors import PeerError
-from pilothouse.views.run_reader import RunReader
 from pilothouse.worlds.live.services.kvs_server import KvsServer
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import components
 from disbatch_runs import clean_env, results, service
-from pilothouse.views.run_reader import RunReader
+from pilothouse.journal.run_reader import RunReader
 from pilothouse.worlds.live.requests import ask_to_stop
 from pilothouse.worlds.live.services.kvs_client import KvsClient
 

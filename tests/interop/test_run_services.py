@@ -14,8 +14,8 @@ import pytest
 
 import components
 from disbatch_runs import drain, read_until
+from pilothouse.journal.run_reader import RunReader
 from pilothouse.model.errors import PeerError
-from pilothouse.views.run_reader import RunReader
 from pilothouse.worlds.live.services.kvs_client import KvsClient
 
 PILOTHOUSE = [sys.executable, "-c", "from pilothouse.cli.main import main; main()"]

@@ -1,4 +1,4 @@
-"""When would a task file be done? Its tasks in simulated time, on nodes that one need not have.
+"""Forecast of a task file: its tasks in simulated time, on any number of nodes.
 
 In: the lines of a task file, a platform, how long tasks take (`TaskDurations`), a policy. Out: a `Forecast`, one phase per
 barrier: nothing below a barrier starts before everything above it has ended, so the phases are simulated one by one.

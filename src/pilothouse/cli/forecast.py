@@ -26,7 +26,7 @@ from pilothouse.cli.options import Seconds, complete_policy
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for programs.")
 def command(file: Path, platform: str, duration: str, units: int, walltime: float, policy: str, as_json: bool) -> None:
-    """Say when the tasks of FILE would be done on nodes that you need not have.
+    """Say when the tasks of FILE would be done on nodes that you may not have.
 
     \b
     Examples:

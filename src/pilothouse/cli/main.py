@@ -95,11 +95,11 @@ def main() -> None:
         click.echo(f"pilothouse: {problem}", err=True)
         sys.exit(problem.exit_code)
     except BrokenPipeError:
-        # Whoever read our output has gone; Python must not complain about it at exit.
+        # The reader of our output has gone (`| head`); Python must not complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as problem:
-        # A full disk, a folder that is not ours: the machine says no, and says why.
+        # A full disk, or a folder that cannot be written.
         click.echo(f"pilothouse: {problem.filename or 'output'}: {problem.strerror or problem}", err=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

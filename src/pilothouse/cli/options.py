@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from math import isnan
 from typing import Any, TypeVar
 
@@ -31,25 +32,6 @@ platform_option = click.option(
 )
 
 
-def workload_options(command: Command) -> Command:
-    """-w, --events, --duration."""
-    for option in (
-        click.option(
-            "--duration",
-            default="",
-            metavar="SECONDS|FILE",
-            help="How long jobs without a known duration take (QCG requests): seconds, or a file of name,seconds.",
-        ),
-        click.option("--events", multiple=True, metavar="FILE", help="External events, one JSON object a line (repeatable)."),
-        click.option(
-            "-w", "--workload", "workloads", multiple=True, required=True, metavar="FILE",
-            help="A Batsim workload, an SWF log (may be gzipped) or QCG requests (repeatable).",
-        ),
-    ):  # fmt: skip
-        command = option(command)
-    return command
-
-
 def complete_policy(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names of policies, for the shell; the part after the last comma is completed."""
     from pilothouse.policies.catalog import CATALOG
@@ -58,18 +40,34 @@ def complete_policy(ctx: click.Context, parameter: click.Parameter, incomplete: 
     return [done + comma + name for name in CATALOG if name.startswith(last)]
 
 
-def decider_options(command: Command) -> Command:
+def _together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several options as one decorator; --help shows them in this order."""
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
+workload_options = _together(
+    click.option(
+        "-w", "--workload", "workloads", multiple=True, required=True, metavar="FILE",
+        help="A Batsim workload, an SWF log (may be gzipped) or QCG requests (repeatable).",
+    ),
+    click.option("--events", multiple=True, metavar="FILE", help="External events, one JSON object a line (repeatable)."),
+    click.option(
+        "--duration", default="", metavar="SECONDS|FILE",
+        help="How long jobs without a known duration take (QCG requests): seconds, or a file of name,seconds.",
+    ),
+)  # fmt: skip
+
+
+def decider_options(default: str) -> Callable[[Command], Command]:
     """--policy or --by (one of them), --decider-timeout, --decider-command."""
-    for option in (
-        click.option("--decider-command", metavar="COMMAND", help="Start this scheduler, wait for it, and end it."),
+    return _together(
         click.option(
-            "--decider-timeout", "timeout", type=Seconds(), metavar="SECONDS", help="How long a foreign scheduler may think."
+            "--policy", "by", default=default, show_default=True, metavar="POLICY", shell_complete=complete_policy,
+            help="Who decides: see `pilothouse policies`.",
         ),
         click.option("--by", "by", metavar="DECIDER", help="The same for any decider: batsim:ENDPOINT, edc:LIB, rfc27:PATH."),
         click.option(
-            "--policy", "by", default="easy", show_default=True, metavar="POLICY", shell_complete=complete_policy,
-            help="Who decides: see `pilothouse policies`.",
+            "--decider-timeout", "timeout", type=Seconds(), metavar="SECONDS", help="How long a foreign scheduler may think."
         ),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+        click.option("--decider-command", metavar="COMMAND", help="Start this scheduler, wait for it, and end it."),
+    )  # fmt: skip

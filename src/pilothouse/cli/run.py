@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pilothouse.cli.options import Seconds
+from pilothouse.cli.options import Seconds, decider_options
 
 
 @click.command()
@@ -48,19 +48,7 @@ from pilothouse.cli.options import Seconds
 @click.option("--fail-fast", is_flag=True, help="Stop at the first task that fails.")
 @click.option("--out", metavar="NAME", default="", help="Files for stdout, such as 'out/{task:06d}.txt'.")
 @click.option("--err", metavar="NAME", default="", help="Files for stderr; the same name as --out joins both.")
-@click.option(
-    "--policy",
-    "--by",
-    "by",
-    default="fcfs",
-    show_default=True,
-    metavar="DECIDER",
-    help="Who decides: a policy, or any scheduler (see `pilothouse steer`).",
-)
-@click.option("--decider-command", metavar="COMMAND", help="Start this scheduler, wait for it, and end it.")
-@click.option(
-    "--decider-timeout", type=Seconds(), metavar="SECONDS", help="How long a foreign scheduler may think."
-)  # fmt: skip
+@decider_options("fcfs")
 @click.option(
     "--bundle",
     type=click.IntRange(1),
@@ -86,12 +74,14 @@ from pilothouse.cli.options import Seconds
     "--auto-slurm", type=click.IntRange(0), default=0, metavar="N", help="Keep up to N Slurm jobs while tasks wait."
 )
 @click.option("--auto-slots", type=click.IntRange(0), default=0, metavar="N", help="Slots that each of them brings.")
-@click.option("--auto-idle", type=Seconds(), default=300.0, show_default=True, help="Seconds until an idle one is let go.")
+@click.option("--auto-idle", type=Seconds(), default=300.0, show_default=True, help="Seconds until an idle one is given back.")
 @click.option("--sbatch-options", default="", metavar="TEXT", help="For each of them, such as '-n8 --time=60'.")
 @click.option("--redis", default="", metavar="URL", help="Keep the key-value service's values in this Redis.")
 @click.option("--lenient", is_flag=True, help="Ignore malformed directives, as disBatch does.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no summary.")
-def command(**given: object) -> None:
+def command(
+    file: str | None, folder: Path | None, resume: Path | None, retry_failed: bool, quiet: bool, **given: object
+) -> None:
     """Run the tasks of FILE, one command per line (`-`: from standard input).
 
     Exit code 0 if all succeeded, 1 if one failed or was not run, 2 for a mistake in the input.
@@ -105,15 +95,16 @@ def command(**given: object) -> None:
       pilothouse run --resume tasks.txt.run1 --retry-failed
       seq 100 | sed 's/^/echo /' | pilothouse run - --out 'out/{task}.txt'
     """
-    from pilothouse.launch.live_run import Choices, resume_run, start_run
-    from pilothouse.launch.surroundings import check_surroundings
+    from pilothouse.launch.live_run import resume_run, start_run
+    from pilothouse.launch.run_options import RunOptions
+    from pilothouse.launch.running import check_surroundings
 
     check_surroundings()
-    choices = Choices(**given)  # type: ignore[arg-type]
-    if choices.resume is not None:
-        if choices.file is not None:
+    options = RunOptions(**given)  # type: ignore[arg-type]
+    if resume is not None:
+        if file is not None:
             raise click.UsageError("--resume takes no FILE: the run remembers its own")
-        sys.exit(resume_run(choices))
-    if choices.file is None:
+        sys.exit(resume_run(options, resume, retry_failed=retry_failed, quiet=quiet))
+    if file is None:
         raise click.UsageError("FILE is missing (or --resume DIR)")
-    sys.exit(start_run(choices))
+    sys.exit(start_run(options, file, folder, quiet=quiet))

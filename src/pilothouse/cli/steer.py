@@ -6,21 +6,18 @@ import sys
 
 import click
 
+from pilothouse.cli.options import decider_options
+
 
 @click.command()
 @click.option("--world", "world_name", required=True, help="sim, batsim:ENDPOINT, batprotocol:ENDPOINT, flux[:URI].")
-@click.option("--by", "by", default="easy", show_default=True, metavar="DECIDER", help="Who decides.")
-@click.option("--policy", "by", metavar="POLICY", help="The same, for policies.")
+@decider_options("easy")
 @click.option("-p", "--platform", help="With --world sim: as in simulate.")
 @click.option("-w", "--workload", "workloads", multiple=True, metavar="FILE", help="With --world sim: as in simulate.")
 @click.option(
     "-e", "--export", "prefix", default="out/", show_default=True, help="With --world sim: where its files go."
 )
-@click.option(
-    "--decider-timeout", "timeout", type=float, metavar="SECONDS", help="How long a foreign scheduler may think."
-)
 @click.option("--restart", is_flag=True, help="With --world flux: start again after a crash, with a back-off.")
-@click.option("--decider-command", metavar="COMMAND", help="Start this scheduler, wait for it, and end it.")
 def command(
     world_name: str,
     by: str,
@@ -52,12 +49,8 @@ def command(
 
         if platform is None or not workloads:
             raise click.UsageError("--world sim needs -p and -w")
-        context = click.get_current_context()
-        context.invoke(
-            simulate, platform=platform, workloads=workloads, events=(), duration="", by=by, timeout=timeout,
-            decider_command=decider_command, prefix=prefix, exports=(), plot=False, tau=10.0, quiet=False,
-        )  # fmt: skip
-        return
+        chosen = {"platform": platform, "workloads": workloads, "by": by, "prefix": prefix}
+        click.get_current_context().invoke(simulate, **chosen, timeout=timeout, decider_command=decider_command)
     if restart:
         from pilothouse.launch.restart import is_child, run_with_restarts
 

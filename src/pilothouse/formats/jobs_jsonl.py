@@ -17,7 +17,11 @@ class JobsJsonl:
         self._stream = stream
         self._encode = msgspec.json.Encoder().encode
 
-    def write(self, record: JobRecord) -> None:
+    def write_all(self, records: list[JobRecord]) -> None:
+        for record in records:
+            self._write(record)
+
+    def _write(self, record: JobRecord) -> None:
         job = record.job
         line = {
             "id": job.id,

@@ -8,17 +8,14 @@ from pathlib import Path
 
 import msgspec
 
-from pilothouse.journal.store import FILE_NAME
+from pilothouse.journal.store import FILE_NAME, decode_tasks
 from pilothouse.model.errors import InputError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.wire.messages import Task
 
 UNFINISHED = "unfinished"
 """The state of a task that was cut off, or failed and will be tried again."""
-
-_decode_tasks = msgspec.msgpack.Decoder(list[Task]).decode
 
 
 class TaskRow(msgspec.Struct, frozen=True):
@@ -46,7 +43,7 @@ def read_tasks(folder: Path, *, failed: bool = False) -> Iterator[TaskRow]:
     """Every task that was begun or ended, by id: finished ones first, then those that were cut off (by Ctrl-C, with an
     engine) or will be tried again, then those in hand, if not only `failed`.
     """
-    with _open(folder) as db:
+    with open_for_reading(folder) as db:
         yield from _ends(db, "final AND kind = 'N'" + (" AND state != 'succeeded'" if failed else ""))
         in_hand = list(_in_hand(db))
         held = {row.task for row in in_hand}
@@ -76,7 +73,7 @@ class JobRow(msgspec.Struct, frozen=True):
 
 def read_jobs(folder: Path) -> list[JobRow]:
     """Every submitted job: those that ended, in order of their ends, then the others."""
-    with _open(folder) as db:
+    with open_for_reading(folder) as db:
         units = dict(db.execute("SELECT job_id, units FROM assignments ORDER BY id"))
         cwds = {job_id: _cwd(data) for job_id, data in db.execute("SELECT job_id, data FROM jobs ORDER BY task_id")}
         query = """SELECT job_id, state, started_at, ended_at, return_code, pid FROM ends
@@ -90,7 +87,7 @@ def read_jobs(folder: Path) -> list[JobRow]:
 
 def read_nodes(folder: Path) -> tuple[Node, ...]:
     """The nodes that engines joined with, by their units."""
-    with _open(folder) as db:
+    with open_for_reading(folder) as db:
         rows = db.execute("SELECT node, first_unit, slots FROM engines ORDER BY first_unit")
         return tuple(Node(*row) for row in rows)
 
@@ -102,8 +99,8 @@ def _cwd(data: bytes) -> str:
 
 
 def never_begun(folder: Path) -> int | None:
-    """How many tasks of the file nobody has begun; None: nobody knows how many there are."""
-    with _open(folder) as db:
+    """How many tasks of the file have not been begun; None: the number of tasks is not known."""
+    with open_for_reading(folder) as db:
         total = db.execute("SELECT value FROM notes WHERE name = 'total'").fetchone()
         begun = db.execute("SELECT count(DISTINCT task_id) FROM ends WHERE kind = 'N'").fetchone()[0]
         known = db.execute("SELECT DISTINCT task_id FROM ends WHERE kind = 'N' AND NOT final")
@@ -129,7 +126,7 @@ def _in_hand(db: sqlite3.Connection) -> Iterator[TaskRow]:
     query = """SELECT a.tasks, a.at, e.node, a.job_id FROM assignments a JOIN engines e ON a.engine = e.engine
                WHERE a.closed_at IS NULL ORDER BY a.id"""
     for tasks, at, node, job in db.execute(query):
-        for order in _decode_tasks(tasks):
+        for order in decode_tasks(tasks):
             ended = "SELECT 1 FROM ends WHERE task_id = ? AND attempt >= ? AND kind = 'N' LIMIT 1"
             if db.execute(ended, (order.task_id, order.attempt)).fetchone() is None:
                 command = _text(order.line or b" ".join(order.argv))
@@ -139,11 +136,11 @@ def _in_hand(db: sqlite3.Connection) -> Iterator[TaskRow]:
                 )  # fmt: skip
 
 
-def _open(folder: Path) -> sqlite3.Connection:
+def open_for_reading(folder: Path) -> sqlite3.Connection:
     path = folder / FILE_NAME
     if not path.is_file():
         raise InputError(str(folder), "no run was recorded here", expected=f"a folder with {FILE_NAME}")
-    return sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    return sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
 
 
 def _text(data: bytes) -> str:

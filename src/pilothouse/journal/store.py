@@ -1,4 +1,4 @@
-"""The journal: one SQLite file in the run's folder, written in batches, read by everybody.
+"""The journal of a run: one SQLite file in its folder, written in batches.
 
 In: the records of a live run (worlds/live/records.py); `write` keeps a whole batch or nothing. Out: the same records,
 for a restarted driver (`replay`), and rows for views (journal/read.py). WAL mode: readers never disturb the writer; a
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import astuple
 
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.model.lifecycle import JobState
@@ -38,14 +39,22 @@ CREATE TABLE IF NOT EXISTS ends (
 CREATE TABLE IF NOT EXISTS refusals (job_id TEXT, at REAL, reason TEXT);
 """
 _INSERT_END = f"INSERT INTO ends VALUES ({','.join('?' * 20)})"
-_STATES = {state.value: state for state in JobState}
+_INSERT: dict[type, str] = {
+    r.Assigned: "INSERT INTO assignments VALUES (?,?,?,?,?,?,?,NULL)",
+    r.EngineJoined: "INSERT INTO engines VALUES (?,?,?,?,?,?,?,?,?,?,?,?,NULL,NULL,NULL)",
+    r.JobKnown: "INSERT OR REPLACE INTO jobs VALUES (?,?,?)",
+    r.Note: "INSERT OR REPLACE INTO notes VALUES (?,?)",
+    r.Refused: "INSERT INTO refusals VALUES (?,?,?)",
+}
+"""The columns of a table begin with the fields of its record, in the same order."""
+sqlite3.register_adapter(JobState, lambda state: state.value)
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_tasks = msgspec.msgpack.Decoder(list[Task]).decode
+decode_tasks = msgspec.msgpack.Decoder(list[Task]).decode
 
 
 class Journal:
-    """The writer. One per run at a time; the driver makes sure of that."""
+    """The writer. One per run at a time (see journal/lock.py)."""
 
     def __init__(self, folder: Path, *, must_exist: bool = False) -> None:
         self.path = folder / FILE_NAME
@@ -61,7 +70,7 @@ class Journal:
 
     def write(self, records: list[r.Record]) -> None:
         """All of them in one transaction, in order within each kind; RunError (nothing kept) if that fails."""
-        ends = [_end_row(record) for record in records if type(record) is r.TaskEnded]
+        ends = [astuple(record) for record in records if type(record) is r.TaskEnded]
         try:
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -81,51 +90,26 @@ class Journal:
     def _write_one(self, record: r.Record) -> None:
         db = self._db
         match record:
-            case r.Assigned():
-                db.execute(
-                    "INSERT INTO assignments VALUES (?,?,?,?,?,?,?,NULL)",
-                    (
-                        record.id,
-                        record.job_id,
-                        record.engine,
-                        record.units,
-                        record.at,
-                        _encode(record.tasks),
-                        record.reason,
-                    ),
-                )
             case r.Returned():
                 row = db.execute("SELECT tasks FROM assignments WHERE id=?", (record.id,)).fetchone()
-                kept = [order for order in _decode_tasks(row[0]) if order.task_id not in record.tasks]
+                kept = [order for order in decode_tasks(row[0]) if order.task_id not in record.tasks]
                 db.execute("UPDATE assignments SET tasks=? WHERE id=?", (_encode(kept), record.id))
             case r.Closed():
                 # The tasks of a closed assignment are in `ends`; keeping them twice would double the file.
                 db.execute("UPDATE assignments SET closed_at=?, tasks=NULL WHERE id=?", (record.at, record.id))
-            case r.EngineJoined():
-                db.execute(
-                    "INSERT INTO engines VALUES (?,?,?,?,?,?,?,?,?,?,?,?,NULL,NULL,NULL)",
-                    (
-                        record.engine, record.rank, record.context, record.node, record.slots, record.first_unit,
-                        record.pid, record.at, record.key, ",".join(record.gpus), record.memory_mb, record.cores,
-                    ),
-                )  # fmt: skip
-            case r.EngineLeft():
-                db.execute(
-                    "UPDATE engines SET left_at=?, reason=?, lost=? WHERE engine=?",
-                    (record.at, record.reason, record.lost, record.engine),
-                )
-            case r.JobKnown():
-                db.execute("INSERT OR REPLACE INTO jobs VALUES (?,?,?)", (record.job_id, record.task_id, record.data))
-            case r.Refused():
-                db.execute("INSERT INTO refusals VALUES (?,?,?)", (record.job_id, record.at, record.reason))
-            case r.Note():
-                db.execute("INSERT OR REPLACE INTO notes VALUES (?,?)", (record.name, record.value))
-            case r.TaskEnded():
-                raise AssertionError("ends are written together")
+            case r.EngineLeft(engine, at, reason, lost):
+                db.execute("UPDATE engines SET left_at=?, reason=?, lost=? WHERE engine=?", (at, reason, lost, engine))
+            case _:
+                db.execute(_INSERT[type(record)], [_column(value) for value in astuple(record)])
 
     def reopen_failed(self) -> None:
         """Tasks that did not succeed are open again: their ends become those of an attempt that did not count."""
         self._db.execute("UPDATE ends SET final=0 WHERE final AND kind='N' AND state!='succeeded'")
+
+    def put_notes(self, **values: object) -> None:
+        """Notes bytes as they are and everything else as text; None is left out."""
+        known = {name: value for name, value in values.items() if value is not None}
+        self.write([r.Note(k, v if isinstance(v, bytes) else str(v).encode()) for k, v in known.items()])
 
     def note(self, name: str) -> bytes | None:
         """The last value noted under this name."""
@@ -133,31 +117,31 @@ class Journal:
         return None if row is None else row[0]
 
     def replay(self) -> Iterator[r.Record]:
-        """What a restarted driver must know, in an order in which it can be taken in."""
+        """The records that a restarted driver needs, in the order in which it can apply them."""
         db = self._db
         for row in db.execute("SELECT * FROM engines ORDER BY rank"):
             engine, rank, context, node, slots, first_unit, pid, at, key, gpus, memory_mb, cores = row[:12]
             owned = tuple(gpus.split(",")) if gpus else ()
             yield r.EngineJoined(engine, rank, context, node, slots, first_unit, pid, at, key, owned, memory_mb, cores)
-        for engine, at, reason, lost in db.execute(
-            "SELECT engine, left_at, reason, lost FROM engines WHERE left_at IS NOT NULL"
-        ):
+        left = "SELECT engine, left_at, reason, lost FROM engines WHERE left_at IS NOT NULL"
+        for engine, at, reason, lost in db.execute(left):
             yield r.EngineLeft(engine, at, reason, bool(lost))
-        for job_id, task_id, data in db.execute("SELECT job_id, task_id, data FROM jobs ORDER BY task_id"):
-            yield r.JobKnown(job_id, task_id, data)
-        for name, value in db.execute("SELECT name, value FROM notes"):
-            yield r.Note(name, value)
+        for row in db.execute("SELECT * FROM jobs ORDER BY task_id"):
+            yield r.JobKnown(*row)
+        for row in db.execute("SELECT * FROM notes"):
+            yield r.Note(*row)
         last = db.execute("SELECT max(id) FROM assignments").fetchone()[0]
         if last is not None:
             yield r.Assigned(last, "", "", "", 0.0, [])
             yield r.Closed(last, 0.0)
         columns = "id, job_id, engine, units, at, tasks, reason"
         for row in db.execute(f"SELECT {columns} FROM assignments WHERE closed_at IS NULL ORDER BY id"):
-            yield r.Assigned(row[0], row[1], row[2], row[3], row[4], _decode_tasks(row[5]), row[6])
+            yield r.Assigned(row[0], row[1], row[2], row[3], row[4], decode_tasks(row[5]), row[6])
+        states = {state.value: state for state in JobState}
         query = "SELECT task_id, attempt, kind, state, return_code, final, job_id FROM ends ORDER BY rowid"
         for task_id, attempt, kind, state, code, final, job_id in db.execute(query):
             yield r.TaskEnded(
-                task_id, 0, -1, attempt, kind, _STATES[state], code, -1, "", -1, 0.0, 0.0, 0, b"", 0, b"", b"", "",
+                task_id, 0, -1, attempt, kind, states[state], code, -1, "", -1, 0.0, 0.0, 0, b"", 0, b"", b"", "",
                 bool(final), job_id,
             )  # fmt: skip
 
@@ -168,9 +152,8 @@ class Journal:
             raise RunError(f"{self.path}: cannot close the journal: {error}") from error
 
 
-def _end_row(end: r.TaskEnded) -> tuple[object, ...]:
-    return (
-        end.task_id, end.line_number, end.repeat_index, end.attempt, end.kind, end.state.value, end.return_code,
-        end.rank, end.node, end.pid, end.started_at, end.ended_at, end.out_bytes, end.out_snippet, end.err_bytes,
-        end.err_snippet, end.command, end.reason, end.final, end.job_id,
-    )  # fmt: skip
+def _column(value: object) -> object:
+    """A field of a record as SQLite keeps it."""
+    if isinstance(value, list):
+        return _encode(value)
+    return ",".join(value) if isinstance(value, tuple) else value

@@ -28,7 +28,6 @@ import msgspec
 from pilothouse.model.errors import InputError, PilothouseError
 from pilothouse.worlds.live.contexts import Launch
 from pilothouse.worlds.live.contexts.layout import ContextOptions, NoContext, plan
-from pilothouse.worlds.live.wire.sockets import write_secret
 
 if TYPE_CHECKING:
     import argparse
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from pilothouse.worlds.live.contexts.nodes import NodesContext
 
 JOIN_FILE = "join.json"
-LOG_FORMAT = "%(asctime)s %(levelname)-8s %(name)-15s: %(message)s"
 MOST_CONTEXTS = 100_000
 _POLL_S = 0.2
 
@@ -65,7 +63,7 @@ class JoinInfo(msgspec.Struct, frozen=True):
     """The names of files that contexts write begin with it."""
     log_level: str = "INFO"
     options: ContextOptions = ContextOptions()
-    """Those of the run: what a later context does not say itself."""
+    """Those of the run: defaults for contexts that are added later."""
 
     @classmethod
     def load(cls, folder: Path) -> JoinInfo:
@@ -81,6 +79,8 @@ class JoinInfo(msgspec.Struct, frozen=True):
 @contextmanager
 def joinable(folder: Path, join: JoinInfo) -> Iterator[None]:
     """While the body runs, contexts may join the run of this folder."""
+    from pilothouse.worlds.live.wire.sockets import write_secret
+
     path = folder / JOIN_FILE
     write_secret(path, msgspec.json.encode(join))
     try:
@@ -150,13 +150,19 @@ def open_context(folder: Path, options: ContextOptions, prefix: str, log_level: 
     host = socket.gethostname()
     rank = _claim_rank(folder)
     layout = plan(options, os.environ, rank=rank, host=host, expand=_expand, read=lambda path: Path(path).read_text())
-    handler = logging.FileHandler(f"{prefix}_{layout.label}.context.log")
-    handler.setFormatter(logging.Formatter(LOG_FORMAT))
-    log = logging.getLogger("disBatch.context")
-    log.setLevel(log_level)
-    log.propagate = False
-    log.addHandler(handler)
+    open_log(f"{prefix}_{layout.label}.context.log", log_level, "disBatch.context")
     return NodesContext(layout, options, prefix, host)
+
+
+def open_log(path: str, level: str, *names: str, mode: str = "a") -> None:
+    """Sends the messages of these loggers to a file."""
+    handler = logging.FileHandler(path, mode)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-8s %(name)-15s: %(message)s"))
+    for name in names:
+        log = logging.getLogger(name)
+        log.setLevel(level)
+        log.propagate = False
+        log.addHandler(handler)
 
 
 def _claim_rank(folder: Path) -> int:

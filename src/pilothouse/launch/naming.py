@@ -29,6 +29,14 @@ if TYPE_CHECKING:
     from pilothouse.model.events import Batch
 
 
+FOREIGN = {
+    "batsim": ("pilothouse.protocols.batsim.decider", "batsim_decider"),
+    "edc": ("pilothouse.protocols.batprotocol.decider", "edc_decider"),
+    "rfc27": ("pilothouse.protocols.rfc27.decider", "Rfc27Decider"),
+}
+"""Names of foreign schedulers: the module of each, and what in it makes a Decider of an address and options."""
+
+
 def policy(text: str) -> Policy:
     """A policy by its name."""
     name, _, rest = text.partition(":")
@@ -44,21 +52,10 @@ def policy(text: str) -> Policy:
 def decider(text: str, *, timeout: float | None = None) -> Decider:
     """A decider by its name: a policy, or a foreign scheduler that a protocol reaches."""
     kind, _, rest = text.partition(":")
-    if kind == "batsim":
-        from pilothouse.protocols.batsim.decider import batsim_decider
-
-        address, options = _query(rest)
-        return batsim_decider(address, options, timeout=timeout)
-    if kind == "edc":
-        from pilothouse.protocols.batprotocol.decider import edc_decider
-
-        address, options = _query(rest)
-        return edc_decider(address, options, timeout=timeout)
-    if kind == "rfc27":
-        from pilothouse.protocols.rfc27.decider import Rfc27Decider
-
-        address, options = _query(rest)
-        return Rfc27Decider(address, options, timeout=timeout)
+    if kind in FOREIGN:
+        module, name = FOREIGN[kind]
+        made: Decider = getattr(importlib.import_module(module), name)(*_query(rest), timeout=timeout)
+        return made
     from pilothouse.core.policy_decider import PolicyDecider
 
     return PolicyDecider(policy(text))

@@ -5,6 +5,7 @@ Nothing is overwritten before all input has been read; what was written is kept 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
@@ -17,8 +18,6 @@ from pilothouse.formats.jobs_jsonl import JobsJsonl
 from pilothouse.model.errors import InputError
 from pilothouse.model.record import JobRecord
 from pilothouse.views.metrics import Collector, Metrics
-
-_AT_ONCE = 1024
 
 
 def opened(path: str) -> TextIO:
@@ -36,49 +35,34 @@ class Outputs:
     def __init__(self, prefix: str, exports: tuple[str, ...] = (), tau: float = 10.0) -> None:
         self._prefix = prefix
         self._csv = JobsCsv(opened(prefix + "jobs.csv"))
+        sinks: list[Callable[[list[JobRecord]], object]] = [self._csv.write_all]
         self._jsonl = JobsJsonl(opened(prefix + "jobs.jsonl")) if "jsonl" in exports else None
-        self._kept: list[JobRecord] | None = [] if "swf" in exports else None
-        self._collector = Collector(tau)
-        self._records: list[JobRecord] = []
-
-    def record(self, record: JobRecord) -> None:
-        records = self._records
-        records.append(record)
-        if len(records) >= _AT_ONCE:
-            self._take(records)
-
-    def __len__(self) -> int:
-        """How many jobs are over."""
-        return len(self._collector) + len(self._records)
-
-    def _take(self, records: list[JobRecord]) -> None:
-        self._csv.write_all(records)
-        self._collector.add_all(records)
         if self._jsonl is not None:
-            for record in records:
-                self._jsonl.write(record)
-        if self._kept is not None:
-            self._kept += records
-        records.clear()
+            sinks.append(self._jsonl.write_all)
+        self._kept: list[JobRecord] | None = None
+        if "swf" in exports:
+            self._kept = []
+            sinks.append(self._kept.extend)
+        self.collector = Collector(tau, *sinks)
+        self.record = self.collector.add
 
-    def describe(self, **facts: object) -> None:
-        """run.json: what was run, for those who read the files later."""
+    def describe(self, **fields: object) -> None:
+        """Writes run.json: what was run."""
         with opened(self._prefix + "run.json") as stream:
-            stream.write(msgspec.json.format(msgspec.json.encode(facts)).decode() + "\n")
+            stream.write(msgspec.json.format(msgspec.json.encode(fields)).decode() + "\n")
 
     def close(
         self, units: int, *, complete: bool, ranks: bool = True, extra: dict[str, float | int | str] | None = None
     ) -> Metrics:
         """Flushes everything. schedule.json is only written for a run that came to its end."""
-        if self._records:
-            self._take(self._records)
+        self.collector.flush()
         self._csv.close()
         if self._jsonl is not None:
             self._jsonl.close()
         if self._kept is not None:
             with opened(self._prefix + "jobs.swf") as stream:
                 stream.write(swf.write(self._kept, units))
-        metrics = self._collector.metrics(units, ranks=ranks)
+        metrics = self.collector.metrics(units, ranks=ranks)
         if complete:
             with opened(self._prefix + "schedule.json") as stream:
                 stream.write(schedule_json.encode({**_summary(metrics, units), **(extra or {})}))

@@ -11,6 +11,8 @@ import signal
 import subprocess
 import time
 
+from pilothouse.launch.signals import on_signals
+
 FIRST_BACKOFF_S = 0.1
 MOST_BACKOFF_S = 10.0
 
@@ -43,17 +45,15 @@ def _run(command: list[str]) -> int:
     process = subprocess.Popen(command, env={**os.environ, _RESTARTED: "1"})
     ended = False
 
-    def end(number: int, frame: object) -> None:
+    def end(number: int) -> None:
         nonlocal ended
         ended = True
         process.send_signal(number)
 
-    before = signal.signal(signal.SIGTERM, end)
     try:
-        code = process.wait()
+        with on_signals(end, signal.SIGTERM):
+            code = process.wait()
     except KeyboardInterrupt:
         process.wait()
         return 130
-    finally:
-        signal.signal(signal.SIGTERM, before)
     return 0 if ended else code

@@ -1,5 +1,4 @@
-"""Around a run: the garbage collector kept calm, a scheduler that we start for the user and that lives no longer, and
-whether a process of an earlier run is still there."""
+"""Helpers around a run: garbage collection, standard streams, a supervised scheduler, a check whether a process lives."""
 
 from __future__ import annotations
 
@@ -7,27 +6,28 @@ import atexit
 import gc
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pilothouse.launch.signals import on_signals
-from pilothouse.model.errors import PeerError
+from pilothouse.model.errors import InputError, PeerError
 from pilothouse.protocols.process import PeerProcess
 
 LOOK_S = 0.1
 LAST_WORD_S = 2.0
-"""A scheduler that has said its last word may end before the run does; if the run is not over by then, it has died."""
+"""A scheduler may end this long before the run does, after its last decision; a longer gap means that it died."""
 
 
 def calm_collector() -> None:
-    """Simulations make few cycles and many objects that live long: looking for garbage less often saves a sixth."""
+    """Collects garbage less often: simulations make few cycles and many long-lived objects. Saves a sixth of the time."""
     gc.set_threshold(1_000_000, 50, 100)
-    atexit.register(gc.freeze)  # The process ends: what is left needs no search.
+    atexit.register(gc.freeze)  # no collection while the process ends
 
 
 def is_alive(pid: int) -> bool:
-    """Whether this host has a process of that number, ours or somebody else's."""
+    """Whether this host has a process of that number, of any user."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -37,11 +37,29 @@ def is_alive(pid: int) -> bool:
     return True
 
 
+def check_surroundings() -> None:
+    """Opens standard streams that are closed (`2>&-`, some daemons): otherwise other files would get their descriptors, and
+    messages would be written into them. Raises InputError if the current folder was deleted.
+    """
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - as long as the process
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise InputError("the current folder", "is no more", hint="go to one that is there") from None
+
+
 @contextmanager
 def supervised(command: str | None) -> Iterator[None]:
-    """Runs the command beside the body, in a process group of its own; whatever happens, the whole group is ended.
+    """Runs the command beside the body, in a process group of its own, and ends the whole group with the body.
 
-    If it ends first, the body is interrupted by a PeerError, even where it waits for a message that will never come.
+    If the command ends first, a PeerError interrupts the body, even while it waits for a message.
     """
     if command is None:
         yield

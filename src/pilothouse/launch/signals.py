@@ -1,4 +1,4 @@
-"""Signals that end a run in order."""
+"""Signal handlers that end a run in an orderly way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 def on_signals(act: Callable[[int], None], *numbers: int) -> Iterator[None]:
     """While the body runs, the first signal of each number (SIGINT and SIGTERM unless named) calls `act(number)`.
 
-    The second has its default effect: an end in order may take too long. `act` may raise. Handlers are put back at the end.
+    The second has its default effect: an orderly end may take too long. `act` may raise. Handlers are put back at the end.
     """
 
     def handle(number: int, _frame: object) -> None:

@@ -1,13 +1,25 @@
-"""What commands read before they simulate: platform, workloads in any format, external events."""
+"""Behind `pilothouse simulate`: reads the input, simulates it under one decider, writes the files, prints a summary."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+import click
+
+from pilothouse.core.session import Outcome, Session
 from pilothouse.formats.workload import Workload
+from pilothouse.launch import naming
+from pilothouse.launch.outputs import Outputs
+from pilothouse.launch.running import calm_collector, supervised
+from pilothouse.views.progress import progress
 from pilothouse.worlds.simulated.inputs import Setup
 from pilothouse.worlds.simulated.inputs import load as load_setup
 from pilothouse.worlds.simulated.physics.platform import Platform
+
+if TYPE_CHECKING:
+    from pilothouse.launch.machine_outputs import MachineTables
 
 
 def load(
@@ -20,7 +32,7 @@ def load(
     solver: str = "fair-bottleneck",
     control_latency: bool = False,
 ) -> Setup:
-    """Reads everything, or raises InputError before anything was written."""
+    """Reads platform, workloads in any format and external events, or raises InputError before anything was written."""
 
     def read_requests(path: str, name: str, machine: Platform) -> Workload:
         from pilothouse.formats.qcg_workload import Durations, load_workload
@@ -29,11 +41,77 @@ def load(
         return load_workload(path, durations, machine.nodes(), name=name)
 
     return load_setup(
-        platform,
-        workloads,
-        events=events,
-        read_other=read_requests,
-        energy=energy,
-        solver=solver,
+        platform, workloads, events=events, read_other=read_requests, energy=energy, solver=solver,
         control_latency=control_latency,
-    )
+    )  # fmt: skip
+
+
+def simulate(
+    *,
+    platform: str,
+    workloads: tuple[str, ...],
+    events: tuple[str, ...],
+    duration: str,
+    by: str,
+    timeout: float | None,
+    decider_command: str | None,
+    prefix: str,
+    exports: tuple[str, ...],
+    energy: bool,
+    solver: str,
+    trace_machines: bool,
+    control_latency: bool,
+    plot: bool,
+    tau: float,
+    quiet: bool,
+) -> int:
+    """The options are those of the command. The exit code."""
+    calm_collector()
+    decider = naming.decider(by, timeout=timeout)
+    setup = load(platform, workloads, events, duration, energy=energy, solver=solver, control_latency=control_latency)
+    units = setup.begins.units
+    machines = _machine_tables(prefix, trace_machines, energy)
+    outputs = Outputs(prefix, exports, tau)
+    outputs.describe(decider=by, units=units, workloads=list(workloads), platform=platform)
+    began = time.process_time()
+    complete = False
+    try:
+        with progress(outputs.collector, len(setup.jobs)) as bar, supervised(decider_command):
+            outcome = Session(setup.world(outputs.record, machines), decider, name=by).run(bar)
+        complete = True
+    finally:
+        for table in machines:
+            table.close()
+        extra = machines[0].figures() if machines else {}
+        metrics = outputs.close(units, complete=complete, ranks=not quiet, extra=extra)
+    if not quiet:
+        from pilothouse.views.tables import run_summary
+
+        for line in setup.oddities:
+            click.echo(f"note: {line}")
+        click.echo(run_summary(metrics, units, by, time.process_time() - began))
+        click.echo(f"files: {prefix}jobs.csv, {prefix}schedule.json")
+    if plot:
+        from pilothouse.views.plots import draw
+
+        for path in draw(prefix, units, title=by):
+            if not quiet:
+                click.echo(f"plot:  {path}")
+    return _report_deadlock(outcome) if outcome.deadlocked else 0
+
+
+def _report_deadlock(outcome: Outcome) -> int:
+    count = len(outcome.waiting)
+    shown = ", ".join(outcome.waiting[:10]) + (", ..." if count > 10 else "")
+    what = f"{count} job{'s' if count != 1 else ''} will never start: {shown}" if count else outcome.reason
+    click.echo(f"pilothouse: deadlock at {outcome.ended_at:g} s: nothing is left to happen, and {what}", err=True)
+    return 1
+
+
+def _machine_tables(prefix: str, wanted: bool, energy: bool) -> list[MachineTables]:
+    """The tables of machines, if they were asked for."""
+    if not (wanted or energy):
+        return []
+    from pilothouse.launch.machine_outputs import MachineTables
+
+    return [MachineTables(prefix, energy=energy)]

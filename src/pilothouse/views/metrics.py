@@ -1,4 +1,4 @@
-"""What a run was like, in numbers: waits, turnarounds, slowdowns, utilisation. Collected as jobs end, 40 bytes a job.
+"""Metrics of a run: waits, turnarounds, slowdowns, utilisation. Collected as jobs end, 40 bytes a job.
 
 Slowdown is turnaround / run time; bounded slowdown is max(1, turnaround / max(tau, run time)). Rejected jobs are counted
 and otherwise left out. A job was backfilled if it started before one that had arrived earlier.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Callable
 from math import inf, nan
 
 import msgspec
@@ -16,7 +17,7 @@ from pilothouse.model.lifecycle import JobState
 from pilothouse.model.record import JobRecord
 
 TAU = 10.0
-_AT_ONCE = 4096
+_AT_ONCE = 1024
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -49,10 +50,11 @@ class Metrics(msgspec.Struct, frozen=True):
 
 
 class Collector:
-    """Takes records; `metrics(units)` at any time."""
+    """Takes records, and hands them on to `sinks` in batches; `metrics(units)` at any time."""
 
-    def __init__(self, tau: float = TAU) -> None:
+    def __init__(self, tau: float = TAU, *sinks: Callable[[list[JobRecord]], object]) -> None:
         self._tau = tau
+        self._sinks = (self._count, *sinks)
         self._submitted = array("d")
         self._started = array("d")
         self._ended = array("d")
@@ -66,14 +68,15 @@ class Collector:
         records = self._records
         records.append(record)
         if len(records) >= _AT_ONCE:
-            self._settle()
+            self.flush()
 
-    def _settle(self) -> None:
+    def flush(self) -> None:
         if self._records:
-            self.add_all(self._records)
+            for sink in self._sinks:
+                sink(self._records)
             self._records = []
 
-    def add_all(self, records: list[JobRecord]) -> None:
+    def _count(self, records: list[JobRecord]) -> None:
         self._counts.update([record.state for record in records])
         self._first_submission = min(self._first_submission, *[record.job.submitted_at for record in records])
         ran = [record for record in records if record.started_at is not None]
@@ -91,7 +94,7 @@ class Collector:
 
     def metrics(self, units: int, *, ranks: bool = True) -> Metrics:
         """`ranks=False` leaves out what needs sorting (medians, percentiles, the share backfilled): a tenth of the time."""
-        self._settle()
+        self.flush()
         submitted, started, ended, tau = self._submitted, self._started, self._ended, self._tau
         turnarounds = [end - submit for submit, end in zip(submitted, ended, strict=True)]
         runs = [end - start for start, end in zip(started, ended, strict=True)]

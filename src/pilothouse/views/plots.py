@@ -1,4 +1,4 @@
-"""Pictures of a run: utilisation, queue and Gantt chart over time, and several runs in one figure. Needs matplotlib."""
+"""Plots of a run: utilisation, queue and Gantt chart over time, and several runs in one figure. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def draw(prefix: str, units: int, *, title: str = "") -> list[str]:
 
 
 def check_figure(path: str) -> None:
-    """Raises InputError where no figure could be drawn into that file, so that nobody waits for it in vain."""
+    """Raises InputError, before a long simulation, if no figure could be drawn into that file."""
     _pyplot()
     if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InputError(path, "cannot draw into this kind of file", expected=".png, .svg or .pdf")
@@ -125,7 +125,7 @@ def _utilisation(axes: Axes, spans: Sequence[Span], units: int, scale: float, la
 
 
 def _mean_utilisation(axes: Axes, spans: Sequence[Span], units: int, scale: float, label: str) -> None:
-    """Averages over a hundred slices of time, so that several runs can be told apart."""
+    """Averages over a hundred slices of time: several runs in one plot stay distinguishable."""
     length = max((span[2] for span in spans), default=0.0) / SLICES or 1.0
     used = [0.0] * (SLICES + 1)
     for _, start, end, n in spans:

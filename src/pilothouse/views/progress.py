@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sized
+from collections.abc import Iterator, Sized
+from contextlib import contextmanager
 from datetime import timedelta
 
 from pilothouse.model.events import Batch
@@ -13,8 +14,8 @@ _EVERY_TURNS = 2048
 _EVERY_SECONDS = 0.25
 
 
-class Progress:
-    """Called each turn; looks at the clock every 2048 turns only. Silent where stderr is no terminal."""
+class SimulationProgress:
+    """Called each turn; looks at the clock every 2048 turns only."""
 
     def __init__(self, done: Sized, total: int, label: str = "") -> None:
         self._done = done
@@ -54,6 +55,14 @@ class Progress:
             sys.stderr.flush()
 
 
-def progress(done: Sized, total: int, label: str = "") -> Progress | None:
-    """A progress line, or None where nobody would see it."""
-    return Progress(done, total, label) if sys.stderr.isatty() else None
+@contextmanager
+def progress(done: Sized, total: int, label: str = "") -> Iterator[SimulationProgress | None]:
+    """A progress line while the body runs; None where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    bar = SimulationProgress(done, total, label)
+    try:
+        yield bar
+    finally:
+        bar.close()

@@ -1,16 +1,20 @@
-"""The story of one job of a finished run, told from jobs.csv: why did it start when it did?
+"""Why a job of a finished run started when it did, from jobs.csv.
 
-At any date the records say what was running and what was waiting. A job that started at its submission found room; one
-that waited did so until units came free, while others were ahead of it or overtook it.
+The records give what ran and what waited at any date: the free units at the job's submission, the jobs ahead of it, those
+that overtook it, and those whose end freed its units.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
+from pilothouse.formats import jobs_csv
 from pilothouse.formats.jobs_csv import Row
+from pilothouse.formats.text_input import JSON_PROBLEMS, json_error, read_bytes
+from pilothouse.model.errors import InputError
 
 
 class Story(msgspec.Struct, frozen=True):
@@ -35,47 +39,50 @@ class Story(msgspec.Struct, frozen=True):
     sentence: str
 
 
+def explain(prefix: str, job_id: str, *, as_json: bool = False) -> str:
+    """The story of a job of the run whose files begin with PREFIX, as a sentence or as JSON."""
+    rows = list(jobs_csv.read(prefix + "jobs.csv"))
+    total = max((last + 1 for row in rows for _, last in row.allocated.intervals()), default=0)
+    decider = ""
+    if Path(prefix + "run.json").exists():
+        data = read_bytes(prefix + "run.json")
+        try:
+            described = msgspec.json.decode(data, type=dict[str, object])
+        except JSON_PROBLEMS as problem:
+            raise json_error(prefix + "run.json", data, problem) from None
+        units = described.get("units")
+        total = units if isinstance(units, int) else total
+        decider = str(described.get("decider", ""))
+    found = story(rows, job_id, total)
+    if found is None:
+        raise InputError(prefix + "jobs.csv", f"there is no job {job_id!r} in it")
+    if as_json:
+        return msgspec.json.format(msgspec.json.encode(found)).decode()
+    return found.sentence + (f" (policy {decider})" if decider else "")
+
+
 def story(rows: Sequence[Row], job_id: str, total: int) -> Story | None:
     """The story of the job of that id (with or without its workload's name); None if there is none."""
     own = next((row for row in rows if job_id in (row.id, row.id.partition("!")[2])), None)
     if own is None:
         return None
     submitted, start = own.submitted_at, own.started_at
-    ran = [row for row in rows if row.started_at is not None and row is not own]
-    busy = sum(len(r.allocated) for r in ran if _started(r) < submitted < _ended(r))
-    before = [r.id for r in ran if (r.submitted_at, r.id) < (submitted, own.id) and _started(r) > submitted]
+    ran = [(r, r.started_at, r.ended_at or 0.0) for r in rows if r.started_at is not None and r is not own]
+    busy = sum(len(r.allocated) for r, begin, end in ran if begin < submitted < end)
+    before = [r.id for r, begin, _ in ran if (r.submitted_at, r.id) < (submitted, own.id) and begin > submitted]
     overtaken: list[str] = []
     overtook: list[str] = []
     freed: list[str] = []
     if start is not None:
-        overtaken = [r.id for r in ran if r.submitted_at > submitted and _started(r) < start]
-        overtook = [r.id for r in ran if r.submitted_at < submitted and _started(r) > start]
-        freed = [r.id for r in ran if _ended(r) == start]
+        overtaken = [r.id for r, begin, _ in ran if r.submitted_at > submitted and begin < start]
+        overtook = [r.id for r, begin, _ in ran if r.submitted_at < submitted and begin > start]
+        freed = [r.id for r, _, end in ran if end == start]
+    sentence = _sentence(own, total - busy, before, overtaken, overtook, freed)
+    waited = None if start is None else start - submitted
     return Story(
-        own.id,
-        own.state,
-        submitted,
-        start,
-        None if start is None else start - submitted,
-        own.units,
-        total,
-        total - busy,
-        tuple(before),
-        tuple(overtaken),
-        tuple(overtook),
-        tuple(freed),
-        _sentence(own, total - busy, before, overtaken, overtook, freed),
-    )
-
-
-def _started(row: Row) -> float:
-    assert row.started_at is not None
-    return row.started_at
-
-
-def _ended(row: Row) -> float:
-    assert row.ended_at is not None
-    return row.ended_at
+        own.id, own.state, submitted, start, waited, own.units, total, total - busy, tuple(before), tuple(overtaken),
+        tuple(overtook), tuple(freed), sentence,
+    )  # fmt: skip
 
 
 def _sentence(

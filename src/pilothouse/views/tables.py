@@ -4,28 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import isnan
+from operator import attrgetter
 
-from pilothouse.views.metrics import Metrics
+from pilothouse.views.metrics import Metrics, Spread
 
 Value = Callable[[Metrics], float]
 
 ROWS: tuple[tuple[str, str, Value, bool | None], ...] = (
-    ("wait", "mean", lambda m: m.wait.mean, False),
-    ("", "median", lambda m: m.wait.median, False),
-    ("", "p95", lambda m: m.wait.p95, False),
-    ("", "max", lambda m: m.wait.max, False),
-    ("turnaround", "mean", lambda m: m.turnaround.mean, False),
-    ("", "median", lambda m: m.turnaround.median, False),
-    ("", "p95", lambda m: m.turnaround.p95, False),
-    ("", "max", lambda m: m.turnaround.max, False),
-    ("slowdown", "mean", lambda m: m.slowdown.mean, False),
-    ("", "median", lambda m: m.slowdown.median, False),
-    ("", "p95", lambda m: m.slowdown.p95, False),
-    ("", "max", lambda m: m.slowdown.max, False),
-    ("bounded slowdown", "mean", lambda m: m.bounded_slowdown.mean, False),
-    ("", "median", lambda m: m.bounded_slowdown.median, False),
-    ("", "p95", lambda m: m.bounded_slowdown.p95, False),
-    ("", "max", lambda m: m.bounded_slowdown.max, False),
+    *(
+        ("" if place else spread.replace("_", " "), statistic, attrgetter(f"{spread}.{statistic}"), False)
+        for spread in ("wait", "turnaround", "slowdown", "bounded_slowdown")
+        for place, statistic in enumerate(("mean", "median", "p95", "max"))
+    ),
     ("utilisation", "%", lambda m: 100 * m.utilisation, True),
     ("makespan", "s", lambda m: m.makespan, False),
     ("backfilled", "%", lambda m: 100 * m.backfilled, None),
@@ -50,10 +40,8 @@ def run_summary(metrics: Metrics, units: int, name: str, cpu_seconds: float) -> 
     lines = [
         f"{name}: {metrics.jobs:,} jobs on {units:,} units, makespan {number(metrics.makespan)} s, "
         f"utilisation {100 * metrics.utilisation:.1f} %, {100 * metrics.backfilled:.1f} % backfilled",
-        f"  wait              mean {number(metrics.wait.mean)}  median {number(metrics.wait.median)}  "
-        f"p95 {number(metrics.wait.p95)}  max {number(metrics.wait.max)}",
-        f"  bounded slowdown  mean {number(metrics.bounded_slowdown.mean)}  median {number(metrics.bounded_slowdown.median)}  "
-        f"p95 {number(metrics.bounded_slowdown.p95)}  max {number(metrics.bounded_slowdown.max)}   (tau {metrics.tau:g} s)",
+        f"  wait              {_spread(metrics.wait)}",
+        f"  bounded slowdown  {_spread(metrics.bounded_slowdown)}   (tau {metrics.tau:g} s)",
     ]
     odd = [
         f"{count:,} {what}"
@@ -70,6 +58,10 @@ def run_summary(metrics: Metrics, units: int, name: str, cpu_seconds: float) -> 
     rate = metrics.jobs / cpu_seconds if cpu_seconds else 0.0
     lines.append(f"  simulated in {cpu_seconds:.2f} CPU s ({rate:,.0f} jobs/s)")
     return "\n".join(lines)
+
+
+def _spread(values: Spread) -> str:
+    return "  ".join(f"{name} {number(getattr(values, name))}" for name in Spread.__struct_fields__)
 
 
 def comparison(runs: dict[str, Metrics], *, colour: bool = False) -> str:

@@ -1,18 +1,21 @@
 """The screen of `pilothouse watch`: a run's state drawn for a terminal of any size from 80 x 24 on.
 
-In: a RunState, the size, which engine the cursor is on, a line to say. Out: a rich renderable that fills the screen and
+In: a RunState, the size, the chosen engine, a message. Out: a rich renderable that fills the screen and
 never scrolls; what does not fit is cut, least important first.
 """
 
 from __future__ import annotations
 
+from collections import deque
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pilothouse.views.run_state import EngineRow, RunState, clock, time_left_s
+from pilothouse.journal.run_state import EngineRow, RunState
 
-LEAST_WIDTH = 60
+RATE_WINDOW_S = 60.0
+"""The rate is that of the last minute, or of the whole run while it is younger."""
 KEYS = "up/down choose   e stop engine   c stop context   q quit"
 _COLOURS = {"running": "green", "leaving": "yellow", "gone": "dim", "lost": "red"}
 
@@ -152,3 +155,38 @@ def _failure_table(state: RunState, room: int, width: int) -> Table:
         code = str(failure.return_code) if not failure.reason else f"{failure.return_code} {failure.reason}"[:24]
         table.add_row(str(failure.task_id), str(failure.line_number), code, failure.node, Text(command))
     return table
+
+
+class RateMeter:
+    """Tasks per second, from how many had ended when."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def note(self, now: float, finished: int) -> None:
+        self._seen.append((now, finished))
+        while len(self._seen) > 2 and now - self._seen[1][0] >= RATE_WINDOW_S:
+            self._seen.popleft()
+
+    def per_second(self, state: RunState) -> float:
+        """The rate now; that of the whole run if there is nothing newer to go by."""
+        if len(self._seen) >= 2 and state.ended_at is None:
+            (then, before), (now, after) = self._seen[0], self._seen[-1]
+            if now - then >= 1.0:
+                return (after - before) / (now - then)
+        return state.finished / state.elapsed_s if state.elapsed_s > 0 else 0.0
+
+
+def time_left_s(state: RunState, rate: float) -> float | None:
+    """How long the rest will take at this rate; None where that is not known."""
+    if state.ended_at is not None or state.total is None or rate <= 0:
+        return None
+    return max(0, state.total - state.finished) / rate
+
+
+def clock(seconds: float) -> str:
+    """`1:02:03`, or `2d 03:04` for what takes days."""
+    whole = round(seconds)
+    if whole >= 86400:
+        return f"{whole // 86400}d {whole // 3600 % 24:02d}:{whole // 60 % 60:02d}"
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"

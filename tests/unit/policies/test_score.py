@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pilothouse.cli.compare import split_policies
+from pilothouse.launch.comparison import split_policies
 from pilothouse.model.errors import InputError
 from pilothouse.model.job import Job
 from pilothouse.policies import catalog

@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from pilothouse.views.run_state import EngineRow, Failure, RateMeter, RunState, clock, time_left_s
-from pilothouse.views.watch import Screen
+from pilothouse.journal.run_state import EngineRow, Failure, RunState
+from pilothouse.views.watch import RateMeter, Screen, clock, time_left_s
 
 rich_console = pytest.importorskip("rich.console")
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import click
 import msgspec
@@ -20,6 +17,7 @@ from pilothouse.dropins.batsim_decider import MeasuredDecider
 from pilothouse.formats import dax, external_events, profile_json, workload_json
 from pilothouse.formats.workload import Workload
 from pilothouse.launch.running import calm_collector
+from pilothouse.launch.signals import leave, on_signals
 from pilothouse.model.decisions import Wants
 from pilothouse.model.errors import DecisionError, InputError, PilothouseError, quoted
 from pilothouse.model.events import Begins
@@ -142,7 +140,7 @@ def simulate(options: Options) -> int:
             profiles=server.profiles,
         )
         measured = MeasuredDecider(decider, Wants())
-        with _orderly_end():
+        with on_signals(leave, signal.SIGTERM, signal.SIGHUP):
             try:
                 return _run(server, decider, measured, fail_on_deadlock=options.fail_on_deadlock)
             finally:
@@ -175,21 +173,6 @@ def _run(server: Server, decider: BatsimDecider, measured: MeasuredDecider, *, f
     more = f" and {len(waiting) - 5} more" if len(waiting) > 5 else ""
     click.echo(f"pilothouse batsim4: deadlock at {outcome.ended_at:f}: {outcome.reason}{named}{more}", err=True)
     return 1 if fail_on_deadlock else 0
-
-
-@contextmanager
-def _orderly_end() -> Iterator[None]:
-    """A signal ends the run with complete files, and no scheduler stays behind."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class Batsim4Inputs:

@@ -6,12 +6,13 @@
         for result in batcher.syncTasks([first, second]).values():
             print(result["ReturnCode"])
 
-A task starts when it is submitted, not when the next one is. `submit` says the id of its first task (None for a line
-that makes none), where disBatch leaves the counting to the caller.
+A task starts when it is submitted, not when the next one is. `submit` returns the id of its first task (None for a line
+without tasks), where disBatch leaves the counting to the caller.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -22,12 +23,11 @@ from typing import Any
 
 from pilothouse.formats.task_file import TaskReader
 from pilothouse.model.errors import PeerError
+from pilothouse.worlds.live.contexts.layout import only_here
 from pilothouse.worlds.live.services.kvs_client import KvsClient
 from pilothouse.worlds.live.services.kvs_server import KvsServer
 
-_PROGRAM = (
-    "import sys; sys.path.append({root!r}); from pilothouse.cli.disbatch import main; main(sys.argv[1:], 'DisBatcher')"
-)
+_PROGRAM = "import sys; sys.path.append({!r}); from pilothouse.dropins.disbatch.command import main; main(None, 'DisBatcher')"
 
 
 class DisBatcher:
@@ -37,9 +37,9 @@ class DisBatcher:
         self._server: KvsServer | None = None
         self._run: subprocess.Popen[bytes] | None = None
         if kvsserver is None:
-            self._server = KvsServer("" if _elsewhere(args) else "127.0.0.1", advertised_host=_host(args))
+            self._server = _server(args)
             kvsserver = self._server.address
-            program = _PROGRAM.format(root=str(Path(__file__).resolve().parents[3]))
+            program = _PROGRAM.format(str(Path(__file__).resolve().parents[3]))
             command = [sys.executable, "-c", program, "--taskserver", kvsserver, "--kvsserver", kvsserver, *args]
             self._run = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         self._task_key = f"{tasksname} task"
@@ -104,13 +104,8 @@ class DisBatcher:
         return code
 
 
-def _elsewhere(args: Sequence[str]) -> bool:
-    """Whether tasks may run on other hosts, which must then reach the service."""
-    here = {f"{name}:" for name in ("localhost", os.uname().nodename)}
-    named = [word for at, word in enumerate(args) if at and args[at - 1] in ("-s", "--ssh-node")]
-    nodes = [node for word in named for node in word.split(",")]
-    return not nodes or not all(any(node.strip().startswith(name) for name in here) for node in nodes)
-
-
-def _host(args: Sequence[str]) -> str:
-    return os.uname().nodename if _elsewhere(args) else ""
+def _server(args: Sequence[str]) -> KvsServer:
+    """A service that all hosts of the run can reach: on loopback if that is enough."""
+    host = os.uname().nodename
+    nodes = [word for option, word in itertools.pairwise(args) if option in ("-s", "--ssh-node")]
+    return KvsServer() if only_here(",".join(nodes), host) else KvsServer("", advertised_host=host)

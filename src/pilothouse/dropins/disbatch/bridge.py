@@ -3,8 +3,8 @@
 In: the run's records, values that clients put. Out: the status for monitors, the ids of passed barriers under their
 keys, results for a task source; requests to stop an engine or context; task lines that come through the KVS.
 
-Messages of disBatch's own programs are pickles. They are never unpickled: the two that matter here (a monitor's wish
-to stop an engine or a context) are recognised by disassembling them, which runs nothing.
+Messages of disBatch's own programs are pickles. They are never unpickled: the two that matter here (a monitor's request to
+stop an engine or a context) are recognised by disassembling them, which runs nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pilothouse.worlds.live.services.kvs_client import KvsClient
 
 CONTROLLER = ".controller"
 COMMON_ENV_KEYS = (".common env", ".common_env")
-"""What all tasks have in their environment; the program says it the first way, its specification the second."""
+"""The variables that all tasks have; the program uses the first spelling, its specification the second."""
 UPDATE_EVERY_S = 0.5
 _SOURCE_KEYS = ("task source name", "task source done task", "task source result key", "task source task key")
 _MOST_REQUEST_BYTES = 1000
@@ -48,7 +48,7 @@ class Kvs(Protocol):
 
 
 class RemoteKvs:
-    """A service that somebody else runs (`--kvsserver HOST:PORT`)."""
+    """The service of another program (`--kvsserver HOST:PORT`)."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -126,7 +126,7 @@ class KvsTasks:
             kvs.listen(key, lambda value, key=key: self._hear(key, value))  # type: ignore[misc]
 
     def finish(self) -> None:
-        """Nothing more will come, whatever the source still says."""
+        """Ends the iteration, even if the source goes on."""
         self._items.append(None)
         self._wake()
 
@@ -159,7 +159,7 @@ class KvsTasks:
 
 
 class Bridge:
-    """A Recorder that tells the KVS what happens; `update` it about once a second."""
+    """Shows a run in the KVS: `write` takes its records; call `update` about once a second."""
 
     def __init__(self, kvs: Kvs, tasks: KvsTasks | None = None, common_env: Mapping[str, str] | None = None) -> None:
         self.board = StatusBoard()
@@ -187,9 +187,6 @@ class Bridge:
             elif type(record) is EngineLeft and record.engine in self._ranks:
                 self._kvs.replace(f"engine {self._ranks.pop(record.engine)}", b"engine stopped")
 
-    def close(self) -> None:
-        self.update(at_once=True)
-
     def update(self, *, at_once: bool = False) -> None:
         """Shows monitors how things stand, if they have changed; with many engines less often, so that it costs little."""
         began = time.monotonic()
@@ -200,7 +197,7 @@ class Bridge:
             self._update_at = began + max(UPDATE_EVERY_S, 100 * (time.monotonic() - began))
 
     def answer_requests(self, stop_engine: Callable[[str], bool], stop_context: Callable[[str], int]) -> None:
-        """Does what monitors have asked for since the last call."""
+        """Carries out what monitors have requested since the last call."""
         while self._requests:
             request = self._requests.popleft()
             if request.what == "engine":

@@ -12,7 +12,7 @@ log = logging.getLogger("disBatch.mail")
 
 
 class Mailer:
-    """Told of every status line; sends the last `every` of them to `address` by the local mail server."""
+    """Takes status lines; sends the last `every` of them to `address` by the local mail server."""
 
     def __init__(self, address: str, every: int, run_name: str) -> None:
         self._address = address

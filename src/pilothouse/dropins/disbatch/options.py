@@ -52,7 +52,7 @@ def parse_run(arguments: Sequence[str], program: str = "disBatch") -> RunOptions
         raise UsageError(parser.format_help())
     kvs_server, task_server = said.kvsserver, said.taskserver
     if kvs_server is _STARTED_HERE and isinstance(task_server, str):
-        # QUIRK: disBatch takes this for two different servers and refuses; the wish is clear.
+        # QUIRK: disBatch takes this for two different servers and refuses.
         kvs_server = task_server
     elif isinstance(task_server, str) and isinstance(kvs_server, str) and kvs_server != task_server:
         raise UsageError("--kvsserver and --taskserver name different servers\n")

@@ -1,6 +1,6 @@
 """One run of the drop-in: a live world fed by a task file, with disBatch's files, messages and exit codes around it.
 
-In: RunOptions, and how to open the journal. Out: the exit code; status file, logs, utility script, key-value service.
+In: RunOptions. Out: the exit code; status file, logs, utility script, key-value service.
 Mistakes in directives are logged and passed over, as disBatch does; `pilothouse run` is the strict way.
 """
 
@@ -25,16 +25,17 @@ from pilothouse.dropins.disbatch.names import hold_folder, run_folder, source_na
 from pilothouse.dropins.disbatch.options import RunOptions
 from pilothouse.dropins.disbatch.status_file import EarlierRuns, StatusLine, StatusWriter
 from pilothouse.formats.task_file import LineKind, TaskLine, TaskReader, check_stream
+from pilothouse.journal.store import Journal
 from pilothouse.launch import naming
-from pilothouse.launch.add_engines import LOG_FORMAT, JoinInfo, joinable, open_context, write_script
+from pilothouse.launch.add_engines import JoinInfo, joinable, open_context, open_log, write_script
 from pilothouse.launch.signals import on_signals
-from pilothouse.model.errors import InputError, PilothouseError
+from pilothouse.model.errors import InputError
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.contexts.layout import NoContext
+from pilothouse.worlds.live.contexts.layout import NoContext, only_here
 from pilothouse.worlds.live.contexts.nodes import NodesContext
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
-from pilothouse.worlds.live.records import EngineJoined, EngineLeft, Note, Record, Recorder, TaskEnded
+from pilothouse.worlds.live.records import EngineJoined, EngineLeft, Record, TaskEnded
 from pilothouse.worlds.live.services.kvs_server import KvsServer
 from pilothouse.worlds.live.services.redis_shelf import RedisShelf
 from pilothouse.worlds.live.stream_lines import StreamLines
@@ -51,10 +52,9 @@ log = logging.getLogger("disBatch.driver")
 class DisbatchRun:
     """Everything of one run. `run` returns the exit code."""
 
-    def __init__(self, options: RunOptions, open_journal: Callable[[Path], Recorder]) -> None:
+    def __init__(self, options: RunOptions) -> None:
         self.options = options
         self.failed = 0
-        self._open_journal = open_journal
         self._source = source_name(options.task_file)
         self._id = unique_id(options.prefix, self._source, time.time(), random.randrange(1000))
         self._folder = run_folder(self._id)
@@ -100,13 +100,8 @@ class DisbatchRun:
 
     def _open_log(self) -> None:
         options = self.options
-        handler = logging.FileHandler(options.log_file or f"{self._id}_driver.log", mode="w")
-        handler.setFormatter(logging.Formatter(LOG_FORMAT))
-        for name in ("disBatch", "pilothouse"):
-            logger = logging.getLogger(name)
-            logger.setLevel(options.log_level)
-            logger.addHandler(handler)
-            logger.propagate = False
+        path = options.log_file or f"{self._id}_driver.log"
+        open_log(path, options.log_level, "disBatch", "pilothouse", mode="w")
         log.info("%s (%d) on %s in %s: %r", self._source, os.getpid(), self._host, os.getcwd(), sys.argv)
 
     def _earlier_runs(self) -> EarlierRuns | None:
@@ -129,7 +124,7 @@ class DisbatchRun:
             if not shown or not number.isdigit():
                 raise InputError("--use-address", "not an address", expected="HOST:PORT", found=options.use_address)
             host, port = shown, int(number)
-        elif self._may_be_remote():
+        elif options.startup_only or not only_here(self._ssh_nodes(), self._host):
             host, shown = "", self._host
         redis = os.environ.get(REDIS_VARIABLE)
         shelf = RedisShelf(redis, os.path.basename(self._id)) if redis else None
@@ -137,18 +132,12 @@ class DisbatchRun:
         info = Path(f"{self._id}_kvsinfo.txt")
         draft = info.with_name(f"{info.name}.new")
         draft.write_text(server.address)
-        draft.rename(info)  # whoever waits for it finds all of it
+        draft.rename(info)  # it appears complete
         log.info("KVS Server: %s", server.address)
         return server, info
 
-    def _may_be_remote(self) -> bool:
-        """Whether engines may be on other hosts; where they cannot, the service listens on loopback only."""
-        options = self.options
-        nodes = ",".join(options.context.ssh_nodes) or os.environ.get("DISBATCH_SSH_NODELIST", "")
-        if options.startup_only or not nodes:
-            return True
-        names = {node.strip().rpartition(":")[0] for node in nodes.split(",") if node.strip()}
-        return not names <= {"localhost", self._host}
+    def _ssh_nodes(self) -> str:
+        return ",".join(self.options.context.ssh_nodes) or os.environ.get("DISBATCH_SSH_NODELIST", "")
 
     def _feeder(self, kvs: Kvs, earlier: EarlierRuns | None, status: StatusWriter) -> Feeder:
         def problem(number: int, text: str) -> None:
@@ -215,12 +204,8 @@ class DisbatchRun:
             contexts.append(context)
             if options.context.task_limit:
                 limits[context.name] = options.context.task_limit
-        journal = self._open_journal(self._folder)
-        notes: list[Record] = [Note("started", str(time.time()).encode())]
-        if self._total is not None:
-            notes.append(Note("total", str(self._total).encode()))
-        journal.write(notes)
-        recorder = _Tee(journal, self._on_records(bridge, status))
+        journal = _ReportedJournal(self._folder, self._on_records(bridge, status))
+        journal.put_notes(started=time.time(), total=self._total)
         live = LiveOptions(
             env={**self._common_env(), "DISBATCH_KVSSTCP_HOST": kvs.address},
             fail_fast=options.fail_fast,
@@ -230,7 +215,7 @@ class DisbatchRun:
             grace_s=2.0,
         )
         world = LiveWorld(
-            live, folder=self._folder, recorder=recorder, contexts=contexts, feeder=feeder, total=self._total,
+            live, folder=self._folder, recorder=journal, contexts=contexts, feeder=feeder, total=self._total,
             remote=options.startup_only, warn=lambda text: log.warning("%s", text), logs=f"{self._id}_*_engine_wrap.log",
         )  # fmt: skip
         self._world = world
@@ -257,8 +242,8 @@ class DisbatchRun:
         return {"DISBATCH_JOBID": os.path.basename(self._id), "DISBATCH_NAMETASKS": self._source}
 
     def _first_context(self) -> NodesContext:
-        # What a context says that is started by a program of its own; ours is part of the driver, but scripts that tidy up
-        # after a run, or look for complaints, find the files that they know.
+        # disBatch starts its first context as a program with these two output files; ours is part of the driver. Scripts that
+        # tidy up after a run, or look for errors, expect the files.
         for name in ("context_wrap.out", f"{os.getpid()}_context_launch.log"):
             Path(f"{self._id}_{name}").touch()
         context = open_context(self._folder, self.options.context, self._id, self.options.log_level)
@@ -269,7 +254,7 @@ class DisbatchRun:
     def _on_records(self, bridge: Bridge, status: StatusWriter) -> Callable[[list[Record]], None]:
         mailer = Mailer(self.options.mail_to, self.options.mail_every, os.path.basename(self._id))
 
-        def note(records: list[Record]) -> None:
+        def report(records: list[Record]) -> None:
             lines = self._take_skipped()
             for record in records:
                 # A task that the end of the run cut short has no line: a later run must not take it for done.
@@ -291,7 +276,7 @@ class DisbatchRun:
             bridge.write(records)
             mailer.note(lines)
 
-        return note
+        return report
 
     def _note_engine(self, record: EngineJoined) -> None:
         self._ranks[record.engine] = record.rank
@@ -347,25 +332,13 @@ class DisbatchRun:
         return 0
 
 
-class _Tee:
-    """The journal, and whoever else must hear what it was given; a batch that the journal refuses is told to nobody."""
+class _ReportedJournal(Journal):
+    """A journal that hands records to `report` when it has kept them."""
 
-    def __init__(self, journal: Recorder, then: Callable[[list[Record]], None]) -> None:
-        self._journal = journal
-        self._then = then
+    def __init__(self, folder: Path, report: Callable[[list[Record]], None]) -> None:
+        super().__init__(folder)
+        self._report = report
 
     def write(self, records: list[Record]) -> None:
-        self._journal.write(records)
-        self._then(records)
-
-    def close(self) -> None:
-        self._journal.close()
-
-
-def run(options: RunOptions, open_journal: Callable[[Path], Recorder]) -> int:
-    """Runs it; an expected error is one line on stderr and exit code 1."""
-    try:
-        return DisbatchRun(options, open_journal).run()
-    except PilothouseError as error:
-        print(f"disBatch: {error}", file=sys.stderr)
-        return 1
+        super().write(records)
+        self._report(records)

@@ -1,7 +1,6 @@
 """What monitors find under the key "DisBatch status": engines, contexts and counts as JSON, in disBatch's words.
 
-In: the run's records, as they are written. Out: the JSON text. `StatusBoard` is a Recorder, so it sees what the journal
-sees, and nothing else has to know about it.
+In: the run's records. Out: the JSON text. `StatusBoard` takes the records that the journal has kept.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Status(msgspec.Struct, kw_only=True):
 
 
 class StatusBoard:
-    """Keeps the counts. `stopping` may be told of engines that were asked to leave."""
+    """Keeps the counts. `stopping` marks engines that were asked to leave."""
 
     def __init__(self) -> None:
         self.barriers = 0
@@ -80,9 +79,6 @@ class StatusBoard:
             else:
                 continue
             self.changed = True
-
-    def close(self) -> None:
-        """Nothing is kept open."""
 
     def stopping(self, rank: int) -> None:
         engine = self._by_rank.get(rank)

@@ -14,10 +14,8 @@ import msgspec
 
 from pilothouse.formats.hostlist import parse as parse_hostlist
 from pilothouse.model.errors import InputError, quoted
-from pilothouse.worlds.live.contexts import Launch
 from pilothouse.worlds.live.contexts.layout import slurm_counts
-from pilothouse.worlds.live.contexts.programs import ProgramContext, engine_command, log_name
-from pilothouse.worlds.live.engine.config import EngineConfig
+from pilothouse.worlds.live.contexts.programs import ProgramContext
 
 MOST_NODES = 1024
 """On this host."""
@@ -81,19 +79,11 @@ class VirtualNodes(ProgramContext):
     remote = False
 
     def __init__(self, nodes: Nodes, *, gpus: tuple[str, ...] = ()) -> None:
-        super().__init__(self.NAME, [name for name, _ in nodes])
-        self.nodes = dict(nodes)
-        self.gpus = gpus
+        super().__init__(self.NAME, dict(nodes), gpus=gpus)
 
     def adopt(self, engines: dict[str, str]) -> None:
         # An engine takes the place of a node of its own name only.
-        super().adopt({key: node for key, node in engines.items() if node in self.nodes})
-
-    def command(self, part: str, launch: Launch) -> list[str]:
-        return engine_command(launch.python)
-
-    def config(self, part: str, key: str, launch: Launch) -> EngineConfig:
-        return launch.config(self.name, self.nodes[part], node=part, gpus=self.gpus, key=key, log=log_name(launch, key))
+        super().adopt({key: node for key, node in engines.items() if node in self.slots})
 
 
 class Allocation(msgspec.Struct):

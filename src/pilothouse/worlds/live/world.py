@@ -103,7 +103,7 @@ class LiveWorld:
         self._poller = zmq.Poller()
         self._poller.register(self._wire.socket, zmq.POLLIN)
         self._poller.register(self._wire.zap, zmq.POLLIN)
-        self._calls: list[Callable[[], None]] = []
+        self._calls: list[Callable[[], object]] = []
         self._lock = threading.RLock()  # a signal handler may come while it is held
         self._bell_read, self._bell_write = os.pipe()
         os.set_blocking(self._bell_read, False)
@@ -335,7 +335,7 @@ class LiveWorld:
         """What automatic allocation decides on."""
         return demand(self._driver)
 
-    def call(self, action: Callable[[], None]) -> None:
+    def call(self, action: Callable[[], object]) -> None:
         """Runs an action in the world's own thread, soon. The only method that other threads may use."""
         with self._lock:
             self._calls.append(action)

@@ -1,47 +1,26 @@
-"""Contexts: where engines come from. A new batch system is one small file with a class like those here.
+"""Contexts: where engines come from. A new batch system is one small file with a subclass of ProgramContext.
 
-A context starts engines (`start`), says which of the programs that it started have ended (`ended`), and lets go
-(`close`). It never speaks with engines itself: an engine joins the driver by the wire, with the credentials that the
-context hands over.
+A context starts engines (`start`), reports those of its programs that have ended (`ended`), and is closed (`close`). It does
+not talk to engines: an engine joins the driver over the network, with the credentials that the context passes to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container
-from math import inf
 from typing import Protocol
 
 import msgspec
 
-from pilothouse.worlds.live.engine.config import Credentials, EngineConfig
+from pilothouse.worlds.live.engine.config import Credentials
 
 
 class Launch(Credentials, frozen=True):
-    """What every engine of this run must be told, but for what its context knows."""
+    """The part of an engine's configuration that is the same for all engines of a run."""
 
     cwd: str
     folder: str
-    """The run's folder: logs, and key files where no other way leads to an engine."""
+    """The run's folder, for logs."""
     python: str
-
-    def config(
-        self,
-        context: str,
-        slots: int,
-        *,
-        key: str,
-        node: str = "",
-        gpus: tuple[str, ...] = (),
-        slot_env: dict[str, tuple[str, ...]] | None = None,
-        ends_at: float = inf,
-        log: str = "",
-    ) -> EngineConfig:
-        """What one engine is told."""
-        return EngineConfig(
-            addresses=self.addresses, server_public=self.server_public, client_public=self.client_public,
-            client_secret=self.client_secret, cwd=self.cwd, context=context, slots=slots, key=key,
-            node=node, gpus=gpus, slot_env=slot_env or {}, ends_at=ends_at, log=log,
-        )  # fmt: skip
 
 
 class Departure(msgspec.Struct, frozen=True):
@@ -64,7 +43,7 @@ class Context(Protocol):
     """How many it will start."""
 
     def start(self, launch: Launch) -> None:
-        """Starts all engines; returns at once. InputError or RunError where that is hopeless."""
+        """Starts all engines; returns at once. Raises InputError or RunError if that cannot work."""
         ...
 
     def ended(self) -> list[Departure]:
@@ -72,13 +51,11 @@ class Context(Protocol):
         ...
 
     def again(self, key: str, launch: Launch, *, had_joined: bool) -> bool:
-        """Starts a new engine in the place of one that ended; False if that is no use. One that had joined may have been the
-        victim of a task; one that had not will hardly do better the next time.
+        """Starts a new engine in the place of one that ended; False if it has ended too often. An engine that had joined may
+        have been killed by a task; one that had not joined will hardly do better the next time.
         """
         ...
 
     def close(self, joined: Container[str] = ()) -> None:
-        """Lets go of what is left; engines (by their keys) that have joined are not harmed: the driver has told them. Those
-        that are still on their way need not come any more.
-        """
+        """Ends engines that have not joined yet. Those that have (by their keys) end when the driver tells them."""
         ...

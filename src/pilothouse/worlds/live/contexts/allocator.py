@@ -1,12 +1,11 @@
-"""Automatic allocation: batch jobs are submitted while work waits and let go when they are idle.
+"""Automatic allocation: when to submit batch jobs for work that waits, and when to give idle ones back. No IO.
 
-`Allocator` decides, without IO: it is told what waits, what is free, which jobs the batch system still has and which
-contexts are idle, and answers Submit, Cancel and LetGo. `auto_allocation.py` carries these out.
+In: how much work waits and how many slots are free, the jobs that the batch system still has, and those that are busy.
+Out: Submit, Cancel and Release actions, which auto_allocation.py carries out.
 
-Theory. An allocation is QUEUED in the batch system, ACTIVE when its first engine has joined, LEAVING when it was asked
-to go, ENDED when the batch system no longer has it. Never more is asked for than the work that waits would fill, so a
-short tail of tasks does not order a second machine room. A job that ends before an engine joined counts as a failure;
-after a few in a row nothing more is submitted, because the next one would fail as well and the user should hear why.
+An allocation is QUEUED in the batch system, ACTIVE when its first engine has joined, LEAVING when it was asked to end, and
+ENDED when the batch system no longer has it. No more slots are asked for than the waiting work would fill. A job that ends
+before an engine joined is a failure; after a few in a row nothing more is submitted, and the user is told why.
 
     QUEUED ──engine joined──► ACTIVE ──idle──► LEAVING ──gone──► ENDED
        └── no work waits: cancelled; or gone without an engine: failed ──► ENDED
@@ -35,7 +34,7 @@ class AllocationPlan(msgspec.Struct, frozen=True):
     total: int = 0
     """Over the whole run; 0: no limit."""
     idle_s: float = 300.0
-    """An allocation without work for so long is let go."""
+    """An allocation without work for so long is given back."""
     options: tuple[str, ...] = ()
     """For sbatch, as they stand: `-N2`, `--time=1:00:00`, `--partition=main`."""
 
@@ -56,22 +55,22 @@ class Allocation(msgspec.Struct):
 
 
 class Submit(msgspec.Struct, frozen=True):
-    """Order one more allocation."""
+    """Ask for one more allocation."""
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """Nobody needs this one, and it has not begun."""
+    """Take back an allocation that still waits in the batch system."""
 
     job_id: str
 
 
-class LetGo(msgspec.Struct, frozen=True):
+class Release(msgspec.Struct, frozen=True):
     """Ask its engines to leave; its batch job ends with them."""
 
     job_id: str
 
 
-Order: TypeAlias = Submit | Cancel | LetGo
+Action: TypeAlias = Submit | Cancel | Release
 
 
 class Allocator:
@@ -102,43 +101,43 @@ class Allocator:
             allocation.joined = True
             self.failures = 0
 
-    def decide(self, now: float, *, waiting: int, free: int, known: Iterable[str], busy: Iterable[str]) -> list[Order]:
+    def decide(self, now: float, *, waiting: int, free: int, known: Iterable[str], busy: Iterable[str]) -> list[Action]:
         """What to do. `waiting`: slots that waiting work would fill; `free`: slots of engines that have none;
 
         `known`: jobs that the batch system still has; `busy`: jobs whose engines have work.
         """
         self._note(now, set(known), set(busy))
-        orders: list[Order] = []
+        actions: list[Action] = []
         queued = [a for a in self._present() if a.state is AllocationState.QUEUED]
         spare = free + len(queued) * self.plan.slots
         missing = waiting - spare
-        while missing > 0 and self._may_submit(len(queued), len(orders)):
-            orders.append(Submit())
+        while missing > 0 and self._may_submit(len(queued), len(actions)):
+            actions.append(Submit())
             missing -= self.plan.slots
         if waiting == 0:
             for allocation in queued:
                 allocation.state = AllocationState.LEAVING
-                orders.append(Cancel(allocation.job_id))
+                actions.append(Cancel(allocation.job_id))
             for allocation in self._present():
                 idle_s = 0.0 if allocation.idle_since is None else now - allocation.idle_since
                 if allocation.state is AllocationState.ACTIVE and idle_s >= self.plan.idle_s:
                     allocation.state = AllocationState.LEAVING
-                    orders.append(LetGo(allocation.job_id))
-        return orders
+                    actions.append(Release(allocation.job_id))
+        return actions
 
     def all_present(self) -> list[str]:
-        """The jobs that must be let go when the run ends."""
+        """The jobs that must be cancelled when the run ends."""
         return [allocation.job_id for allocation in self._present()]
 
     def _present(self) -> list[Allocation]:
         return [a for a in self.allocations.values() if a.state is not AllocationState.ENDED]
 
-    def _may_submit(self, queued: int, ordered: int) -> bool:
-        if self.stopped_because or queued + ordered >= self.plan.most_queued:
+    def _may_submit(self, queued: int, submitting: int) -> bool:
+        if self.stopped_because or queued + submitting >= self.plan.most_queued:
             return False
-        if self.plan.total and self._submitted + ordered >= self.plan.total:
+        if self.plan.total and self._submitted + submitting >= self.plan.total:
             return False
-        return len(self._present()) + ordered < self.plan.most
+        return len(self._present()) + submitting < self.plan.most
 
     def _note(self, now: float, known: set[str], busy: set[str]) -> None:
         for allocation in self._present():

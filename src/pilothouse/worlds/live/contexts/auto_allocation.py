@@ -1,16 +1,17 @@
-"""Automatic allocation at work: looks at a live world now and then, and carries out what the Allocator orders.
+"""Carries out automatic allocation for a live world: asks the Allocator every few seconds, and does what it decides.
 
-The batch system may take seconds to answer, so it is asked in a thread of its own, one question at a time; the world is
-only looked at, and asked to let engines go, from the world's thread (`look`, about twice a second).
+The batch system may take seconds to answer, so its commands run in a thread, one at a time. The world is used from its own
+thread only (`_look`, about twice a second).
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 from pilothouse.model.errors import PeerError
-from pilothouse.worlds.live.contexts.allocator import Allocator, Cancel, LetGo, Order, Submit
+from pilothouse.worlds.live.contexts.allocator import Action, AllocationPlan, Allocator, Cancel, Release, Submit
 from pilothouse.worlds.live.contexts.slurm_queue import SlurmQueue
 from pilothouse.worlds.live.world import LiveWorld
 
@@ -19,31 +20,24 @@ ASK_EVERY_S = 5.0
 
 
 class AutoAllocation:
-    """Add `look` to the world's on_tick, and call `close` at the end: no allocation outlives the run."""
+    """Batch jobs that run `script` for a world. Call `close` at the end: no allocation outlives the run."""
 
-    def __init__(
-        self,
-        world: LiveWorld,
-        allocator: Allocator,
-        queue: SlurmQueue,
-        warn: Callable[[str], None],
-        *,
-        every_s: float = ASK_EVERY_S,
-    ) -> None:
+    def __init__(self, world: LiveWorld, plan: AllocationPlan, script: Path, warn: Callable[[str], None]) -> None:
         self._world = world
-        self._allocator = allocator
-        self._queue = queue
+        self._allocator = Allocator(plan)
+        name, log = f"pilothouse-{world.folder.name}"[:60], str(world.folder / "allocation-%j.log")
+        self._queue = SlurmQueue(str(script), name=name, log=log)
         self._warn = warn
-        self._every_s = every_s
-        self._asked_at = -every_s
+        self._asked_at = -ASK_EVERY_S
         self._worker: threading.Thread | None = None
         self._known: set[str] | None = set()
         self._submitted: list[str] = []
         self._refusals: list[str] = []
-        self._told = ""
+        self._warned = ""
+        world.on_tick.append(self._look)
 
-    def look(self) -> None:
-        """Notes engines that joined; every few seconds, decides what to order and has it ordered."""
+    def _look(self) -> None:
+        """Notes engines that joined; every few seconds, decides what to do and starts a thread that does it."""
         world, allocator = self._world, self._allocator
         if self._worker is not None and self._worker.is_alive():
             return
@@ -51,24 +45,24 @@ class AutoAllocation:
         self._take_answers(now)
         for engine in world.engines():
             allocator.engine_joined(engine.context.removeprefix("J"))
-        if now - self._asked_at < self._every_s or world.over:
+        if now - self._asked_at < ASK_EVERY_S or world.over:
             return
         self._asked_at = now
-        orders: list[Order] = []
+        actions: list[Action] = []
         if self._known is not None:
             wanted = world.demand()
             busy = [name.removeprefix("J") for name in wanted.busy]
-            orders = allocator.decide(now, waiting=wanted.waiting, free=wanted.free, known=self._known, busy=busy)
-        for order in orders:
-            if isinstance(order, LetGo):
-                world.stop_context(f"J{order.job_id}")
-        if allocator.stopped_because and allocator.stopped_because != self._told:
-            self._told = allocator.stopped_because
-            self._warn(self._told)
+            actions = allocator.decide(now, waiting=wanted.waiting, free=wanted.free, known=self._known, busy=busy)
+        for action in actions:
+            if isinstance(action, Release):
+                world.stop_context(f"J{action.job_id}")
+        if allocator.stopped_because and allocator.stopped_because != self._warned:
+            self._warned = allocator.stopped_because
+            self._warn(self._warned)
         if allocator.hopeless and not world.slots:
             world.stop("no allocation could be had")
             return
-        self._worker = threading.Thread(target=self._ask, args=(orders,), name="batch system", daemon=True)
+        self._worker = threading.Thread(target=self._ask, args=(actions,), name="batch system", daemon=True)
         self._worker.start()
 
     def close(self) -> None:
@@ -90,15 +84,15 @@ class AutoAllocation:
             self._allocator.refused(reason)
         self._submitted, self._refusals = [], []
 
-    def _ask(self, orders: list[Order]) -> None:
-        """In the worker: carries orders out, then asks which jobs there are."""
-        cancelled = [order.job_id for order in orders if isinstance(order, Cancel)]
+    def _ask(self, actions: list[Action]) -> None:
+        """In the worker: carries actions out, then asks which jobs there are."""
+        cancelled = [action.job_id for action in actions if isinstance(action, Cancel)]
         try:
             self._queue.cancel(cancelled)
         except PeerError as error:
             self._warn(str(error))
-        for order in orders:
-            if isinstance(order, Submit):
+        for action in actions:
+            if isinstance(action, Submit):
                 try:
                     self._submitted.append(self._queue.submit(self._allocator.plan.options))
                 except PeerError as error:

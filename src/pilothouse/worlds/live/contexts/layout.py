@@ -18,7 +18,7 @@ _SLURM_COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
 class ContextOptions(msgspec.Struct, frozen=True):
-    """What decides how many engines and cylinders a context has. None: not said, so a later default may apply."""
+    """Options that determine the engines and cylinders of a context. None: not given, so a later default may apply."""
 
     task_limit: int = 0
     cpus_per_task: float | None = None
@@ -178,6 +178,12 @@ def slurm_counts(text: str, where: str) -> list[int]:
             raise InputError(where, "not a list of counts", expected="such as 8(x3),4", found=quoted(text))
         counts += [int(match[1])] * int(match[2] or 1)
     return counts
+
+
+def only_here(nodes: str, host: str) -> bool:
+    """Whether all nodes of an ssh list (`localhost:4,other:8`) are this host; False for an empty list."""
+    names = {node.strip().rpartition(":")[0] for node in nodes.split(",") if node.strip()}
+    return bool(names) and names <= {"localhost", host}
 
 
 def same_host(one: str, other: str) -> bool:

@@ -33,7 +33,7 @@ class NodesContext(ProgramContext):
 
     def __init__(self, layout: Layout, options: ContextOptions, prefix: str, host: str) -> None:
         """Raises InputError if no node has a cylinder."""
-        super().__init__(layout.label, [node.name for node in layout.usable])
+        super().__init__(layout.label, {node.name: node.cylinders for node in layout.usable})
         self.layout = layout
         self.remote = any(not same_host(node.name, host) for node in layout.usable) or layout.kind == "Slurm"
         # A step that shares its resources waits for no other one, and tasks may start steps of their own. By a variable,
@@ -48,7 +48,6 @@ class NodesContext(ProgramContext):
         """Nodes whose engines have gone, and the exit codes of these."""
         self._retire_at = inf
         self._driver_node = ""
-        self._ends_at = inf
         for warning in layout.warnings:
             self.log.warning("%s", warning)
         if idle := [node.name for node in layout.nodes if not node.cylinders]:
@@ -61,7 +60,7 @@ class NodesContext(ProgramContext):
         return not self._children
 
     def start(self, launch: Launch) -> None:
-        self._ends_at = allocation_end(os.environ) if self.layout.kind == "Slurm" else inf
+        self.ends_at = allocation_end(os.environ) if self.layout.kind == "Slurm" else inf
         super().start(launch)
 
     def ended(self) -> list[Departure]:
@@ -112,7 +111,7 @@ class NodesContext(ProgramContext):
         node = self._nodes[part]
         slot_env: dict[str, tuple[str, ...]] = {"DISBATCH_CORES_PER_TASK": (str(node.cores_per_task),)}
         if self.layout.kind == "Slurm":
-            # Tasks are told what they would be told if each cylinder were a task of the step, as in disBatch.
+            # As in disBatch, tasks see the variables that they would have if each cylinder were a task of the step.
             ranks = tuple(str(rank) for rank in range(node.cylinders))
             count = (str(node.cylinders),)
             slot_env |= {"SLURM_LOCALID": ranks, "SLURM_PROCID": ranks}
@@ -121,10 +120,10 @@ class NodesContext(ProgramContext):
         properties = {"kind": self.layout.kind}
         if self._options.task_limit:
             properties["task_limit"] = str(self._options.task_limit)
-        config = launch.config(
-            self.name, node.cylinders, node=part, slot_env=slot_env, ends_at=self._ends_at, key=key, log=self._log_name(part)
-        )
-        return msgspec.structs.replace(config, properties=properties, deal=self._options.env_resources)
+        return msgspec.structs.replace(
+            super().config(part, key, launch), slot_env=slot_env, properties=properties, deal=self._options.env_resources,
+            log=self._log_name(part),
+        )  # fmt: skip
 
     def _log_name(self, part: str) -> str:
         return f"{self._prefix}_{self.name}_{part}_engine_wrap.log"

@@ -1,4 +1,4 @@
-"""Engines that are started by a program of ours each: ssh, srun, or the engine itself. What their contexts share."""
+"""ProgramContext: the base of contexts that start each engine by a program of its own (ssh, srun, or the engine itself)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import contextlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Container, Iterable
+from collections.abc import Container, Mapping
+from math import inf
 from pathlib import Path
 from typing import IO
 
@@ -16,30 +17,35 @@ from pilothouse.worlds.live.engine.config import EngineConfig
 
 MOST_STARTS = 5
 MOST_DEATHS = 100
-"""An engine that cannot be started is tried again, and one that dies is replaced, but not for ever. There must be many more
-deaths than a task is given chances (LiveOptions.most_losses): a few tasks that kill engines must not end the run."""
+"""How often an engine that cannot be started is tried, and one that dies is replaced. MOST_DEATHS must be much larger than
+LiveOptions.most_losses: a few tasks that kill engines must not end the run."""
 
 _CODE = "import sys; sys.path.append({root!r}); from pilothouse.worlds.live.engine.process import main; main()"
 _ROOT = str(Path(__file__).resolve().parents[4])
 
 
 def engine_command(python: str) -> list[str]:
-    """The program of an engine: our package is found where it was found here, and tasks see nothing of that."""
+    """The program of an engine. It finds our package by its path, not by PYTHONPATH, which tasks would inherit."""
     return [python, "-c", _CODE.format(root=_ROOT)]
 
 
 class ProgramContext:
-    """A context whose engines are started by one program each. A subclass names its parts (nodes), and says for each
-    what to run and what to tell the engine. The programs live in sessions of their own: a driver that is killed leaves
-    them alone."""
+    """A context whose engines are started by one program each, one for each of its parts (nodes; "" is this host). A subclass
+    gives the command. The programs run in sessions of their own, so they survive a killed driver."""
 
     remote = True
     env: dict[str, str] | None = None
     """Of the programs; None: ours."""
 
-    def __init__(self, name: str, parts: Iterable[str]) -> None:
+    def __init__(
+        self, name: str, slots: Mapping[str, int], *, gpus: tuple[str, ...] = (), ends_at: float = inf
+    ) -> None:
+        """`slots` of each part; `gpus` are those of every part; `ends_at`: when the batch job ends (seconds since 1970)."""
         self.name = name
-        self._waiting = list(parts)
+        self.slots = dict(slots)
+        self.gpus = gpus
+        self.ends_at = ends_at
+        self._waiting = list(slots)
         self.engines = len(self._waiting)
         self._children: dict[str, tuple[str, subprocess.Popen[bytes], IO[bytes]]] = {}
         self._ended_parts: dict[str, str] = {}
@@ -47,15 +53,18 @@ class ProgramContext:
         self._died: dict[str, int] = {}
 
     def command(self, part: str, launch: Launch) -> list[str]:
-        """The program that brings an engine up on this part; it gets the configuration on its standard input."""
-        raise NotImplementedError
+        """The program that starts an engine on this part; it gets the configuration on its standard input."""
+        return engine_command(launch.python)
 
     def config(self, part: str, key: str, launch: Launch) -> EngineConfig:
-        """What the engine is told."""
-        raise NotImplementedError
+        return EngineConfig(
+            addresses=launch.addresses, server_public=launch.server_public, client_public=launch.client_public,
+            client_secret=launch.client_secret, cwd=launch.cwd, context=self.name, slots=self.slots[part], key=key,
+            node=part, gpus=self.gpus, ends_at=self.ends_at, log=str(Path(launch.folder) / f"engine-{key}.log"),
+        )  # fmt: skip
 
     def output(self, part: str) -> IO[bytes]:
-        """Where the program's complaints go. What can be read back is told as the reason when the program has ended."""
+        """A file for the program's stderr. If it can be read, its text is the reason in the Departure."""
         return tempfile.TemporaryFile()
 
     def start(self, launch: Launch) -> None:
@@ -64,9 +73,7 @@ class ProgramContext:
         self._waiting.clear()
 
     def adopt(self, engines: dict[str, str]) -> None:
-        """Engines (key -> node) that a former driver had started and that may still be there: theirs are not
-        started.
-        """
+        """Takes over engines (key -> node) that an earlier driver started and that may still run: they are not started again."""
         for key, node in engines.items():
             part = node if node in self._waiting else (self._waiting or [""])[0]
             if part in self._waiting:
@@ -107,7 +114,7 @@ class ProgramContext:
             if key not in joined and child.poll() is None:
                 child.terminate()
             complaints.close()
-            child.returncode = child.returncode or 0  # it is not ours to wait for any more
+            child.returncode = child.returncode or 0  # Popen must not warn that it still runs
         self._children.clear()
 
     def _start_one(self, part: str, launch: Launch) -> None:
@@ -126,11 +133,7 @@ class ProgramContext:
         except OSError as error:
             raise RunError(f"{self.name}: cannot run {command[0]}: {error.strerror}") from error
         assert child.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended already; `ended` tells why
+        with contextlib.suppress(BrokenPipeError):  # it has ended already; `ended` reports why
             child.stdin.write(self.config(part, key, launch).framed())
             child.stdin.close()
         self._children[key] = (part, child, complaints)
-
-
-def log_name(launch: Launch, key: str) -> str:
-    return str(Path(launch.folder) / f"engine-{key}.log")

@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
 
 from pilothouse.formats.hostlist import parse as parse_hostlist
 from pilothouse.model.errors import InputError, quoted
 from pilothouse.worlds.live.contexts import Launch
 from pilothouse.worlds.live.contexts.layout import slurm_counts
-from pilothouse.worlds.live.contexts.programs import ProgramContext, engine_command, log_name
+from pilothouse.worlds.live.contexts.programs import ProgramContext, engine_command
 from pilothouse.worlds.live.contexts.slurm_queue import allocation_end
-from pilothouse.worlds.live.engine.config import EngineConfig
 
 SRUN = ("srun", "--nodes=1", "--ntasks=1", "--overlap", "--cpu-bind=none", "--mpi=none", "--kill-on-bad-exit=0")
 
 
 class SlurmContext(ProgramContext):
-    """Nodes of one Slurm job and the slots on each."""
+    """Nodes of one Slurm job: the slots of each, and the CPUs that its engine gets."""
 
     def __init__(
-        self,
-        nodes: dict[str, int],
-        *,
-        job_id: str,
-        cpus: dict[str, int],
-        gpus: tuple[str, ...] = (),
-        ends_at: float = inf,
+        self, nodes: dict[str, int], *, job_id: str, cpus: dict[str, int], gpus: tuple[str, ...], ends_at: float
     ) -> None:
-        super().__init__(f"J{job_id}", nodes)
-        self._nodes = nodes
+        super().__init__(f"J{job_id}", nodes, gpus=gpus, ends_at=ends_at)
         self._job_id = job_id
         self._cpus = cpus
-        self._gpus = gpus
-        self._ends_at = ends_at
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str]) -> SlurmContext:
@@ -60,12 +49,6 @@ class SlurmContext(ProgramContext):
     def command(self, part: str, launch: Launch) -> list[str]:
         step = [f"--jobid={self._job_id}", f"--nodelist={part}", f"--cpus-per-task={self._cpus[part]}"]
         return [*SRUN, *step, *engine_command(launch.python)]
-
-    def config(self, part: str, key: str, launch: Launch) -> EngineConfig:
-        return launch.config(
-            self.name, self._nodes[part], node=part, key=key, gpus=self._gpus, ends_at=self._ends_at,
-            log=log_name(launch, key),
-        )  # fmt: skip
 
 
 def _counts(environment: Mapping[str, str], variable: str, nodes: int) -> list[int]:

@@ -1,6 +1,6 @@
-"""Slurm's commands: sbatch, squeue and scancel, run and read here and nowhere else.
+"""Slurm's commands sbatch, squeue and scancel.
 
-In: job ids and options. Out: what squeue says about jobs, ids of new jobs; PeerError where a command fails.
+In: job ids and options. Out: jobs as squeue lists them, ids of new jobs; PeerError if a command fails.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pilothouse.model.errors import PeerError
 COMMAND_TIMEOUT_S = 60.0
 """A batch system that does not answer within this time is asked again later."""
 END_TIMEOUT_S = 20.0
-"""The end of an allocation is good to know, but not worth a longer wait."""
+"""For the end of an allocation: a run starts without it if Slurm is slow."""
 _OVER = {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
 
 
@@ -44,8 +44,8 @@ def squeue(*filters: str, timeout_s: float = COMMAND_TIMEOUT_S) -> list[SlurmJob
 
 def allocation_end(env: Mapping[str, str]) -> float:
     """When the Slurm job of this environment ends (seconds since 1970); inf: not known. Older Slurms must be asked."""
-    if (told := env.get("SLURM_JOB_END_TIME", "")).isdigit():
-        return float(told)
+    if (known := env.get("SLURM_JOB_END_TIME", "")).isdigit():
+        return float(known)
     job_id = env.get("SLURM_JOB_ID", "")
     try:
         found = squeue(f"--jobs={job_id}", timeout_s=END_TIMEOUT_S) if job_id else []
@@ -55,7 +55,7 @@ def allocation_end(env: Mapping[str, str]) -> float:
 
 
 def is_over(job_id: str) -> bool:
-    """Whether this job runs no more. False where squeue cannot say."""
+    """Whether this job has ended. False if squeue fails."""
     try:
         return all(job.state not in ("RUNNING", "SUSPENDED") for job in squeue(f"--jobs={job_id}", "--states=all"))
     except PeerError as error:

@@ -7,26 +7,19 @@ from collections.abc import Iterable
 
 from pilothouse.model.errors import InputError, quoted
 from pilothouse.worlds.live.contexts import Launch
-from pilothouse.worlds.live.contexts.programs import ProgramContext, engine_command, log_name
-from pilothouse.worlds.live.engine.config import EngineConfig
+from pilothouse.worlds.live.contexts.programs import ProgramContext, engine_command
 
 SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=30")
 
 
 class SshContext(ProgramContext):
-    """Hosts and their slots. `python` is the interpreter over there (default: the one here)."""
+    """Hosts and their slots. Engines have the names that the user gives to hosts, so that these need not be unique."""
 
-    def __init__(self, hosts: dict[str, int], *, name: str = "ssh", python: str = "") -> None:
-        super().__init__(name, hosts)
-        self._hosts = hosts
-        self._python = python
+    def __init__(self, hosts: dict[str, int]) -> None:
+        super().__init__("ssh", hosts)
 
     def command(self, part: str, launch: Launch) -> list[str]:
-        return [*SSH, part, shlex.join(engine_command(self._python or launch.python))]
-
-    def config(self, part: str, key: str, launch: Launch) -> EngineConfig:
-        # A name given by the user tells hosts apart even where several call themselves the same.
-        return launch.config(self.name, self._hosts[part], node=part, key=key, log=log_name(launch, key))
+        return [*SSH, part, shlex.join(engine_command(launch.python))]
 
 
 def parse_hosts(texts: Iterable[str]) -> dict[str, int]:
@@ -34,8 +27,8 @@ def parse_hosts(texts: Iterable[str]) -> dict[str, int]:
     hosts: dict[str, int] = {}
     for text in texts:
         for part in text.split(","):
-            host, colon, count = part.strip().rpartition(":")
-            if not colon or not host or not count.isdigit() or int(count) < 1:
+            host, _, count = part.strip().rpartition(":")
+            if not host or not count.isdigit() or int(count) < 1:
                 raise InputError("--ssh", "not a list of hosts", expected="HOST:SLOTS,...", found=quoted(text))
             hosts[host] = hosts.get(host, 0) + int(count)
     return hosts

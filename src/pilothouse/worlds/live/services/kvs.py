@@ -1,9 +1,9 @@
 """The key-value store of a run: a queue of opaque values per key, and readers that wait for the next one.
 
-In: put, get, view, cancel, monitor. Out: each waiting reader's `deliver` is called when its value is there.
-`get` takes the oldest value away, `view` looks at the newest. A put answers those who wait in the order in which they
-came, up to the first that takes it away; only a value that nobody took is kept. Values are bytes with a four-byte label
-(their coding), which is handed on and never interpreted. No IO here: where values are kept is a Shelf's affair.
+In: put, read, cancel, watch. Out: each waiting reader's `deliver` is called when its value is there. `get` removes the
+oldest value, `view` returns the newest. A put serves the waiting readers in their order, up to the first that removes the
+value; otherwise the value is kept. Values are bytes with a four-byte label (their coding), which is not interpreted. No IO
+here: a Shelf keeps the values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 import msgspec
 
 MOST_WAITING_BYTES = 4 << 30
-"""What all values together may take in memory; a put beyond it is refused aloud."""
+"""What all values together may take in memory; a put beyond it raises StoreFull."""
 
 TEXT = b"ASTR"
 JSON = b"JSON"
@@ -32,7 +32,7 @@ class Value(msgspec.Struct, frozen=True, gc=False):
 
 
 class ShelfError(Exception):
-    """The shelf could not do what it was asked for; whoever asked has to know."""
+    """The shelf failed; the request that caused it fails."""
 
 
 class StoreFull(ShelfError):
@@ -40,7 +40,7 @@ class StoreFull(ShelfError):
 
 
 class Shelf(Protocol):
-    """Where values lie: one queue per key."""
+    """Storage: one queue of values per key."""
 
     def append(self, key: bytes, value: Value) -> None: ...
     def pop_oldest(self, key: bytes) -> Value | None: ...
@@ -86,7 +86,7 @@ class MemoryShelf:
 
 
 class Reader:
-    """Somebody who waits for a value of a key."""
+    """A pending read. `takes`: it removes the value."""
 
     __slots__ = ("deliver", "key", "takes")
 
@@ -149,7 +149,7 @@ class KeyValueStore:
     def watch(self, watching_key: bytes, spec: bytes) -> None:
         """`KEY:EVENTS` (letters of get, put, view, wait): each one on KEY is put as `event key` under watching_key.
 
-        An empty KEY means all keys; events not named are no longer watched. What happens to watching keys is not told.
+        An empty KEY means all keys; events that are not named are no longer watched. Watching keys are not watched themselves.
         """
         key, colon, letters = spec.rpartition(b":")
         if not colon:
@@ -163,7 +163,7 @@ class KeyValueStore:
                 events.get(event, set()).discard(watching_key)
 
     def dump(self) -> bytes:
-        """The state for monitors, in the form that disBatch's client reads (a pickle of plain lists, written only)."""
+        """The state for monitors, as disBatch's client reads it (a pickle of plain lists; we only write it)."""
         names = ("get", "put", "view", "wait", "acquired", "released")
         counts = [self._counts[name] for name in names]
         waiting = [(key, len(readers)) for key, readers in self._readers.items()]

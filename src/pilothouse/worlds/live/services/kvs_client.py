@@ -58,7 +58,7 @@ class KvsClient:
         self._sock.sendall(request_bytes(Request(b"mkey", watching_key.encode(), Value(b"", spec.encode()))))
 
     def dump(self) -> bytes:
-        """The service's state as it came (a pickle, for those who trust it)."""
+        """The service's state, as bytes of a pickle."""
         self._sock.sendall(b"dump")
         return self._receive(int(self._receive(LENGTH_CHARS)))
 

@@ -1,13 +1,12 @@
 """The key-value service of a run: a thread with sockets around KeyValueStore and RequestReader.
 
 In: where to listen, an optional secret that each connection must show first, a shelf for the values.
-Out: `address` for the clients; put, replace, take and listen for the driver in the same process (any thread).
-It listens on loopback unless told otherwise. A client that breaks the protocol loses its connection, nobody else.
+Out: `address` for the clients; put, replace and listen for the driver in the same process (any thread).
+It listens on loopback unless told otherwise. A client that breaks the protocol loses its connection; the others go on.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hmac
 import logging
 import selectors
@@ -24,6 +23,7 @@ MOST_UNSENT_BYTES = 2 << 30
 """A client that asks for more than this without reading is cut off."""
 
 _RECEIVE_BYTES = 1 << 18
+_SEND_BYTES = 1 << 20
 log = logging.getLogger("pilothouse.kvs")
 
 
@@ -54,7 +54,6 @@ class KvsServer:
         self._store = KeyValueStore(shelf)
         self._selector = selectors.DefaultSelector()
         self._connections: set[_Connection] = set()
-        self._dirty: set[_Connection] = set()
         self._running = True
         self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -67,17 +66,10 @@ class KvsServer:
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
         self.host = advertised_host or host
-        self._wake_reader, self._wake_writer = socket.socketpair()
-        self._wake_reader.setblocking(False)
-        self._wake_writer.setblocking(False)
+        self.address = f"{self.host}:{self.port}"
         self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(self._wake_reader, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._run, name="kvs", daemon=True)
         self._thread.start()
-
-    @property
-    def address(self) -> str:
-        return f"{self.host}:{self.port}"
 
     def __enter__(self) -> KvsServer:
         return self
@@ -87,9 +79,9 @@ class KvsServer:
 
     def close(self) -> None:
         """Ends all connections and the thread."""
-        with self._lock:
+        if self._running:
             self._running = False
-        self._wake()
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
         self._thread.join()
 
     def put(self, key: str, data: bytes, coding: bytes = TEXT) -> None:
@@ -106,7 +98,6 @@ class KvsServer:
                 action(key.encode(), value)
         except ShelfError as error:
             log.warning("nothing was put under %r: %s", key, error)
-        self._wake()
 
     def listen(self, key: str, receive: Callable[[Value], None]) -> None:
         """Takes every value that comes under the key and hands it to `receive` (in the service's thread)."""
@@ -121,10 +112,6 @@ class KvsServer:
                 receive(early)
             self._store.read(Reader(name, True, deliver))
 
-    def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError, OSError):
-            self._wake_writer.send(b"\0")
-
     def _run(self) -> None:
         while self._running:
             events = self._selector.select()
@@ -132,27 +119,21 @@ class KvsServer:
                 for key, mask in events:
                     if key.fileobj is self._listener:
                         self._accept()
-                    elif key.fileobj is self._wake_reader:
-                        with contextlib.suppress(BlockingIOError):
-                            while self._wake_reader.recv(4096):
-                                pass
-                    else:
+                    elif key.data in self._connections:
                         self._serve(key.data, mask)
-                for connection in list(self._dirty):
-                    self._send(connection)
         with self._lock:
             for connection in list(self._connections):
                 self._send(connection)
                 self._drop(connection)
-        for sock in (self._listener, self._wake_reader, self._wake_writer):
-            sock.close()
+        self._listener.close()
         self._selector.close()
 
     def _accept(self) -> None:
         try:
             sock, address = self._listener.accept()
         except OSError as error:
-            log.warning("a connection was lost before it was taken: %s", error)
+            if self._running:
+                log.warning("a client went away while it connected: %s", error)
             return
         if len(self._connections) >= MOST_CONNECTIONS:
             log.error("more than %d connections; %s was refused", MOST_CONNECTIONS, address)
@@ -166,7 +147,8 @@ class KvsServer:
 
     def _serve(self, connection: _Connection, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:
-            self._dirty.add(connection)
+            self._selector.modify(connection.sock, selectors.EVENT_READ, connection)
+            self._send(connection)
         if not mask & selectors.EVENT_READ or connection not in self._connections:
             return
         try:
@@ -185,7 +167,6 @@ class KvsServer:
                     break
         except (WireError, ShelfError) as error:
             log.warning("key-value client %s: %s; connection closed", connection.peer, error)
-            self._send(connection)
             self._drop(connection)
 
     def _answer(self, connection: _Connection, request: Request) -> None:
@@ -204,34 +185,33 @@ class KvsServer:
         elif request.op == b"mkey":
             self._store.watch(request.key, request.value.data)
         elif request.op == b"dump":
-            self._queue(connection, sized(self._store.dump()))
+            self._reply(connection, sized(self._store.dump()))
         else:
             connection.closing = True
-            self._dirty.add(connection)
+            self._send(connection)
 
     def _delivery(self, connection: _Connection) -> Callable[[Value], None]:
         def deliver(value: Value) -> None:
             connection.reader = None
-            self._queue(connection, value_reply(value))
+            self._reply(connection, value_reply(value))
 
         return deliver
 
-    def _queue(self, connection: _Connection, data: bytes) -> None:
-        if len(connection.unsent) + len(data) > MOST_UNSENT_BYTES:
-            # Not an exception: the one who put the value is not to blame.
+    def _reply(self, connection: _Connection, data: bytes) -> None:
+        """From any thread, with the lock held. What the client does not take at once is sent when it reads."""
+        blocked = bool(connection.unsent)
+        connection.unsent += data
+        if len(connection.unsent) > MOST_UNSENT_BYTES:
+            # Not an exception: the client that put the value is not to blame.
             log.warning("key-value client %s asks for more than it reads; connection closed", connection.peer)
             self._drop(connection)
-            return
-        connection.unsent += data
-        self._dirty.add(connection)
+        elif not blocked:
+            self._send(connection)
 
     def _send(self, connection: _Connection) -> None:
-        self._dirty.discard(connection)
-        if connection not in self._connections:
-            return
         try:
             while connection.unsent:
-                sent = connection.sock.send(connection.unsent[:1048576])
+                sent = connection.sock.send(connection.unsent[:_SEND_BYTES])
                 del connection.unsent[:sent]
         except BlockingIOError:
             self._selector.modify(connection.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, connection)
@@ -241,13 +221,11 @@ class KvsServer:
             return
         if connection.closing:
             self._drop(connection)
-        else:
-            self._selector.modify(connection.sock, selectors.EVENT_READ, connection)
 
     def _drop(self, connection: _Connection) -> None:
         if connection in self._connections:
             self._connections.discard(connection)
-            self._dirty.discard(connection)
+            connection.closing = True
             if connection.reader is not None:
                 self._store.cancel(connection.reader)
             self._selector.unregister(connection.sock)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import random
 
-from pilothouse.worlds.live.contexts.allocator import AllocationPlan, AllocationState, Allocator, Cancel, LetGo, Submit
+from pilothouse.worlds.live.contexts.allocator import (
+    AllocationPlan,
+    AllocationState,
+    Allocator,
+    Cancel,
+    Release,
+    Submit,
+)
 
 
 def test_waiting_work_orders_one_allocation_at_a_time() -> None:
@@ -38,7 +45,7 @@ def test_idle_ones_are_let_go_after_a_while() -> None:
     assert allocator.decide(10, waiting=0, free=8, known=["1"], busy=[]) == []
     assert allocator.decide(50, waiting=0, free=4, known=["1"], busy=["1"]) == []
     assert allocator.decide(100, waiting=0, free=8, known=["1"], busy=[]) == []
-    assert allocator.decide(161, waiting=0, free=8, known=["1"], busy=[]) == [LetGo("1")]
+    assert allocator.decide(161, waiting=0, free=8, known=["1"], busy=[]) == [Release("1")]
     assert allocator.allocations["1"].state is AllocationState.LEAVING
     allocator.decide(170, waiting=0, free=0, known=[], busy=[])
     assert allocator.all_present() == []

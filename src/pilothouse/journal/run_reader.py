@@ -11,9 +11,9 @@ from collections import deque
 from pathlib import Path
 
 from pilothouse.journal.lock import is_free
-from pilothouse.journal.store import FILE_NAME
+from pilothouse.journal.read import open_for_reading
+from pilothouse.journal.run_state import EngineRow, Failure, RunState
 from pilothouse.model.errors import InputError
-from pilothouse.views.run_state import EngineRow, Failure, RunState
 
 MOST_FAILURES = 200
 """The last failures that are kept for showing."""
@@ -23,18 +23,13 @@ _BATCH = 20_000
 class RunReader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._path = folder / FILE_NAME
-        if not self._path.exists():
-            raise InputError(str(folder), "no run was recorded here", expected=f"a folder with {FILE_NAME}")
-        self._db = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, isolation_level=None)
+        self._db = open_for_reading(folder)
         self._last_row = 0
-        self._finished = 0
-        self._failed = 0
-        self._skipped = 0
-        self._barriers = 0
+        self._finished = self._failed = self._skipped = self._barriers = 0
         self._first_at: float | None = None
         self._last_at = 0.0
         self._by_rank: dict[int, list[int]] = {}
+        """Finished and failed tasks of each engine."""
         self._failures: deque[Failure] = deque(maxlen=MOST_FAILURES)
 
     def close(self) -> None:
@@ -44,23 +39,28 @@ class RunReader:
         """The state now."""
         try:
             self._read_ends()
-            engines = self._read_engines()
-            running = self._read_running(engines)
+            query = "SELECT engine, count(*) FROM assignments WHERE closed_at IS NULL GROUP BY engine"
+            running = dict(self._db.execute(query))
+            query = "SELECT engine, rank, context, node, slots, joined_at, left_at, lost FROM engines ORDER BY rank"
+            engines = self._db.execute(query).fetchall()
             notes = dict(self._db.execute("SELECT name, value FROM notes"))
         except sqlite3.Error as error:
-            raise InputError(str(self._path), f"cannot be read: {error}") from error
-        rows = tuple(self._row(engine, running.get(str(engine[0]), 0)) for engine in engines)
+            raise InputError(str(self.folder), f"its journal cannot be read: {error}") from error
+        rows: list[EngineRow] = []
+        for name, rank, context, node, slots, joined_at, left_at, lost in engines:
+            state = "running" if left_at is None else "lost" if lost else "gone"
+            finished, failed = self._by_rank.get(rank, (0, 0))
+            busy = running.get(name, 0)
+            rows.append(EngineRow(rank, name, context, node, slots, busy, finished, failed, state, joined_at or 0.0))
         now = time.time()
-        present = any(row.present for row in rows)
         ended_at = _number(notes.get("ended_at"))
-        if ended_at is None and not present and rows and not running:
-            ended_at = max([self._last_at, *(_number(engine[6]) or 0.0 for engine in engines)])
-        joined = [row.joined_at for row in rows]
-        begun = [at for at in (_number(notes.get("started")), self._first_at, *joined) if at]
+        if ended_at is None and rows and not running and not any(row.present for row in rows):
+            ended_at = max([self._last_at, *(left_at or 0.0 for *_, left_at, _lost in engines)])
+        begun = (_number(notes.get("started")), self._first_at, *(row.joined_at for row in rows))
         total = _number(notes.get("total"))
         return RunState(
-            name=_name(self.folder),
-            started_at=min(begun, default=now),
+            name=self.folder.resolve().name.removesuffix("_run") or str(self.folder),
+            started_at=min((at for at in begun if at), default=now),
             now=now,
             finished=self._finished,
             failed=self._failed,
@@ -69,7 +69,7 @@ class RunReader:
             barriers=self._barriers,
             skipped=self._skipped,
             ended_at=ended_at,
-            engines=rows,
+            engines=tuple(rows),
             failures=tuple(reversed(self._failures)),
             unattended=ended_at is None and is_free(self.folder),
         )
@@ -102,31 +102,9 @@ class RunReader:
             if len(rows) < _BATCH:
                 return
 
-    def _read_engines(self) -> list[tuple[object, ...]]:
-        query = "SELECT engine, rank, context, node, slots, joined_at, left_at, lost FROM engines ORDER BY rank"
-        return self._db.execute(query).fetchall()
 
-    def _read_running(self, engines: list[tuple[object, ...]]) -> dict[str, int]:
-        """Assignments that are open, by engine."""
-        query = "SELECT engine, count(*) FROM assignments WHERE closed_at IS NULL GROUP BY engine"
-        return {str(engine): int(count) for engine, count in self._db.execute(query)}
-
-    def _row(self, engine: tuple[object, ...], running: int) -> EngineRow:
-        name, rank, context, node, slots, joined_at, left_at, lost = engine
-        assert isinstance(rank, int) and isinstance(slots, int)
-        state = "running" if left_at is None else "lost" if lost else "gone"
-        finished, failed = self._by_rank.get(rank, (0, 0))
-        joined = float(joined_at) if isinstance(joined_at, int | float) else 0.0
-        return EngineRow(rank, str(name), str(context), str(node), slots, running, finished, failed, state, joined)
-
-
-def _number(value: object) -> float | None:
+def _number(value: bytes | None) -> float | None:
     try:
-        return float(value.decode() if isinstance(value, bytes) else str(value)) if value is not None else None
+        return None if value is None else float(value)
     except ValueError:
         return None
-
-
-def _name(folder: Path) -> str:
-    name = folder.resolve().name
-    return name.removesuffix("_run") or str(folder)

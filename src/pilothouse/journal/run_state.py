@@ -1,0 +1,67 @@
+"""A live run at one moment: counts, engines, contexts, the last failures. No IO here: journal/run_reader.py makes it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class EngineRow(msgspec.Struct, frozen=True):
+    rank: int
+    engine: str
+    context: str
+    node: str
+    slots: int
+    running: int
+    finished: int
+    failed: int
+    state: str
+    """`running`, `leaving`, `gone` or `lost`."""
+    joined_at: float = 0.0
+
+    @property
+    def present(self) -> bool:
+        return self.state in ("running", "leaving")
+
+
+class Failure(msgspec.Struct, frozen=True):
+    task_id: int
+    line_number: int
+    return_code: int
+    node: str
+    ended_at: float
+    command: str
+    reason: str = ""
+
+
+class RunState(msgspec.Struct, frozen=True):
+    name: str
+    started_at: float
+    now: float
+    finished: int
+    failed: int
+    running: int
+    total: int | None = None
+    """Tasks in all, where that is known."""
+    barriers: int = 0
+    skipped: int = 0
+    ended_at: float | None = None
+    engines: tuple[EngineRow, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    """The last ones first."""
+    unattended: bool = False
+    """Its driver ended before the run did."""
+
+    @property
+    def elapsed_s(self) -> float:
+        return max(0.0, (self.ended_at or self.now) - self.started_at)
+
+    @property
+    def slots(self) -> int:
+        return sum(engine.slots for engine in self.engines if engine.state == "running")
+
+    @property
+    def contexts(self) -> dict[str, list[EngineRow]]:
+        found: dict[str, list[EngineRow]] = {}
+        for engine in self.engines:
+            found.setdefault(engine.context, []).append(engine)
+        return found

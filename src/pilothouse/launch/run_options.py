@@ -1,0 +1,132 @@
+"""The options of `pilothouse run`, and what follows from them: how tasks are run, and where engines come from."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from math import inf
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pilothouse.model.errors import InputError, quoted
+from pilothouse.model.job import Shape
+from pilothouse.worlds.live.contexts.programs import ProgramContext
+from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.wire.messages import TaskEnvironment
+
+if TYPE_CHECKING:
+    from pilothouse.worlds.live.contexts.allocator import AllocationPlan
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of the command by their names (see cli/run.py). The journal keeps them, so that the run can be resumed."""
+
+    slots: int | None
+    hosts: tuple[str, ...]
+    slurm: bool
+    units: int
+    gpus_per_task: int
+    gpu_list: str | None
+    bind: bool
+    walltime: float | None
+    grace: float
+    retries: int
+    reissue: bool
+    once: str
+    fail_fast: bool
+    out: str
+    err: str
+    by: str
+    timeout: float | None
+    decider_command: str | None
+    bundle: int
+    window: int | None
+    wait_for_driver: float
+    lost_after: float
+    service: bool
+    auto_slurm: int
+    auto_slots: int
+    auto_idle: float
+    sbatch_options: str
+    redis: str
+    lenient: bool
+
+    def settled(self) -> RunOptions:
+        """With the defaults that follow from this host and its environment."""
+        elsewhere = self.hosts or self.slots or self.service or self.auto_slurm
+        gpus = self.gpu_list if self.gpu_list is not None else os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        return msgspec.structs.replace(
+            self,
+            slots=self.slots or len(os.sched_getaffinity(0)),
+            slurm=self.slurm or ("SLURM_JOB_ID" in os.environ and not elsewhere),
+            gpu_list=gpus,
+        )
+
+    def on(self, other: RunOptions) -> RunOptions:
+        """For a run that is resumed: on the nodes and under the scheduler that `other` names, if it names some."""
+        again = self
+        if other.slots or other.hosts or other.slurm:
+            hosts = other.hosts or (() if other.slots else self.hosts)
+            again = msgspec.structs.replace(self, slots=other.slots or self.slots, hosts=hosts, slurm=other.slurm)
+        return msgspec.structs.replace(again, decider_command=other.decider_command or self.decider_command)
+
+    @property
+    def remote(self) -> bool:
+        """Whether engines may be on other hosts."""
+        return bool(self.hosts or self.slurm or self.service or self.auto_slurm)
+
+    def check(self) -> None:
+        """Raises InputError for mistakes that would otherwise show only when the run has begun."""
+        from pilothouse.launch import naming
+
+        for option, template in (("--out", self.out), ("--err", self.err)):
+            try:
+                template.format(task=0, line=0, repeat=0, attempt=0)
+            except (KeyError, IndexError, ValueError):
+                raise InputError(
+                    option, "not a file name with placeholders", expected="{task}, {line}, {repeat} or {attempt}",
+                    found=quoted(template),
+                ) from None  # fmt: skip
+        if self.auto_slurm and not self.auto_slots:
+            raise InputError("--auto-slurm", "how many slots does one allocation bring?", expected="--auto-slots N")
+        if self.hosts:
+            self.contexts()
+        if self.by.partition(":")[0] not in naming.FOREIGN:
+            naming.policy(self.by)
+
+    def live_options(self, env: dict[str, str]) -> LiveOptions:
+        shape = Shape(nodes=1, most_nodes=1, gpus_per_node=self.gpus_per_task) if self.gpus_per_task else None
+        return LiveOptions(
+            units=self.units, shape=shape, walltime=inf if self.walltime is None else self.walltime,
+            environment=TaskEnvironment(stdout=self.out, stderr=self.err, bind=self.bind), retries=self.retries,
+            reissue=self.reissue, at_most_once=self.once == "at-most", fail_fast=self.fail_fast, bundle=self.bundle,
+            window=self.window or 0, lost_after_s=self.lost_after, wait_for_driver_s=self.wait_for_driver,
+            grace_s=self.grace, service=self.service or bool(self.auto_slurm), env=env,
+        )  # fmt: skip
+
+    def contexts(self) -> list[ProgramContext]:
+        """Where the engines come from that the run starts itself."""
+        if self.service or self.auto_slurm:
+            return []
+        if self.hosts:
+            from pilothouse.worlds.live.contexts.ssh import SshContext, parse_hosts
+
+            return [SshContext(parse_hosts(self.hosts))]
+        if self.slurm:
+            from pilothouse.worlds.live.contexts.slurm import SlurmContext
+
+            return [SlurmContext.of_environment(os.environ)]
+        from pilothouse.worlds.live.contexts.local import LocalContext
+
+        gpus = tuple(part.strip() for part in (self.gpu_list or "").split(",") if part.strip())
+        return [LocalContext(self.slots or 1, gpus=gpus)]
+
+    def allocation_plan(self) -> AllocationPlan | None:
+        """With --auto-slurm: what may be asked of Slurm."""
+        if not self.auto_slurm:
+            return None
+        from pilothouse.worlds.live.contexts.allocator import AllocationPlan
+
+        options = tuple(shlex.split(self.sbatch_options)) or (f"--ntasks={self.auto_slots}",)
+        return AllocationPlan(slots=self.auto_slots, most=self.auto_slurm, idle_s=self.auto_idle, options=options)

@@ -1,0 +1,94 @@
+"""Behind `pilothouse watch`: draws a run on the terminal again and again, and does what the keys ask for."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from pilothouse.journal.run_reader import RunReader
+from pilothouse.journal.run_state import RunState
+from pilothouse.views.watch import RateMeter, Screen
+from pilothouse.worlds.live.requests import ask_to_stop
+
+_ESCAPES = {b"\x1b[A": "up", b"\x1bOA": "up", b"\x1b[B": "down", b"\x1bOB": "down"}
+
+
+def watch(folder: Path, *, once: bool, every_s: float) -> None:
+    """Until q; where the output is no terminal, or with `once`, the state now."""
+    console, meter, screen = Console(), RateMeter(), Screen()
+    with closing(RunReader(_run_folder(folder))) as reader:
+        if once or not console.is_terminal:
+            state = reader.read()
+            console.print(screen.draw(state, meter.per_second(state), console.width, 10_000, interactive=False))
+            return
+        with suppress(KeyboardInterrupt), _keys() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
+            look_at = 0.0
+            while True:
+                if time.monotonic() >= look_at:
+                    state = reader.read()
+                    meter.note(state.now, state.finished)
+                    look_at = time.monotonic() + max(0.1, every_s)
+                width, height = console.size
+                live.update(screen.draw(state, meter.per_second(state), width, height), refresh=True)
+                wait_s = max(0.0, look_at - time.monotonic())
+                if keys is None:
+                    time.sleep(wait_s)
+                elif select.select([keys], [], [], wait_s)[0] and not _press(os.read(keys, 16), screen, state, reader.folder):
+                    return
+
+
+def _run_folder(folder: Path) -> Path:
+    """The folder itself, or the one that a disBatch run keeps beside its status file."""
+    beside = Path(str(folder).removesuffix("_status.txt") + "_run")
+    return beside if not folder.is_dir() and beside.is_dir() else folder
+
+
+@contextmanager
+def _keys() -> Iterator[int | None]:
+    """The keyboard's descriptor, key by key while the body runs; None: there is no keyboard."""
+    if not sys.stdin.isatty():
+        yield None
+        return
+    keys = sys.stdin.fileno()
+    before = termios.tcgetattr(keys)
+    try:
+        tty.setcbreak(keys)
+        yield keys
+    finally:
+        termios.tcsetattr(keys, termios.TCSADRAIN, before)
+
+
+def _press(data: bytes, screen: Screen, state: RunState, folder: Path) -> bool:
+    """Does what a key asks for; False: quit."""
+    key = _ESCAPES.get(data, data.decode("ascii", "replace"))
+    chosen = screen.chosen(state)
+    if screen.question:
+        if key in ("y", "Y") and chosen is not None:
+            if screen.question.startswith("Stop context"):
+                ask_to_stop(folder, "context", chosen.context)
+                screen.message = f"asked context {chosen.context} to stop"
+            else:
+                ask_to_stop(folder, "engine", chosen.engine)
+                screen.message = f"asked engine {chosen.rank} to stop"
+        screen.question = ""
+        return True
+    screen.message = ""
+    if key in ("up", "k"):
+        screen.move(-1, state)
+    elif key in ("down", "j"):
+        screen.move(1, state)
+    elif key in ("e", "E") and chosen is not None and chosen.present:
+        screen.question = f"Stop engine {chosen.rank} on {chosen.node} when its tasks are done? (y/n)"
+    elif key in ("c", "C") and chosen is not None and chosen.present:
+        screen.question = f"Stop context {chosen.context} when its tasks are done? (y/n)"
+    return key != "q"
