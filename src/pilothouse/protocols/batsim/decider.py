@@ -14,12 +14,12 @@ from pilothouse.model.errors import InputError
 from pilothouse.model.power_states import sleep_states
 from pilothouse.model.profile import Profile
 from pilothouse.protocols.batsim import codec
-from pilothouse.protocols.batsim.channel import SchedulerChannel
 from pilothouse.protocols.batsim.decision_reader import DecisionReader
 from pilothouse.protocols.batsim.event_writer import EventWriter
 from pilothouse.protocols.batsim.redis_store import RedisStore
 from pilothouse.protocols.batsim.settings import Dialect, Settings
 from pilothouse.protocols.process import PeerProcess
+from pilothouse.protocols.request_channel import RequestChannel
 
 if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster
@@ -60,7 +60,7 @@ class BatsimDecider:
         self._profiles = profiles
         self._dialect = Dialect.named(dialect or "any")
         self._is_any = self._dialect is Dialect.ANY
-        self._channel: SchedulerChannel | None = None
+        self._channel: RequestChannel | None = None
         self._process: PeerProcess | None = None
         self._store: RedisStore | None = None
         self._writer: EventWriter
@@ -79,7 +79,7 @@ class BatsimDecider:
         )
         if self._command:
             self._process = PeerProcess(self._command)
-        self._channel = SchedulerChannel(self._endpoint, self.name, timeout_s=self._timeout_s, process=self._process)
+        self._channel = RequestChannel(self._endpoint, self.name, timeout_s=self._timeout_s, process=self._process)
         submission = self._settings.job_submission
         dynamic = submission.from_scheduler
         return d.Wants(
