@@ -89,18 +89,18 @@ class BatsimDecider:
         )
 
     def fileno(self) -> int:
-        raise AssertionError("a Batsim scheduler speaks in turn")
+        raise AssertionError("a Batsim scheduler only answers requests")
 
     def begin(self, begins: e.Begins, cluster: Cluster) -> None:
         self._reader.note_units({node.first: states for node in begins.nodes if (states := sleep_states(node))})
 
     def decide(self, batch: e.Batch) -> d.Reply:
-        channel, told, now = self._channel, batch.events, batch.now
+        channel, now = self._channel, batch.now
         assert channel is not None, "decide() before hello()"
-        if len(told) > 1 and type(told[0]) is e.Began:
+        if len(batch.events) > 1 and type(batch.events[0]) is e.Began:
             # SIMULATION_BEGINS is alone in its message: clients are ready only after they have read the whole message.
-            first = self.decide(e.Batch(now, told[:1]))
-            rest = self.decide(e.Batch(max(now, first.now), told[1:]))
+            first = self.decide(e.Batch(now, batch.events[:1]))
+            rest = self.decide(e.Batch(max(now, first.now), batch.events[1:]))
             return d.Reply(rest.now, [*first.decisions, *rest.decisions])
         writer = self._writer
         events = writer.events(batch)
@@ -108,7 +108,7 @@ class BatsimDecider:
             events = writer.withheld(said=False)
         if not events:
             return d.Reply(now, [])
-        last = self._over = type(told[-1]) is e.Ended
+        last = self._over = bool(batch.events) and type(batch.events[-1]) is e.Ended
         answer = channel.exchange(codec.encode(now, events), last)
         if not answer:
             return d.Reply(now, [])  # It closed the connection instead of answering the last message.

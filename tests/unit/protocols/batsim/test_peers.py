@@ -258,6 +258,31 @@ def test_a_scheduler_that_waits_for_the_end_of_submissions_hears_of_it(tmp_path:
         peer.join(10)
 
 
+def test_a_turn_without_events_sends_what_was_withheld(tmp_path: Path) -> None:
+    """core/translate.py may leave nothing of a batch."""
+    heard: list[bytes] = []
+
+    def busy(socket: zmq.Socket[bytes]) -> None:
+        for _ in range(4):
+            heard.append(socket.recv())
+            call = b'{"timestamp": 3, "type": "CALL_ME_LATER", "data": {"timestamp": 9}}'
+            socket.send(b'{"now": 3, "events": [%b]}' % (call if b"JOB_COMPLETED" in heard[-1] else b""))
+
+    endpoint = f"ipc://{tmp_path}/s"
+    peer = Misbehaving(endpoint, zmq.REP, busy)
+    decider = BatsimDecider(endpoint, timeout=20)
+    try:
+        decider.hello()
+        decider.decide(Batch(0.0, [Began(0.0, Begins((Node("a", 0),), dynamic_registration=True))]))
+        decider.decide(Batch(1.0, [JobSubmitted(1.0, Job("w0!1", 1, 10.0, 0.0)), NoMoreJobs(1.0)]))
+        decider.decide(Batch(3.0, [JobEnded(3.0, "w0!1", JobState.SUCCEEDED, 0, IdSet.span(0, 1))]))
+        assert decider.decide(Batch(4.0, [])).decisions == []
+    finally:
+        decider.close()
+        peer.join(10)
+    assert b"no_more_static_job_to_submit" in heard[-1]
+
+
 def test_deciders_by_name(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text('{"job_submission": {"from_scheduler": {"enabled": true, "acknowledge": false}}}')
