@@ -189,7 +189,7 @@ class SchedulerReplay:
             self.acquire_tag = message.matchtag
             return [rpc.respond(message, encoded(self._inventory), streaming=True)]
         if message.topic == "job-manager.sched-hello":
-            return self._greeted(message)
+            return self._hello_jobs(message)
         if message.topic == "job-manager.sched-ready":
             return [rpc.respond(message, encoded(self._ready.payload if self._ready else {"count": 0}))]
         if message.topic == "kvs.commit":
@@ -204,7 +204,7 @@ class SchedulerReplay:
             return [rpc.respond(message, payloads.encode(found))]
         return [rpc.respond(message)]
 
-    def _greeted(self, message: Message) -> list[Message]:
+    def _hello_jobs(self, message: Message) -> list[Message]:
         if self._strict and not message.streaming:
             found = [line.payload for line in self._hello if "alloc" not in line.payload]
             array = next((line.payload for line in self._hello if "alloc" in line.payload), {"alloc": found})

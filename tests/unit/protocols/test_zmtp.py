@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilothouse.model.errors import InputError, PeerError
-from pilothouse.protocols.batsim.channel import SchedulerChannel
+from pilothouse.protocols.request_channel import RequestChannel
 from pilothouse.protocols.request_socket import RequestSocket
 from pilothouse.protocols.zmtp import GREETING, Reader, WireError, request_of
 
@@ -111,7 +111,7 @@ def test_messages_of_all_sizes_go_both_ways(tmp_path: Path, transport: str) -> N
         "ipc": f"ipc://{tmp_path}/s", "tcp": f"tcp://127.0.0.1:{free_port()}", "abstract": f"ipc://@{tmp_path}",
     }[transport]  # fmt: skip
     with peer(endpoint, zmq.REP, echo(len(bodies))):
-        channel = SchedulerChannel(endpoint.replace("127.0.0.1", "localhost"), "peer", timeout_s=20)
+        channel = RequestChannel(endpoint.replace("127.0.0.1", "localhost"), "peer", timeout_s=20)
         assert [channel.exchange(body) for body in bodies] == bodies
         channel.close()
 
@@ -127,7 +127,7 @@ def test_a_peer_with_a_heartbeat_stays(tmp_path: Path) -> None:
         link.send(request)
 
     with peer(endpoint, zmq.REP, slow, heartbeat_ivl=50, heartbeat_timeout=100):
-        channel = SchedulerChannel(endpoint, "peer", timeout_s=20)
+        channel = RequestChannel(endpoint, "peer", timeout_s=20)
         assert channel.exchange(b"hello") == b"hello"
         channel.close()
 
@@ -137,7 +137,7 @@ def test_a_socket_of_the_wrong_kind_is_named(tmp_path: Path, kind: int, name: st
     endpoint = f"ipc://{tmp_path}/s"
     leave = threading.Event()
     with peer(endpoint, kind, lambda link: leave.wait(10) and None):
-        channel = SchedulerChannel(endpoint, "peer", timeout_s=20)
+        channel = RequestChannel(endpoint, "peer", timeout_s=20)
         try:
             with pytest.raises(PeerError, match=f"peer: is a {name} socket; expected REP"):
                 channel.exchange(b"{}")
@@ -159,7 +159,7 @@ def test_a_server_of_another_kind_is_named(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
-        channel = SchedulerChannel(f"ipc://{tmp_path}/s", "peer", timeout_s=20)
+        channel = RequestChannel(f"ipc://{tmp_path}/s", "peer", timeout_s=20)
         with pytest.raises(PeerError, match="peer: is no ZeroMQ socket"):
             channel.exchange(b"{}")
         channel.close()
@@ -180,7 +180,7 @@ def test_whoever_hangs_up_every_time_is_given_up(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=hang_up, daemon=True)
         thread.start()
-        channel = SchedulerChannel(f"ipc://{tmp_path}/s", "peer")
+        channel = RequestChannel(f"ipc://{tmp_path}/s", "peer")
         with pytest.raises(PeerError, match="peer: hangs up on us"):
             channel.exchange(b"{}")
         channel.close()
@@ -190,7 +190,7 @@ def test_whoever_hangs_up_every_time_is_given_up(tmp_path: Path) -> None:
 
 def test_the_scheduler_may_come_later(tmp_path: Path) -> None:
     endpoint = f"ipc://{tmp_path}/s"
-    channel = SchedulerChannel(endpoint, "peer", timeout_s=20)
+    channel = RequestChannel(endpoint, "peer", timeout_s=20)
     answers: list[bytes] = []
     asking = threading.Thread(target=lambda: answers.append(channel.exchange(b"who is there?")), daemon=True)
     asking.start()

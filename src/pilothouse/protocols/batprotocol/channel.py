@@ -12,19 +12,17 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from pilothouse.model.errors import PeerError
 from pilothouse.protocols.batprotocol import library_host
 from pilothouse.protocols.batprotocol.library_host import HEAD, MOST_BYTES, CLibrary, LibraryProblem, receive_exactly
+from pilothouse.protocols.request_channel import RequestChannel
 
 try:
     from pilothouse.protocols.batprotocol import _codec
 except ImportError:  # ctypes does the same.
     _codec = None  # type: ignore[assignment]
-
-if TYPE_CHECKING:
-    import zmq
 
 SILENCE_S = 600.0
 """A component that does not answer for this long is an error, unless the user sets another limit."""
@@ -177,25 +175,13 @@ class ChildLibrary:
 
 
 class ZmqPeer:
-    """The component is a process that binds a REP socket; we are REQ and connect."""
+    """The component is a process that binds a ZeroMQ REP socket."""
 
     def __init__(self, endpoint: str, silence_s: float = SILENCE_S) -> None:
-        # Imported late: it loads a C++ runtime, and a component in this process must load its own first.
-        import zmq
-
-        self._zmq = zmq
         self.name = endpoint
-        self._silence_s = silence_s
-        self._context: zmq.Context[zmq.Socket[bytes]] | None = zmq.Context()
-        self._socket = self._context.socket(zmq.REQ)
-        self._socket.linger = 0
-        if silence_s:
-            self._socket.rcvtimeo = self._socket.sndtimeo = int(silence_s * 1000)
-        try:
-            self._socket.connect(endpoint)
-        except zmq.ZMQError as problem:
-            self._stop()
-            raise PeerError(endpoint, f"cannot connect: {problem}") from None
+        self._channel = RequestChannel(endpoint, endpoint, most_bytes=MOST_BYTES, timeout_s=silence_s)
+        self.exchange = self._channel.exchange
+        self.close = self._channel.close
 
     def hello(self, init: bytes) -> tuple[int, bytes]:
         reply = self.exchange(struct.pack("<I", len(init)) + init)
@@ -203,23 +189,3 @@ class ZmqPeer:
             raise PeerError(self.name, f"its hello has {len(reply)} bytes, not even the four of its flags")
         (flags,) = struct.unpack_from("<I", reply)
         return int(flags), reply[4:]
-
-    def exchange(self, message: bytes) -> bytes:
-        if self._context is None:
-            raise PeerError(self.name, "called after its end")
-        try:
-            self._socket.send(message)
-            return self._socket.recv()
-        except self._zmq.Again:
-            raise PeerError(self.name, f"no answer within {self._silence_s:g} s") from None
-        except self._zmq.ZMQError as problem:
-            raise PeerError(self.name, str(problem)) from None
-
-    def _stop(self) -> None:
-        context, self._context = self._context, None
-        if context is not None:
-            self._socket.close(0)
-            context.term()
-
-    def close(self) -> None:
-        self._stop()

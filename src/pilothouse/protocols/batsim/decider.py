@@ -14,12 +14,12 @@ from pilothouse.model.errors import InputError
 from pilothouse.model.power_states import sleep_states
 from pilothouse.model.profile import Profile
 from pilothouse.protocols.batsim import codec
-from pilothouse.protocols.batsim.channel import SchedulerChannel
 from pilothouse.protocols.batsim.decision_reader import DecisionReader
 from pilothouse.protocols.batsim.event_writer import EventWriter
 from pilothouse.protocols.batsim.redis_store import RedisStore
 from pilothouse.protocols.batsim.settings import Dialect, Settings
 from pilothouse.protocols.process import PeerProcess
+from pilothouse.protocols.request_channel import RequestChannel
 
 if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster
@@ -60,7 +60,7 @@ class BatsimDecider:
         self._profiles = profiles
         self._dialect = Dialect.named(dialect or "any")
         self._is_any = self._dialect is Dialect.ANY
-        self._channel: SchedulerChannel | None = None
+        self._channel: RequestChannel | None = None
         self._process: PeerProcess | None = None
         self._store: RedisStore | None = None
         self._writer: EventWriter
@@ -79,7 +79,7 @@ class BatsimDecider:
         )
         if self._command:
             self._process = PeerProcess(self._command)
-        self._channel = SchedulerChannel(self._endpoint, self.name, timeout_s=self._timeout_s, process=self._process)
+        self._channel = RequestChannel(self._endpoint, self.name, timeout_s=self._timeout_s, process=self._process)
         submission = self._settings.job_submission
         dynamic = submission.from_scheduler
         return d.Wants(
@@ -89,18 +89,18 @@ class BatsimDecider:
         )
 
     def fileno(self) -> int:
-        raise AssertionError("a Batsim scheduler speaks in turn")
+        raise AssertionError("a Batsim scheduler only answers requests")
 
     def begin(self, begins: e.Begins, cluster: Cluster) -> None:
         self._reader.note_units({node.first: states for node in begins.nodes if (states := sleep_states(node))})
 
     def decide(self, batch: e.Batch) -> d.Reply:
-        channel, told, now = self._channel, batch.events, batch.now
+        channel, now = self._channel, batch.now
         assert channel is not None, "decide() before hello()"
-        if len(told) > 1 and type(told[0]) is e.Began:
+        if len(batch.events) > 1 and type(batch.events[0]) is e.Began:
             # SIMULATION_BEGINS is alone in its message: clients are ready only after they have read the whole message.
-            first = self.decide(e.Batch(now, told[:1]))
-            rest = self.decide(e.Batch(max(now, first.now), told[1:]))
+            first = self.decide(e.Batch(now, batch.events[:1]))
+            rest = self.decide(e.Batch(max(now, first.now), batch.events[1:]))
             return d.Reply(rest.now, [*first.decisions, *rest.decisions])
         writer = self._writer
         events = writer.events(batch)
@@ -108,7 +108,7 @@ class BatsimDecider:
             events = writer.withheld(said=False)
         if not events:
             return d.Reply(now, [])
-        last = self._over = type(told[-1]) is e.Ended
+        last = self._over = bool(batch.events) and type(batch.events[-1]) is e.Ended
         answer = channel.exchange(codec.encode(now, events), last)
         if not answer:
             return d.Reply(now, [])  # It closed the connection instead of answering the last message.

@@ -1,7 +1,7 @@
 """Writes our events as the messages of a Batsim (used by decider.py).
 
-In: batches. Out: the text of wire events. What the protocol has no word for is told with the nearest word it has (a job
-that lost its node: ended, and submitted again) or not at all; each such case is marked.
+In: batches. Out: the text of wire events. Events without a counterpart in the protocol are left out; core/translate.py has
+replaced those that a scheduler must know.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class EventWriter:
         events = batch.events
         if len(events) == 1 and (write := _WRITERS.get(type(events[0]))) is not None:
             return write(self, events[0])
-        told: list[str] = []
+        written: list[str] = []
         for event in events:
             write = _WRITERS.get(type(event))
             if write is not None:
                 text = write(self, event)
                 if text:
-                    told.append(text)
-        return ",".join(told)
+                    written.append(text)
+        return ",".join(written)
 
     # ---- one method for each event
 

@@ -41,7 +41,7 @@ class AllocRequests(rpc.Endpoint[Event]):
         self.queue = AllocQueue()
         self._forced = strict
         self._specs: dict[bytes, bytes] = {}
-        self._ghosts: set[int] = set()
+        self._ended_pending: set[int] = set()
         """Ended jobs whose canceled request is still open (today's dialect does not wait for the answer)."""
         self._lowest: list[tuple[int, float, int, ManagedJob]] = []
         """Heap of pending jobs, lowest priority first; kept in limited mode only."""
@@ -74,7 +74,7 @@ class AllocRequests(rpc.Endpoint[Event]):
         self._bumping = None
         self._lowest = []
         self._caller.fail_all(errno.ECANCELED)
-        self._ghosts.clear()
+        self._ended_pending.clear()
         pending, self.pending = self.pending, {}
         for job in pending.values():
             job.alloc = Alloc.NONE

@@ -29,8 +29,12 @@ class State(enum.IntEnum):
     CLEANUP = 32
     INACTIVE = 64
 
+    __hash__ = int.__hash__
+
 
 class JobEvent(enum.Enum):
+    """`encoded` is the name as an eventlog has it. Ten events are posted for each job, so hashing must be quick."""
+
     SUBMIT = "submit"
     VALIDATE = "validate"
     DEPEND = "depend"
@@ -45,6 +49,11 @@ class JobEvent(enum.Enum):
     EXCEPTION = "exception"
     """Of severity 0. Others change no state and are not in the table."""
     RESOURCE_UPDATE = "resource-update"
+
+    def __init__(self, name: str) -> None:
+        self.encoded = name.encode()
+
+    __hash__ = object.__hash__
 
 
 _ROWS: dict[State, dict[JobEvent, State]] = {
@@ -106,5 +115,5 @@ def step(state: State, event: JobEvent) -> State:
 def entry(at: float, event: JobEvent, context: dict[str, object] | None = None) -> bytes:
     """One line of an eventlog (RFC 18)."""
     if context is None:
-        return b'{"timestamp":%.6f,"name":"%s"}\n' % (at, event.value.encode())
-    return b'{"timestamp":%.6f,"name":"%s","context":%s}\n' % (at, event.value.encode(), msgspec.json.encode(context))
+        return b'{"timestamp":%.6f,"name":"%s"}\n' % (at, event.encoded)
+    return b'{"timestamp":%.6f,"name":"%s","context":%s}\n' % (at, event.encoded, msgspec.json.encode(context))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate
 
 import msgspec
@@ -18,6 +19,11 @@ from pilothouse.formats.resource_set import RankResources, ResourceSet
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.masks import lowest_bits
+
+
+@lru_cache(maxsize=4096)
+def _nodelist(hosts: tuple[str, ...]) -> str:
+    return hostlist.encode(hosts)
 
 
 class _Rank:
@@ -162,7 +168,7 @@ class Machine:
             expiration = min(expiration or self.ends_s, self.ends_s)
         text = (
             f'{{"version":1,"execution":{{"R_lite":[{",".join(lite)}],"nslots":{slots},"starttime":{start_s!r},'
-            f'"expiration":{expiration!r},"nodelist":["{hostlist.encode(hosts)}"]}}}}'
+            f'"expiration":{expiration!r},"nodelist":["{_nodelist(tuple(hosts))}"]}}}}'
         )
         return Grant(text.encode(), " ".join(summary), tuple(taken))
 

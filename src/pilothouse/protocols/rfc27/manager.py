@@ -112,7 +112,7 @@ class Manager(AllocRequests):
             job.annotations = None
             if self.strict:
                 return
-            self._ghosts.add(job_id)
+            self._ended_pending.add(job_id)
             self._retire_alloc(job)
         if not job.holds:
             self._clean(now, job)
@@ -272,7 +272,7 @@ class Manager(AllocRequests):
     def _on_alloc_answer(self, now: float, answer: p.AllocAnswer) -> None:
         job = self.pending.get(answer.id)
         if job is None:
-            self._on_ghost_answer(answer)
+            self._on_late_answer(answer)
         elif answer.type == p.AllocType.SUCCESS:
             self._on_success(now, job, answer)
         elif answer.type == p.AllocType.ANNOTATE:
@@ -325,13 +325,13 @@ class Manager(AllocRequests):
             # It was canceled meanwhile: its resources go back at once.
             self._free(now, job)
 
-    def _on_ghost_answer(self, answer: p.AllocAnswer) -> None:
-        if answer.id not in self._ghosts:
+    def _on_late_answer(self, answer: p.AllocAnswer) -> None:
+        if answer.id not in self._ended_pending:
             self.warnings.append(f"answer of type {answer.type} for {fluid.to_f58(answer.id)}, which is not pending")
             return
         if answer.type == p.AllocType.ANNOTATE:
             return
-        self._ghosts.discard(answer.id)
+        self._ended_pending.discard(answer.id)
         if answer.type == p.AllocType.SUCCESS and answer.R:
             self._send_free(answer.id, bytes(answer.R), final=True)
 

@@ -67,17 +67,17 @@ class SchedulerAdapter:
         self.events: list[e.Event] = []
         self.stopped = False
         self.asked_quiet: list[Message] = []
-        self.told_now: float | None = None
+        self.simulated_now: float | None = None
         """The date of a manager in simulated time: nothing happens between its sched.quiesce requests."""
         self._waiting: dict[str, _Waiting] = {}
         self._held: dict[str, _Held] = {}
-        self._strangers: dict[str, _Held] = {}
+        self._unannounced: dict[str, _Held] = {}
         """Running jobs of a later handshake that the decider was never told of: their units are unavailable to it."""
         self._annotated: set[str] = set()
         self._specs: OrderedDict[bytes, tuple[Jobspec, Shape | None]] = OrderedDict()
         self._up = IdSet()
         self._fits: Cluster | None = None
-        self._greeted: list[s.JobHolds] = []
+        self._hello_jobs: list[s.JobHolds] = []
         self._running: list[e.Running] = []
         """Running jobs of the first handshake."""
         self._began = False
@@ -122,7 +122,7 @@ class SchedulerAdapter:
 
     def _note_running(self) -> None:
         """The first handshake is done: its running jobs are part of Begins."""
-        for known in self._greeted:
+        for known in self._hello_jobs:
             job_id, held = self._taken(known)
             self._held[job_id] = held
             walltime = known.resources.expiration_s - held.started_at if known.resources.expiration_s else inf
@@ -133,7 +133,7 @@ class SchedulerAdapter:
                 most = max(mask.bit_count() for _, mask in held.gpus)
                 job.shape = Shape(nodes=len(known.resources.ranks), gpus_per_node=most)
             self._running.append(e.Running(job, held.units, held.started_at))
-        self._greeted = []
+        self._hello_jobs = []
         self._began = True
 
     def lost(self, now: float, reason: str) -> None:
@@ -148,10 +148,10 @@ class SchedulerAdapter:
             if held.id not in self.engine.held:
                 # Granted, but the answer was never sent.
                 self._end(now, job_id, JobState.KILLED, reason)
-        self._greeted = []
+        self._hello_jobs = []
 
     def _on_inventory(self, now: float, event: s.Inventory) -> None:
-        self.told_now = event.now
+        self.simulated_now = event.now
         if self._began:
             known = [(r.rank, r.cores, r.gpus) for r in self.machine.inventory.ranks]
             if [(r.rank, r.cores, r.gpus) for r in event.resources.ranks] != known:
@@ -199,18 +199,18 @@ class SchedulerAdapter:
         if not self._began:
             self._note_running()
             return
-        greeted = {our_id(known.job.id): known for known in self._greeted}
-        self._greeted = []
+        greeted = {our_id(known.job.id): known for known in self._hello_jobs}
+        self._hello_jobs = []
         for job_id in [job_id for job_id in self._held if job_id not in greeted]:
             self._end(now, job_id, JobState.SUCCEEDED, "it ended while the connection was lost")
-        for job_id in [job_id for job_id in self._strangers if job_id not in greeted]:
-            self._end_stranger(now, job_id)
+        for job_id in [job_id for job_id in self._unannounced if job_id not in greeted]:
+            self._end_unannounced(now, job_id)
         for job_id, known in greeted.items():
             if job_id in self._held:
                 self._give_back(now, job_id, known.resources)
-            elif job_id not in self._strangers:
+            elif job_id not in self._unannounced:
                 _, held = self._taken(known)
-                self._strangers[job_id] = held
+                self._unannounced[job_id] = held
                 self.events.append(e.UnitsUnavailable(now, held.units))
 
     def _give_back(self, now: float, job_id: str, left: ResourceSet) -> None:
@@ -264,9 +264,9 @@ class SchedulerAdapter:
     def _on_freed(self, now: float, event: s.Freed) -> None:
         job_id = our_id(event.id)
         held = self._held.get(job_id)
-        stranger = self._strangers.get(job_id)
-        if stranger is not None and event.final:
-            self._end_stranger(now, job_id)
+        unannounced = self._unannounced.get(job_id)
+        if unannounced is not None and event.final:
+            self._end_unannounced(now, job_id)
         elif held is None:
             return
         elif event.final:
@@ -303,7 +303,7 @@ class SchedulerAdapter:
 
     def _on_status(self, now: float, event: s.StatusAsked) -> None:
         allocated = IdSet()
-        for held in (*self._held.values(), *self._strangers.values()):
+        for held in (*self._held.values(), *self._unannounced.values()):
             allocated |= held.units
         machine = self.machine
         groups = (machine.units, allocated, machine.units - machine.units_on(self._up))
@@ -312,7 +312,7 @@ class SchedulerAdapter:
     def _on_quiesce(self, now: float, event: s.QuiesceAsked) -> None:
         self.asked_quiet.append(event.request)
         if event.now is not None:
-            self.told_now = event.now
+            self.simulated_now = event.now
             for waiting in self.events:
                 waiting.at = event.now
 
@@ -321,8 +321,8 @@ class SchedulerAdapter:
         self.machine.give_back(held.gpus)
         self.events.append(e.JobEnded(now, job_id, state, 0, held.units, reason))
 
-    def _end_stranger(self, now: float, job_id: str) -> None:
-        held = self._strangers.pop(job_id)
+    def _end_unannounced(self, now: float, job_id: str) -> None:
+        held = self._unannounced.pop(job_id)
         self.machine.give_back(held.gpus)
         self.events.append(e.UnitsAvailable(now, held.units))
 
@@ -387,7 +387,7 @@ _ON_EVENT: dict[type, Callable[[SchedulerAdapter, float, Any], None]] = {
     s.RanksChanged: SchedulerAdapter._on_ranks,
     s.PropertiesChanged: SchedulerAdapter._on_properties,
     s.InstanceExpires: SchedulerAdapter._on_instance_end,
-    s.JobHolds: lambda self, now, event: self._greeted.append(event),
+    s.JobHolds: lambda self, now, event: self._hello_jobs.append(event),
     s.Ready: SchedulerAdapter._on_ready,
     s.AllocAsked: SchedulerAdapter._on_alloc,
     s.AllocCanceled: SchedulerAdapter._on_cancel,

@@ -9,7 +9,7 @@ import logging
 import selectors
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from pilothouse.model.errors import InputError
@@ -81,11 +81,13 @@ class Server(ABC):
         self.broker.join(self._last_peer, name)
         return self._last_peer
 
-    def _receive(self, peer: int, name: str, message: Message | BadFrame) -> None:
-        if isinstance(message, BadFrame):
-            _log.warning("%s: %s", name, message.problem)
-        else:
-            self.broker.receive(self.clock(), peer, message)
+    def _receive(self, peer: int, name: str, messages: Iterable[Message | BadFrame]) -> None:
+        now = self.clock()
+        for message in messages:
+            if isinstance(message, BadFrame):
+                _log.warning("%s: %s", name, message.problem)
+            else:
+                self.broker.receive(now, peer, message)
 
     def _leave(self, peer: int) -> None:
         self.broker.leave(self.clock(), peer)
@@ -143,8 +145,7 @@ class BrokerServer(Server):
         if connection is None:
             return 0
         found = connection.receive()
-        for message in found:
-            self._receive(peer, connection.name, message)
+        self._receive(peer, connection.name, found)
         if connection.closed:
             self._drop(peer)
         return len(found)

@@ -128,14 +128,14 @@ class FluxWorld:
                 adapter.events.append(e.Ended(now, reason=self._over))
             # A manager in simulated time sends the date after the events: they wait for it.
             asked = adapter.asked_quiet and not adapter.engine.reading
-            if adapter.events and (adapter.told_now is None or asked or self._ended):
-                return e.Batch(now, adapter.take_events(), waits=adapter.told_now is not None)
+            if adapter.events and (adapter.simulated_now is None or asked or self._ended):
+                return e.Batch(now, adapter.take_events(), waits=adapter.simulated_now is not None)
             if self._wait():
                 # The decider has something to say without being asked.
                 return e.Batch(self._now(), [])
 
     def _now(self) -> float:
-        told = self.adapter.told_now
+        told = self.adapter.simulated_now
         return self._clock() if told is None else told
 
     def apply(self, reply: Reply) -> None:
@@ -184,7 +184,7 @@ class FluxWorld:
         if self._link is not None and self._link.has_more:
             self._receive()
             return False
-        simulated = self.adapter.told_now is not None
+        simulated = self.adapter.simulated_now is not None
         until = self._retry_at if simulated else min(self.adapter.calls.next_at, self._retry_at)
         limit_ms = None if until == inf else max(0.0, (until - now) * 1000) + 1
         for fd, mask in self._poller.poll(limit_ms):

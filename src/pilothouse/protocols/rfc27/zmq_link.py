@@ -213,7 +213,7 @@ class ZmqServer(Server):
                 if peer is None:
                     peer = self._peers[identity] = self._join(f"scheduler {self._last_peer + 1} at {self.address}")
                     self._identities[peer] = identity
-                self._receive(peer, f"scheduler {peer}", frames.from_parts(parts))
+                self._receive(peer, f"scheduler {peer}", [frames.from_parts(parts)])
         return count
 
     def _send(self, messages: list[tuple[int, Message]]) -> None:

@@ -132,7 +132,7 @@ def test_an_error_in_this_process_is_one_too(library: str, mischief: str, tmp_pa
 
 
 def test_nobody_there(free_port: Callable[[], int]) -> None:
-    with pytest.raises(PeerError, match=r"no answer within 0\.2 s"):
+    with pytest.raises(PeerError, match=r"could not be reached for 0\.2 s"):
         schedule_of(edc_decider(f"tcp://127.0.0.1:{free_port()}", timeout=0.2))
 
 
@@ -143,7 +143,7 @@ def test_wrong_names_are_refused_before_anything_runs(tmp_path: Path) -> None:
         edc_decider("tcp://x:1", {"speed": "1"})
     with pytest.raises(InputError, match="no component"):
         edc_decider("")
-    with pytest.raises(PeerError, match="cannot connect"):
+    with pytest.raises(InputError, match="expected tcp://HOST:PORT or ipc://PATH"):
         edc_decider("nonsense://")
     (tmp_path / "text.so").write_text("no library")
     for options in ({}, {"inprocess": "1"}, {"load": "dlmopen"}):

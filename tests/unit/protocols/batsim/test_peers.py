@@ -20,10 +20,10 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
 from pilothouse.protocols import waiting
-from pilothouse.protocols.batsim.channel import SchedulerChannel
 from pilothouse.protocols.batsim.decider import BatsimDecider, batsim_decider
 from pilothouse.protocols.batsim.world import BatsimWorld
 from pilothouse.protocols.process import PeerProcess
+from pilothouse.protocols.request_channel import RequestChannel
 
 BEGIN = Batch(0.0, [Began(0.0, Begins((Node("a", 0),)))])
 
@@ -77,7 +77,7 @@ def test_a_scheduler_that_hangs(tmp_path: Path) -> None:
 
     endpoint = f"ipc://{tmp_path}/s"
     peer = Misbehaving(endpoint, zmq.REP, hang)
-    channel = SchedulerChannel(endpoint, "peer", timeout_s=0.3)
+    channel = RequestChannel(endpoint, "peer", timeout_s=0.3)
     try:
         with pytest.raises(PeerError, match=re.escape("peer: did not answer for 0.3 s")):
             channel.exchange(b"{}")
@@ -88,7 +88,7 @@ def test_a_scheduler_that_hangs(tmp_path: Path) -> None:
 
 
 def test_a_scheduler_that_is_not_there(tmp_path: Path) -> None:
-    channel = SchedulerChannel(f"ipc://{tmp_path}/nobody", "peer", timeout_s=0.3)
+    channel = RequestChannel(f"ipc://{tmp_path}/nobody", "peer", timeout_s=0.3)
     with pytest.raises(PeerError, match=re.escape("peer: could not be reached for 0.3 s")):
         channel.exchange(b"{}")
     channel.close()
@@ -98,7 +98,7 @@ def test_a_wait_is_told_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "PATIENCE_S", 0.2)
-    channel = SchedulerChannel(f"ipc://{tmp_path}/nobody", "peer", timeout_s=0.6)
+    channel = RequestChannel(f"ipc://{tmp_path}/nobody", "peer", timeout_s=0.6)
     with pytest.raises(PeerError):
         channel.exchange(b"{}")
     channel.close()
@@ -114,7 +114,7 @@ def test_a_batsim_that_dies_is_noticed(tmp_path: Path) -> None:
     """A real one aborts whenever it does not like a decision."""
     endpoint = f"ipc://{tmp_path}/s"
     world = BatsimWorld(endpoint)
-    channel = SchedulerChannel(endpoint, "us", timeout_s=20)
+    channel = RequestChannel(endpoint, "us", timeout_s=20)
     data = b'{"nb_resources": 1, "resources_data": [{"id": 0, "name": "a"}]}'
     begin = b'{"now": 0, "events": [{"timestamp": 0, "type": "SIMULATION_BEGINS", "data": %b}]}' % data
     asking = threading.Thread(target=channel.exchange, args=(begin,))
@@ -142,7 +142,7 @@ def test_a_scheduler_that_answers_twice(tmp_path: Path) -> None:
 
     endpoint = f"ipc://{tmp_path}/s"
     peer = Misbehaving(endpoint, zmq.ROUTER, twice)
-    channel = SchedulerChannel(endpoint, "peer", timeout_s=20)
+    channel = RequestChannel(endpoint, "peer", timeout_s=20)
     try:
         assert channel.exchange(b"{}") == b'{"now": 0, "events": []}'
         link = channel._socket
@@ -183,7 +183,7 @@ def test_leaving_on_the_last_message_is_no_mistake(tmp_path: Path) -> None:
 
 def test_a_wrong_endpoint_is_the_users_mistake() -> None:
     with pytest.raises(InputError, match=re.escape("e.g. tcp://localhost:28000")):
-        SchedulerChannel("nonsense", "peer")
+        RequestChannel("nonsense", "peer")
 
 
 def test_a_command_that_ends_early_is_noticed(tmp_path: Path) -> None:
@@ -256,6 +256,31 @@ def test_a_scheduler_that_waits_for_the_end_of_submissions_hears_of_it(tmp_path:
     finally:
         decider.close()
         peer.join(10)
+
+
+def test_a_turn_without_events_sends_what_was_withheld(tmp_path: Path) -> None:
+    """core/translate.py may leave nothing of a batch."""
+    heard: list[bytes] = []
+
+    def busy(socket: zmq.Socket[bytes]) -> None:
+        for _ in range(4):
+            heard.append(socket.recv())
+            call = b'{"timestamp": 3, "type": "CALL_ME_LATER", "data": {"timestamp": 9}}'
+            socket.send(b'{"now": 3, "events": [%b]}' % (call if b"JOB_COMPLETED" in heard[-1] else b""))
+
+    endpoint = f"ipc://{tmp_path}/s"
+    peer = Misbehaving(endpoint, zmq.REP, busy)
+    decider = BatsimDecider(endpoint, timeout=20)
+    try:
+        decider.hello()
+        decider.decide(Batch(0.0, [Began(0.0, Begins((Node("a", 0),), dynamic_registration=True))]))
+        decider.decide(Batch(1.0, [JobSubmitted(1.0, Job("w0!1", 1, 10.0, 0.0)), NoMoreJobs(1.0)]))
+        decider.decide(Batch(3.0, [JobEnded(3.0, "w0!1", JobState.SUCCEEDED, 0, IdSet.span(0, 1))]))
+        assert decider.decide(Batch(4.0, [])).decisions == []
+    finally:
+        decider.close()
+        peer.join(10)
+    assert b"no_more_static_job_to_submit" in heard[-1]
 
 
 def test_deciders_by_name(tmp_path: Path) -> None:

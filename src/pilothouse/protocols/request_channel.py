@@ -1,6 +1,7 @@
-"""The connection to a scheduler: one request, one answer, and a clear error for everything else.
+"""The connection to a scheduler that binds a ZeroMQ REP socket: one request, one answer, a clear error for all else.
 
-In: the bytes of a request. Out: the bytes of the answer. We connect a ZeroMQ REQ socket; the scheduler binds a REP socket.
+In: the bytes of a request. Out: the bytes of the answer. Used for schedulers of Batsim 2 to 4, and for decision components
+of Batsim 5.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import time
 
 from pilothouse.model.errors import PeerError
-from pilothouse.protocols.batsim.codec import MOST_BYTES
 from pilothouse.protocols.process import PeerProcess
 from pilothouse.protocols.request_socket import SLICE_S, PeerLeft, RequestSocket
 from pilothouse.protocols.waiting import Waiting
 from pilothouse.protocols.zmtp import WireError
 
+MOST_BYTES = 32 * 2**20
+"""Limit of an answer, unless another one is given."""
 MOST_HANG_UPS = 20
 """Limit of connections that the peer closes before it is ready: one that is ending may still listen for a while."""
 
@@ -21,15 +23,23 @@ LAST_BREATH_S = 1.0
 """How long to wait for the exit code of a process that closed its socket: it explains more."""
 
 
-class SchedulerChannel:
+class RequestChannel:
     """Connects with the first request, and waits for the scheduler. `timeout_s` 0: no limit, as in Batsim."""
 
-    def __init__(self, endpoint: str, peer: str, *, timeout_s: float = 0.0, process: PeerProcess | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        peer: str,
+        *,
+        most_bytes: int = MOST_BYTES,
+        timeout_s: float = 0.0,
+        process: PeerProcess | None = None,
+    ) -> None:
         self.peer = peer
         self._endpoint = endpoint
         self._timeout_s = timeout_s
         self._process = process
-        self._socket = RequestSocket(endpoint, MOST_BYTES)
+        self._socket = RequestSocket(endpoint, most_bytes)
         self._ready = False
 
     def exchange(self, request: bytes, last: bool = False) -> bytes:
