@@ -12,13 +12,12 @@ import re
 import time
 from collections.abc import Callable
 
-from pilothouse.dropins.qcg.answers import duration_text
 from pilothouse.dropins.qcg.bundles import is_bundle
 from pilothouse.dropins.qcg.executor import Executor
 from pilothouse.dropins.qcg.files import ManagerFiles
 from pilothouse.dropins.qcg.job_command import NodeLayout
 from pilothouse.dropins.qcg.options import VirtualNodes
-from pilothouse.dropins.qcg.registry import Runtime
+from pilothouse.dropins.qcg.registry import Runtime, duration_text
 from pilothouse.journal.read import JobRow, read_jobs, read_nodes
 from pilothouse.launch.running import is_alive
 from pilothouse.model.idset import IdSet

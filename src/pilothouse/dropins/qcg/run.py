@@ -17,13 +17,12 @@ import click
 
 from pilothouse import __version__
 from pilothouse.core.session import Session
-from pilothouse.dropins.qcg.answers import System
 from pilothouse.dropins.qcg.bundles import Bundles
 from pilothouse.dropins.qcg.executor import Executor
 from pilothouse.dropins.qcg.files import ManagerFiles, find_folder
 from pilothouse.dropins.qcg.job_command import LaunchSettings
 from pilothouse.dropins.qcg.job_queue import WINDOW
-from pilothouse.dropins.qcg.manager import Manager
+from pilothouse.dropins.qcg.manager import Manager, System
 from pilothouse.dropins.qcg.options import Allocation, QcgOptions, allocation
 from pilothouse.dropins.qcg.resume import gone_engines, restore
 from pilothouse.dropins.qcg.service import Service
@@ -108,13 +107,13 @@ def _manage(
             window=WINDOW, grace_s=KILL_GRACE_S, bundle=1, task_env="", environment=TaskEnvironment(bind=nodes.slurm),
             engines_within_s=options.nl_init_timeout, enough_engines=options.nl_ready_threshold,
         ),
-        folder=folder, recorder=journal, session=session, port=int(journal.note("port") or b"0"),
-        remote=nodes.context.remote, warn=log.warning,
+        folder=folder, recorder=journal, contexts=[nodes.context] if session == 1 else [], session=session,
+        port=int(journal.note("port") or b"0"), remote=nodes.context.remote, warn=log.warning,
     )  # fmt: skip
     journal.write([Note("port", str(live.port).encode()), Note("session", str(session).encode())])
     if session > 1:
         live.restore(journal.replay())
-    live.adopt([nodes.context], gone_engines(nodes.context.name))
+        live.adopt([nodes.context], gone_engines(nodes.context.name))
     specified = requests is not None and preferred_dialect(requests) is Dialect.SPECIFICATION
     report_format = options.report_format or _report_format(folder / options.report_file, specified=specified)
     files = ManagerFiles(folder, options.report_file, report_format)
