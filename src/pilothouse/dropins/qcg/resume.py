@@ -75,9 +75,9 @@ def restore(executor: Executor, files: ManagerFiles) -> None:
     queue.outbox.removed.clear()
     for row in rows.values():
         if row.state is None and not is_bundle(row.job_id):
-            executor.adopt(row.job_id)
+            executor.adopt(row.job_id, now)
     for bundle in bundles:
-        executor.adopt_bundle(bundle)
+        executor.adopt_bundle(bundle, now)
     log.info("resumed: %d jobs, %d of them unfinished", len(registry.entries), registry.unfinished)
 
 

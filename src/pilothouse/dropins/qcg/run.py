@@ -134,11 +134,11 @@ def _manage(
     )
     # Over ssh the manager's folder need not be the same on every node.
     bundles = Bundles(folder, sys.executable, session, enabled=not options.hosts)
-    executor = Executor(live, manager.queue, settings, bundles, time.time)
+    executor = Executor(live, manager.queue, settings, bundles)
     # The folder of a qcg-pm-service has no journal of ours, but tracks jobs in the same files.
     resumed = options.resume is not None or session > 1
     service = Service(
-        live, manager, executor, files, clock=time.time, network=network, requests=requests, node_order=nodes.names,
+        live, manager, executor, files, network=network, requests=requests, node_order=nodes.names,
         restore=(lambda: restore(executor, files)) if resumed else None,
         progress=click.echo if options.show_progress else None,
         governor=_governor_link(options, instance, network, nodes),
