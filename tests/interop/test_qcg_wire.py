@@ -95,13 +95,26 @@ def masked(value: object, key: str = "") -> object:
     return value
 
 
+def held(request: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The same request, but its jobs end only when the file `gate` is there, however slow this client is."""
+    for job in request.get("jobs", ()):
+        program = Path(job["execution"]["exec"])
+        job["execution"]["exec"] = str(folder / program.name)
+        script = f'#!/bin/sh\nuntil [ -e {folder}/gate ]; do sleep 0.05; done\nexec {program} "$@"\n'
+        (folder / program.name).write_text(script)
+        (folder / program.name).chmod(0o755)
+    return request
+
+
 def same(wire: Wire, request: dict[str, Any], theirs: dict[str, Any]) -> None:
     assert masked(wire.ask(request)) == masked(theirs), request
 
 
-def test_basic(wire: Wire) -> None:
+def test_basic(wire: Wire, tmp_path: Path) -> None:
     for request, theirs in conversation("01-basic.jsonl"):
+        held(request, tmp_path)
         if request["request"] == "jobInfo":
+            (tmp_path / "gate").touch()
             events = wire.until("NOJ")
             told = [(topic, event.get("state")) for topic, event in events]
             states = ["SCHEDULED", "EXECUTING", "SUCCEED"]
@@ -110,9 +123,11 @@ def test_basic(wire: Wire) -> None:
     assert wire.process.wait(10) == 0
 
 
-def test_iterations_and_dependencies(wire: Wire) -> None:
+def test_iterations_and_dependencies(wire: Wire, tmp_path: Path) -> None:
     for request, theirs in conversation("02-iterations-deps.jsonl"):
+        held(request, tmp_path)
         if request["request"] == "jobInfo":
+            (tmp_path / "gate").touch()
             events = wire.until("NOJ")
             ends = {
                 (event["job"], event.get("it")): event["state"] for topic, event in events if topic in ("JFI", "IFI")

@@ -1,7 +1,7 @@
 """A drop-in for qcg-pm-service, the QCG PilotJob Manager, in the specification's dialect and in 0.14.2's.
 
     run, options           put a manager together        service      the manager as a World, with its network and files
-    manager, answers       requests in, answers out      job_queue, registry    jobs from request to end
+    manager                requests in, answers out      job_queue, registry    jobs from request to end
     executor, bundles      jobs go to the live world     job_command     the command of a job on its cores
     files, resume          what a manager leaves, and going on from it
     governor, governor_service    a manager of managers     client_command    qcg-pm

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from pilothouse.dropins.qcg.bundles import Bundle, Bundles, is_bundle, is_narrow
@@ -35,16 +34,13 @@ _BY_OTHERS = ("", "killed", "walltime", "dismissed")
 class Executor:
     """Connects a manager's queue to a live world."""
 
-    def __init__(
-        self, live: LiveWorld, queue: JobQueue, settings: LaunchSettings, bundles: Bundles, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, live: LiveWorld, queue: JobQueue, settings: LaunchSettings, bundles: Bundles) -> None:
         self.live = live
         self.queue = queue
         self.settings = settings
         self.bundles = bundles
         self.terminating = False
         """Jobs that end from now on are not reported: a resumed manager runs them again."""
-        self._clock = clock
         self._narrow: set[str] = set()
         """One-core jobs and bundles that wait in the live world."""
         self._ends: dict[str, TaskEnded] = {}
@@ -77,7 +73,7 @@ class Executor:
                 bundle = bundles.alive[job.id]
                 bundle.command = self._bundle_command(bundle, IdSet.span(nodes[0].first, 1))
 
-    def cancel(self, job_id: str) -> None:
+    def cancel(self, job_id: str, now: float) -> None:
         """Withdraws a job that waits, or kills one that runs. Of a bundle that runs, only the running member is killed."""
         bundle = self.bundles.of(job_id)
         if bundle is None:
@@ -89,7 +85,7 @@ class Executor:
                 self._narrow.discard(bundle.id)
                 self.live.cancel(bundle.id)
         else:
-            self._read_bundle(bundle, self._clock())
+            self._read_bundle(bundle, now)
             if bundle.left and bundle.left[0] == job_id:
                 self.live.cancel(bundle.id)
             elif job_id in bundle.left:
@@ -124,15 +120,15 @@ class Executor:
         if record.final and record.job_id:
             self._ends[record.job_id] = record
 
-    def observe(self, event: e.Event) -> None:
+    def observe(self, event: e.Event, now: float) -> None:
         if isinstance(event, e.JobEnded):
             self._narrow.discard(event.job_id)
             if is_bundle(event.job_id):
                 self._ended_bundles.append(event.job_id)
             elif not self.terminating:
-                self._job_ended(event, self._clock())
+                self._job_ended(event, now)
         elif isinstance(event, e.JobRequeued):
-            self._requeued(event.job_id, self._clock())
+            self._requeued(event.job_id, now)
         elif isinstance(event, e.NodesJoined):
             log.warning("nodes joined: %s", ", ".join(node.name for node in event.nodes))
             self.queue.joined(event.nodes)
@@ -208,20 +204,19 @@ class Executor:
         if bundle.left and (prepared := self._members.pop(bundle.left[0], None)) is not None:
             self.queue.launched(bundle.left[0], now, wd=prepared.wd, program=prepared.program)
 
-    def read_running_bundles(self) -> None:
+    def read_running_bundles(self, now: float) -> None:
         """Called twice a second: reports members that have ended, and takes back those that slow ones hold up."""
         if not self.terminating:
             for bundle in list(self.bundles.alive.values()):
                 if bundle.running:
-                    self._read_bundle(bundle, self._clock())
+                    self._read_bundle(bundle, now)
 
-    def turn_is_over(self) -> None:
+    def turn_is_over(self, now: float) -> None:
         """Reads the results of bundles that have ended. This comes last: their cores are in use again by now."""
         ended, self._ended_bundles = self._ended_bundles, []
         for bundle_id in ended:
             bundle = self.bundles.alive.get(bundle_id)
             if bundle is not None and not self.terminating:  # else a resumed manager will read them
-                now = self._clock()
                 self._read_bundle(bundle, now)
                 for member in list(bundle.left):
                     self._give_back(member, now)
@@ -261,9 +256,9 @@ class Executor:
 
     # ---- resuming
 
-    def adopt(self, job_id: str) -> None:
+    def adopt(self, job_id: str, now: float) -> None:
         """A job that the live world still has is not submitted again."""
-        now, units = self._clock(), self.live.units_of(job_id) or None
+        units = self.live.units_of(job_id) or None
         item = self.queue.adopt(job_id, now, units)
         if item is None:
             self.live.cancel(job_id)
@@ -271,9 +266,9 @@ class Executor:
             prepared = self._prepared(item, units)
             self.queue.launched(job_id, now, wd=prepared.wd, program=prepared.program)
 
-    def adopt_bundle(self, bundle: Bundle) -> None:
+    def adopt_bundle(self, bundle: Bundle, now: float) -> None:
         """A bundle that an engine may still have in hand."""
-        now, units = self._clock(), self.live.units_of(bundle.id)
+        units = self.live.units_of(bundle.id)
         if not units:
             self.bundles.close(bundle)
             return

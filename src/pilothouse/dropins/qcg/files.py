@@ -20,8 +20,7 @@ from typing import TextIO
 
 import msgspec
 
-from pilothouse.dropins.qcg.answers import date_text, visible_history
-from pilothouse.dropins.qcg.registry import Entry, Item, state_name
+from pilothouse.dropins.qcg.registry import Entry, Item, date_text, state_name, visible_history
 from pilothouse.formats.qcg_description import DescriptionError, Dialect, describe
 from pilothouse.formats.qcg_requests import SubmittedJob
 from pilothouse.model.errors import InputError

@@ -18,10 +18,8 @@ from typing import Any
 
 import msgspec
 
-from pilothouse.dropins.qcg import answers
-from pilothouse.dropins.qcg.answers import System, Usage, ok, refused
-from pilothouse.dropins.qcg.manager import RequestHandler
-from pilothouse.dropins.qcg.registry import Entry, Registry, split_name, state_name
+from pilothouse.dropins.qcg.manager import RequestHandler, System, ok, one_info, one_status, refused
+from pilothouse.dropins.qcg.registry import Entry, Registry, Usage, split_name, state_name
 from pilothouse.formats.qcg_description import Dialect
 from pilothouse.formats.qcg_requests import MISSING_NAMES, ManagerReport, NamedJobs, RequestError, Submit, SubmittedJob
 from pilothouse.formats.qcg_workload import fits_ever
@@ -300,7 +298,7 @@ class Governor(RequestHandler):
         job, index = split_name(name)
         entry = self.registry.entries[job]
         if index is None and request.kind == "jobStatus":
-            return {"status": 0, "data": answers.one_status(entry, None)}
+            return {"status": 0, "data": one_status(entry, None)}
         replies = []
         for answer in self._ask_holders(name, request.kind, params={"withChilds": request.with_childs}):
             data = answer.get("data")
@@ -308,10 +306,10 @@ class Governor(RequestHandler):
                 return {"status": 1, "message": answer.get("message", "")}
             replies.append(data["jobs"][name])
         if not replies:
-            return {"status": 0, "data": answers.one_info(entry, None, with_childs=False)}
+            return {"status": 0, "data": one_info(entry, None, with_childs=False)}
         if len(replies) == 1 or any(reply["status"] for reply in replies):
             return dict(next((reply for reply in replies if reply["status"]), replies[0]))
-        return {"status": 0, "data": _merged(answers.one_info(entry, None, with_childs=False), replies)}
+        return {"status": 0, "data": _merged(one_info(entry, None, with_childs=False), replies)}
 
     def _ask_holders(self, name: str, kind: str, **more: object) -> list[Answer]:
         """The answers of all managers that have the job or iteration."""

@@ -14,9 +14,9 @@ import uuid
 from pathlib import Path
 
 import pilothouse
-from pilothouse.dropins.qcg.answers import System
 from pilothouse.dropins.qcg.files import ManagerFiles
 from pilothouse.dropins.qcg.governor import Governor, Member
+from pilothouse.dropins.qcg.manager import System
 from pilothouse.dropins.qcg.options import QcgOptions, in_slurm, named_nodes
 from pilothouse.dropins.qcg.service import log_file_answer, log_request
 from pilothouse.launch.signals import on_signals

@@ -15,7 +15,6 @@ from math import inf
 import msgspec
 
 from pilothouse.core.dependencies import Dependencies, Verdict
-from pilothouse.dropins.qcg.answers import Usage, duration_text
 from pilothouse.dropins.qcg.job_command import NodeLayout
 from pilothouse.dropins.qcg.registry import (
     Entry,
@@ -24,6 +23,8 @@ from pilothouse.dropins.qcg.registry import (
     JobStatus,
     Registry,
     Runtime,
+    Usage,
+    duration_text,
     split_name,
     state_name,
 )

@@ -5,18 +5,29 @@
     subscribers, files ◄── outbox ◄───│──┘                                                        │
                                       └─── allocated, launched, ended, refused ◄──────────────────┘
 
-A refused request changes nothing, and its answer says why. Requests that fit both dialects are answered in the dialect
-of the last request that fits only one.
+An answer is `{"code": 0 | 1, "message"?: text, "data"?: ...}`. A refused request changes nothing, and its answer says
+why. Requests that fit both dialects are answered in the dialect of the last request that fits only one. The later
+dialect nests answers per job, and gives history and place in jobInfo only; the specification answers about one job.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from pilothouse.dropins.qcg import answers
-from pilothouse.dropins.qcg.answers import System, Usage, date_text, ok, refused
+import msgspec
+
 from pilothouse.dropins.qcg.job_queue import JobQueue
-from pilothouse.dropins.qcg.registry import Entry, Registry, split_name
+from pilothouse.dropins.qcg.registry import (
+    Entry,
+    JobStatus,
+    Registry,
+    Usage,
+    date_text,
+    duration_text,
+    split_name,
+    state_name,
+    visible_history,
+)
 from pilothouse.formats import qcg_requests as r
 from pilothouse.formats.qcg_description import Dialect
 from pilothouse.formats.qcg_workload import Sizing, Unfit, fits_ever
@@ -26,6 +37,35 @@ from pilothouse.protocols.qcg.network import Answer
 
 FINISH_DELAY_S = 2.0
 """How long a `finish` waits, so that its answer and those to others still get out."""
+
+
+class System(msgspec.Struct):
+    """What the status answer says about the manager itself."""
+
+    instance: str
+    started_at: float
+    host: str = ""
+    account: str = ""
+    wd: str = ""
+    python_version: str = ""
+    python: str = ""
+    platform: str = ""
+    address: str | None = None
+    publisher: str | None = None
+    interfaces: tuple[str, ...] = ()
+
+
+def ok(message: str | None = None, data: object = None) -> Answer:
+    answer: Answer = {"code": 0}
+    if message is not None:
+        answer["message"] = message
+    if data is not None:
+        answer["data"] = data
+    return answer
+
+
+def refused(message: str) -> Answer:
+    return {"code": 1, "message": message}
 
 
 class RequestHandler:
@@ -73,9 +113,9 @@ class RequestHandler:
                 self.dialect = Dialect.LATER
                 return ok(data=self.status(self._now, self.usage()))
             case r.Plain(kind="listJobs"):
-                return ok(data=answers.job_list(self.registry, self.dialect))
+                return ok(data=job_list(self.registry, self.dialect))
             case r.Plain(kind="resourcesInfo"):
-                return ok(data=answers.resources(self.usage(), self.dialect))
+                return ok(data=resources(self.usage(), self.dialect))
         if self.finish_when_done or self.stop_at is not None:
             return refused("Finish request already requested")
         if request.kind == "control":
@@ -87,7 +127,7 @@ class RequestHandler:
         return ok(data={"when": f"{delay:.0f}s"})
 
     def status(self, now: float, usage: Usage) -> Answer:
-        return answers.system_status(self.system, usage, self.registry, now)
+        return system_status(self.system, usage, self.registry, now)
 
     def usage(self) -> Usage:
         raise NotImplementedError
@@ -207,7 +247,7 @@ class Manager(RequestHandler):
             # Only 0.14.2 can describe this job, so requests about it must use 0.14.2's form too.
             return refused(f"Invalid request: {r.MISSING_NAMES[request.kind]}")
         if request.kind in ("jobStatus", "jobInfo"):
-            return ok(data=answers.specified_status(entry))
+            return ok(data=specified_status(entry))
         problem = self._cancel(name) if request.kind == "cancelJob" else self._remove(name)
         if problem is not None:
             return refused(problem)
@@ -224,9 +264,9 @@ class Manager(RequestHandler):
                 return refused(f"Job {unknown} doesn't exist")
             if entry is not None and entry.has(index):
                 if request.kind == "jobStatus":
-                    data = answers.one_status(entry, index)
+                    data = one_status(entry, index)
                 else:
-                    data = answers.one_info(entry, index, with_childs=request.with_childs)
+                    data = one_info(entry, index, with_childs=request.with_childs)
                 found[name] = {"status": 0, "data": data}
             elif entry is not None and entry.iterations is not None:
                 return refused(_wrong_index(name, entry, index))
@@ -262,3 +302,107 @@ def _wrong_index(name: str, entry: Entry | None, index: int | None) -> str:
     if entry.iterations is None:
         return "'NoneType' object has no attribute 'in_range'"
     return f"Unknown iteration {index} for job {entry.name}"
+
+
+# ---- answers, as plain data that is sent as JSON
+
+
+def one_status(entry: Entry, index: int | None) -> Answer:
+    """jobStatus of 0.14.2."""
+    return {"jobName": entry.full_name(index), "status": state_name(entry.state_of(index))}
+
+
+def one_info(entry: Entry, index: int | None, *, with_childs: bool) -> Answer:
+    """jobInfo of 0.14.2."""
+    data = one_status(entry, index)
+    status, iterations = entry.status, entry.iterations
+    if index is not None and iterations is not None:
+        status = iterations.shown(index)
+    elif iterations is not None:
+        loop = iterations.loop
+        data["iterations"] = {
+            "start": loop.start,
+            "stop": loop.stop,
+            "total": len(loop),
+            "finished": len(loop) - iterations.unfinished,
+            "failed": iterations.unsuccessful,
+        }
+        if with_childs:
+            data["childs"] = [_child(child, iterations.shown(child)) for child in range(loop.start, loop.stop)]
+    return data | _details(status, Dialect.LATER)
+
+
+def _child(index: int, status: JobStatus) -> Answer:
+    child: Answer = {"iteration": index, "state": state_name(status.state)}
+    if status.runtime is not None:
+        child["runtime"] = status.runtime.shown(Dialect.LATER)
+    return child
+
+
+def specified_status(entry: Entry) -> Answer:
+    """jobStatus of the specification: everything about one job."""
+    data: Answer = {"jobName": entry.name, "status": state_name(entry.status.state, Dialect.SPECIFICATION)}
+    return data | _details(entry.status, Dialect.SPECIFICATION)
+
+
+def _details(status: JobStatus, dialect: Dialect) -> Answer:
+    data: Answer = {}
+    if status.messages is not None:
+        data["messages"] = status.messages
+    if status.runtime is not None:
+        data["runtime"] = status.runtime.shown(dialect)
+    if status.history:
+        data["history"] = "".join(f"\n{date_text(when)}: {name}" for name, when in visible_history(status, dialect))
+    return data
+
+
+def job_list(registry: Registry, dialect: Dialect) -> Answer:
+    entries = registry.entries
+    if dialect is Dialect.SPECIFICATION:
+        return {"length": len(entries), "names": list(entries)}
+    jobs: dict[str, object] = {}
+    for name, entry in entries.items():
+        item: Answer = {"status": state_name(entry.status.state, dialect)}
+        if entry.status.messages is not None:
+            item["messages"] = entry.status.messages
+        if entry.queue_position is not None:
+            item["inQueue"] = entry.queue_position
+        jobs[name] = item
+    return {"length": len(entries), "jobs": jobs}
+
+
+def resources(usage: Usage, dialect: Dialect) -> Answer:
+    if dialect is Dialect.SPECIFICATION:
+        shown = usage.shown("totalNodes", "totalCores", "usedCores", "freeCores")
+        return {"totalCores": shown.pop("totalCores"), **shown}
+    return usage.shown("total_nodes", "total_cores", "used_cores", "free_cores")
+
+
+def system_status(system: System, usage: Usage, registry: Registry, now: float) -> Answer:
+    jobs, iterations = registry.statistics()
+    return {
+        "System": {
+            "InstanceId": system.instance,
+            "Started": date_text(system.started_at),
+            "Generated": date_text(now),
+            "Uptime": duration_text(now - system.started_at),
+            "Zmqaddress": system.address,
+            "Ifaces": list(system.interfaces),
+            "StatusPublisher": system.publisher,
+            "Host": system.host,
+            "Account": system.account,
+            "Wd": system.wd,
+            "PythonVersion": system.python_version,
+            "Python": system.python,
+            "Platform": system.platform,
+        },
+        "Resources": usage.shown("TotalNodes", "TotalCores", "UsedCores", "FreeCores"),
+        "JobStats": {
+            "TotalJobs": len(registry.entries),
+            **{f"{group}Jobs": count for group, count in jobs.items()},
+        },
+        "IterationStats": {
+            "TotalIterations": sum(iterations.values()),
+            **{f"{group}Iterations": count for group, count in iterations.items()},
+        },
+    }

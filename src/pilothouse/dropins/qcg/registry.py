@@ -2,18 +2,35 @@
 
 A job is an Entry with a JobStatus (state, history, messages, where it ran). An iterated job of 0.14.2 also has
 Iterations: a JobStatus for each iteration that has begun or ended, and one state that all others share, so that a long
-loop takes no memory before it runs. States are those of model/lifecycle.py, and change only through its table.
+loop takes no memory before it runs. States are those of model/lifecycle.py, and change only through its table. Names of
+states, dates and durations are written here as clients and reports show them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
+from functools import lru_cache
 
 import msgspec
 
 from pilothouse.formats.qcg_description import Description, Dialect, Iteration
 from pilothouse.formats.qcg_requests import SubmittedJob
 from pilothouse.model.lifecycle import FINAL, QCG, JobState, Stimulus, step
+
+
+class Usage(msgspec.Struct, frozen=True):
+    nodes: int
+    cores: int
+    used: int
+
+    @property
+    def free(self) -> int:
+        return self.cores - self.used
+
+    def shown(self, *keys: str) -> dict[str, object]:
+        """Under these names: nodes, cores, used, free."""
+        return dict(zip(keys, (self.nodes, self.cores, self.used, self.free), strict=True))
 
 
 class Runtime(msgspec.Struct):
@@ -226,3 +243,27 @@ def state_name(state: JobState, dialect: Dialect = Dialect.LATER) -> str:
     """The state as clients know it. The specification has no SCHEDULED."""
     name = QCG[state]
     return "QUEUED" if dialect is Dialect.SPECIFICATION and name == "SCHEDULED" else name
+
+
+@lru_cache(maxsize=4096)
+def date_text(when: float) -> str:
+    """Cached: jobs of one list arrive together, and one often begins when another ends."""
+    return datetime.fromtimestamp(when).isoformat(sep=" ", timespec="microseconds")
+
+
+def duration_text(seconds: float) -> str:
+    """`0:00:06.082136`; the fraction is always there, so that it can be parsed."""
+    if 0.0 <= seconds < 60.0:
+        whole = int(seconds * 1e6 + 0.5)  # most jobs are short, and a timedelta is slow
+        return f"0:00:{whole // 1_000_000:02}.{whole % 1_000_000:06}" if whole < 60_000_000 else "0:01:00.000000"
+    text = str(timedelta(seconds=max(0.0, seconds)))
+    return text if "." in text else f"{text}.000000"
+
+
+def visible_history(status: JobStatus, dialect: Dialect) -> list[tuple[str, float]]:
+    """(name, date) of each state; the specification has no SCHEDULED."""
+    return [
+        (state_name(state, dialect), when)
+        for state, when in status.history
+        if dialect is not Dialect.SPECIFICATION or state is not JobState.STARTING
+    ]

@@ -12,13 +12,12 @@ import re
 import time
 from collections.abc import Callable
 
-from pilothouse.dropins.qcg.answers import duration_text
 from pilothouse.dropins.qcg.bundles import is_bundle
 from pilothouse.dropins.qcg.executor import Executor
 from pilothouse.dropins.qcg.files import ManagerFiles
 from pilothouse.dropins.qcg.job_command import NodeLayout
 from pilothouse.dropins.qcg.options import VirtualNodes
-from pilothouse.dropins.qcg.registry import Runtime
+from pilothouse.dropins.qcg.registry import Runtime, duration_text
 from pilothouse.journal.read import JobRow, read_jobs, read_nodes
 from pilothouse.launch.running import is_alive
 from pilothouse.model.idset import IdSet
@@ -76,9 +75,9 @@ def restore(executor: Executor, files: ManagerFiles) -> None:
     queue.outbox.removed.clear()
     for row in rows.values():
         if row.state is None and not is_bundle(row.job_id):
-            executor.adopt(row.job_id)
+            executor.adopt(row.job_id, now)
     for bundle in bundles:
-        executor.adopt_bundle(bundle)
+        executor.adopt_bundle(bundle, now)
     log.info("resumed: %d jobs, %d of them unfinished", len(registry.entries), registry.unfinished)
 
 

@@ -17,13 +17,12 @@ import click
 
 from pilothouse import __version__
 from pilothouse.core.session import Session
-from pilothouse.dropins.qcg.answers import System
 from pilothouse.dropins.qcg.bundles import Bundles
 from pilothouse.dropins.qcg.executor import Executor
 from pilothouse.dropins.qcg.files import ManagerFiles, find_folder
 from pilothouse.dropins.qcg.job_command import LaunchSettings
 from pilothouse.dropins.qcg.job_queue import WINDOW
-from pilothouse.dropins.qcg.manager import Manager
+from pilothouse.dropins.qcg.manager import Manager, System
 from pilothouse.dropins.qcg.options import Allocation, QcgOptions, allocation
 from pilothouse.dropins.qcg.resume import gone_engines, restore
 from pilothouse.dropins.qcg.service import Service
@@ -108,13 +107,13 @@ def _manage(
             window=WINDOW, grace_s=KILL_GRACE_S, bundle=1, task_env="", environment=TaskEnvironment(bind=nodes.slurm),
             engines_within_s=options.nl_init_timeout, enough_engines=options.nl_ready_threshold,
         ),
-        folder=folder, recorder=journal, session=session, port=int(journal.note("port") or b"0"),
-        remote=nodes.context.remote, warn=log.warning,
+        folder=folder, recorder=journal, contexts=[nodes.context] if session == 1 else [], session=session,
+        port=int(journal.note("port") or b"0"), remote=nodes.context.remote, warn=log.warning,
     )  # fmt: skip
     journal.write([Note("port", str(live.port).encode()), Note("session", str(session).encode())])
     if session > 1:
         live.restore(journal.replay())
-    live.adopt([nodes.context], gone_engines(nodes.context.name))
+        live.adopt([nodes.context], gone_engines(nodes.context.name))
     specified = requests is not None and preferred_dialect(requests) is Dialect.SPECIFICATION
     report_format = options.report_format or _report_format(folder / options.report_file, specified=specified)
     files = ManagerFiles(folder, options.report_file, report_format)
@@ -135,11 +134,11 @@ def _manage(
     )
     # Over ssh the manager's folder need not be the same on every node.
     bundles = Bundles(folder, sys.executable, session, enabled=not options.hosts)
-    executor = Executor(live, manager.queue, settings, bundles, time.time)
+    executor = Executor(live, manager.queue, settings, bundles)
     # The folder of a qcg-pm-service has no journal of ours, but tracks jobs in the same files.
     resumed = options.resume is not None or session > 1
     service = Service(
-        live, manager, executor, files, clock=time.time, network=network, requests=requests, node_order=nodes.names,
+        live, manager, executor, files, network=network, requests=requests, node_order=nodes.names,
         restore=(lambda: restore(executor, files)) if resumed else None,
         progress=click.echo if options.show_progress else None,
         governor=_governor_link(options, instance, network, nodes),

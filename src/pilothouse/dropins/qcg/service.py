@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -44,7 +45,6 @@ class Service:
         executor: Executor,
         files: ManagerFiles,
         *,
-        clock: Callable[[], float],
         network: Network | None = None,
         requests: list[bytes] | None = None,
         node_order: tuple[str, ...] = (),
@@ -56,7 +56,6 @@ class Service:
         self._manager = manager
         self._executor = executor
         self._files = files
-        self._clock = clock
         self._network = network
         self._requests = requests
         self._node_order = node_order
@@ -106,7 +105,7 @@ class Service:
         if batch is None:
             return None
         for event in batch.events:
-            self._executor.observe(event)
+            self._executor.observe(event, time.time())
         self._serve()
         self._settle()
         # Jobs that became ready by an end are decided about together with the end.
@@ -116,7 +115,7 @@ class Service:
         return batch
 
     def apply(self, reply: d.Reply) -> None:
-        now = self._clock()
+        now = time.time()
         for decision in reply.decisions:
             if isinstance(decision, d.StartJob):
                 self._executor.start(decision, now)
@@ -124,7 +123,7 @@ class Service:
                 self._executor.refuse(decision, now)
         self.live.apply(reply)
         self._manager.queue.turn_is_over()
-        self._executor.turn_is_over()
+        self._executor.turn_is_over(time.time())
         self._settle()
         self._stop_if_done()
 
@@ -141,7 +140,7 @@ class Service:
                 self._gathering.cancel()
                 self._gathering.join()
             self._publish()
-            self._files.write_status(self._manager.status(self._clock(), self._manager.usage()))
+            self._files.write_status(self._manager.status(time.time(), self._manager.usage()))
         self.live.close()
         if self._network is not None:
             self._network.close()
@@ -157,7 +156,7 @@ class Service:
             self._network.serve(self._answer)
 
     def _answer(self, text: bytes) -> Answer:
-        answer = self._manager.handle(text, self._clock())
+        answer = self._manager.handle(text, time.time())
         # Before the client has its answer: an accepted job must survive, and a client that learns of an end must not
         # receive its event later, when it waits for other jobs.
         self._empty_outbox()
@@ -177,7 +176,7 @@ class Service:
             if manager.dialect is Dialect.SPECIFICATION:
                 # The specification, control: without it the manager finishes as soon as all requests are read.
                 log.info("all requests are read, and no control request says to wait for the jobs")
-                manager.stop_at = self._clock()
+                manager.stop_at = time.time()
             else:
                 manager.finish_when_done = True
 
@@ -186,7 +185,7 @@ class Service:
     def _settle(self) -> None:
         """Submits ready jobs to the live world, and empties the outbox."""
         if not self._executor.terminating:
-            self._executor.feed(self._clock())
+            self._executor.feed(time.time())
         self._empty_outbox()
         if self._unpublished and self._gathering is None:
             self._publish_or_gather()
@@ -198,7 +197,7 @@ class Service:
         for name in outbox.removed:
             self._files.removed(name)
         for job_id in outbox.cancelled:
-            self._executor.cancel(job_id)
+            self._executor.cancel(job_id, time.time())
         if outbox.finished and not self._executor.terminating:
             self._files.finished(outbox.finished)
             for entry, index in outbox.finished:
@@ -231,13 +230,13 @@ class Service:
     def _tick(self) -> None:
         """Called twice a second."""
         if self._begun:
-            self._executor.read_running_bundles()
+            self._executor.read_running_bundles(time.time())
             self._settle()
             self._stop_if_done()
 
     def _stop_if_done(self) -> None:
         """Called after each turn and each request, and twice a second."""
-        manager, now = self._manager, self._clock()
+        manager, now = self._manager, time.time()
         if manager.stop_at is not None and now >= manager.stop_at:
             self.live.stop("finish was asked for")
         elif manager.finish_when_done and manager.queue.all_finished:

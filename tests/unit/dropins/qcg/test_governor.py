@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from virtual import VirtualPilot
 
-from pilothouse.dropins.qcg.answers import System
 from pilothouse.dropins.qcg.governor import Governor, Member
+from pilothouse.dropins.qcg.manager import System
 from pilothouse.model.errors import PeerError
 from pilothouse.protocols.qcg.client import Registration
 

@@ -9,10 +9,9 @@ import msgspec
 
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.policy_decider import PolicyDecider
-from pilothouse.dropins.qcg.answers import System
 from pilothouse.dropins.qcg.job_command import NodeLayout
 from pilothouse.dropins.qcg.job_queue import WINDOW
-from pilothouse.dropins.qcg.manager import Manager
+from pilothouse.dropins.qcg.manager import Manager, System
 from pilothouse.dropins.qcg.registry import Entry
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
