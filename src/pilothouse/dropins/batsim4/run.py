@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 
 from pilothouse.core.contract import WORLD_JUDGES
 from pilothouse.core.session import Session
+from pilothouse.dropins.batsim4.options import Options
 from pilothouse.dropins.batsim4.outputs import Batsim4Outputs
 from pilothouse.dropins.batsim_decider import MeasuredDecider
 from pilothouse.formats import dax, external_events, profile_json, workload_json
@@ -23,93 +23,13 @@ from pilothouse.model.errors import DecisionError, InputError, PilothouseError, 
 from pilothouse.model.events import Begins
 from pilothouse.model.profile import Profile, Sequence
 from pilothouse.protocols.batsim.decider import BatsimDecider
-from pilothouse.protocols.batsim.settings import Dialect, RedisSettings, Settings
+from pilothouse.protocols.batsim.settings import Dialect, Settings
 from pilothouse.worlds.simulated.message_server.generations import BATSIM4
 from pilothouse.worlds.simulated.message_server.server import Server
 from pilothouse.worlds.simulated.message_server.sources import EventSource, JobSource, Source
 from pilothouse.worlds.simulated.message_server.workflow import WorkflowSource
 from pilothouse.worlds.simulated.message_server.world import MessageServerWorld, run_without_decider
 from pilothouse.worlds.simulated.physics.platform import Platform
-
-
-class Options(msgspec.Struct):
-    """The command line, as batsim4.py declares it."""
-
-    platform: str
-    workload: tuple[str, ...]
-    workflow: tuple[str, ...]
-    workflow_start: tuple[tuple[str, str], ...]
-    events: tuple[str, ...]
-    master_host: str
-    add_role_to_hosts: tuple[str, ...]
-    energy: bool
-    socket_endpoint: str
-    enable_redis: bool
-    redis_hostname: str
-    redis_port: int
-    redis_prefix: str
-    export: str
-    disable_schedule_tracing: bool
-    disable_machine_state_tracing: bool
-    mmax: int
-    mmax_workload: bool
-    forward_profiles_on_submission: bool
-    enable_dynamic_jobs: bool
-    acknowledge_dynamic_jobs: bool
-    enable_profile_reuse: bool
-    verbosity: str
-    quiet: bool
-    workflow_jobs_limit: int
-    ignore_beyond_last_workflow: bool
-    dump_execution_context: bool
-    enable_compute_sharing: bool
-    disable_storage_sharing: bool
-    no_sched: bool
-    sched_cfg: str
-    sched_cfg_file: str
-    sg_cfg: tuple[str, ...]
-    sg_log: tuple[str, ...]
-    forward_unknown_events: bool
-    config_file: str
-    decider_timeout: float
-    decider_command: str
-    decider_dialect: str
-    fail_on_deadlock: bool
-
-    @classmethod
-    def of(cls, given: dict[str, object]) -> Options:
-        return msgspec.convert({key: value or "" if key == "platform" else value for key, value in given.items()}, cls)
-
-    def settings(self) -> Settings:
-        """Redis and registration, from the configuration file or from options; options add to the file."""
-        written = Settings.read(self.config_file) if self.config_file else Settings()
-        config = self.sched_cfg
-        if self.sched_cfg_file:
-            try:
-                config = Path(self.sched_cfg_file).read_text(encoding="utf-8")
-            except OSError as problem:
-                raise InputError(self.sched_cfg_file, f"cannot be read: {problem.strerror}") from None
-        redis = written.redis
-        if self.enable_redis:
-            redis = RedisSettings(True, self.redis_hostname, self.redis_port, self.redis_prefix)
-        elif not redis.enabled and not self.config_file:
-            redis = RedisSettings(False, self.redis_hostname, self.redis_port, self.redis_prefix)
-        return msgspec.structs.replace(written, redis=redis, scheduler_config=config)
-
-
-def execution_context(options: Options) -> str:
-    """What `--dump-execution-context` prints."""
-    return json.dumps(
-        {
-            "socket_endpoint": options.socket_endpoint,
-            "redis_enabled": options.enable_redis,
-            "redis_hostname": options.redis_hostname,
-            "redis_port": options.redis_port,
-            "redis_prefix": options.redis_prefix,
-            "export_prefix": options.export,
-            "external_scheduler": not options.no_sched,
-        }
-    )
 
 
 def simulate(options: Options) -> int:

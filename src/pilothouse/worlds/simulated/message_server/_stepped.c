@@ -36,6 +36,7 @@ typedef struct {
     double date;
     long long number;
     Heap actions, alarms;
+    Heap near; /* a list: what may end in this step, in the order in which it came out of the heap (in place of dates) */
     double *steps;
     Py_ssize_t step_count, step_room;
 } Agenda;
@@ -74,7 +75,7 @@ static void sift_down(Due *items, Py_ssize_t count, Py_ssize_t place)
     items[place] = moved;
 }
 
-static int push(Heap *heap, double date, Action *action)
+static int make_room(Heap *heap)
 {
     if (heap->count == heap->room) {
         Py_ssize_t room = heap->room ? 2 * heap->room : 64;
@@ -86,6 +87,13 @@ static int push(Heap *heap, double date, Action *action)
         heap->items = items;
         heap->room = room;
     }
+    return 0;
+}
+
+static int push(Heap *heap, double date, Action *action)
+{
+    if (make_room(heap))
+        return -1;
     heap->items[heap->count].date = date;
     heap->items[heap->count].action = action;
     sift_up(heap->items, heap->count++);
@@ -135,11 +143,6 @@ static int note_step(Agenda *a, double step)
     }
     a->steps[a->step_count++] = step;
     return 0;
-}
-
-static int advance_by(Agenda *a, double step)
-{
-    return set_date(a, a->date + step) || note_step(a, step) ? -1 : 0;
 }
 
 static double horizon_of(double date) { return date + 1.5 * PRECISION_S + date * 1e-13; }
@@ -236,46 +239,6 @@ static int hand_out(PyObject *ended, double date, Action *action)
 
 /* ---- steps */
 
-static int step_alone(Agenda *a, Action *action, PyObject *ended)
-{
-    double rate = action->rate, step = remainder_of(action), end;
-    int over;
-    if (step < 0.0)
-        step = 0.0;
-    if (advance_by(a, step)) {
-        drop(action);
-        return -1;
-    }
-    if (rate || !action->next_rate || isinf(action->next_rate)) {
-        over = reduce(a, action, step);
-        return over > 0 ? hand_out(ended, a->date, action) : over;
-    }
-    rate = action->next_rate;
-    step = 1.0 / rate;
-    end = a->date + step;
-    if (a->actions.count && a->actions.items[0].date <= horizon_of(end)) {
-        action->left = 1.0;
-        action->rate = rate;
-        action->seen++;
-        if (push(&a->actions, end, action)) {
-            drop(action);
-            return -1;
-        }
-        return 0;
-    }
-    if (set_date(a, end) || note_step(a, step)) {
-        drop(action);
-        return -1;
-    }
-    return hand_out(ended, end, action);
-}
-
-/* Actions that are near each other, in the order in which they came out of the heap. */
-typedef struct {
-    Due *items; /* the date is not used: it holds the place in this order */
-    Py_ssize_t count, room;
-} Near;
-
 static int by_place(const void *one, const void *other)
 {
     const Due *a = one, *b = other;
@@ -284,88 +247,54 @@ static int by_place(const void *one, const void *other)
     return a->date < b->date ? -1 : a->date > b->date;
 }
 
-static int add_near(Near *near, Action *action)
-{
-    if (near->count == near->room) {
-        Py_ssize_t room = near->room ? 2 * near->room : 16;
-        Due *items = PyMem_Realloc(near->items, (size_t)room * sizeof(Due));
-        if (items == NULL) {
-            PyErr_NoMemory();
-            drop(action);
-            return -1;
-        }
-        near->items = items;
-        near->room = room;
-    }
-    near->items[near->count].date = (double)near->count;
-    near->items[near->count++].action = action;
-    return 0;
-}
-
-static int gather(Agenda *a, Near *near, double horizon)
+static int gather(Agenda *a, double horizon)
 {
     while (a->actions.count && a->actions.items[0].date <= horizon) {
         Action *action = pop(&a->actions).action;
         int gone = was_taken_back(a, action->number);
-        if (gone) {
-            drop(action);
-            if (gone < 0)
-                return -1;
-            continue;
+        if (!gone) {
+            catch_up(a, action);
+            if (!make_room(&a->near)) {
+                a->near.items[a->near.count].date = (double)a->near.count;
+                a->near.items[a->near.count++].action = action;
+                continue;
+            }
+            gone = -1;
         }
-        catch_up(a, action);
-        if (add_near(near, action))
+        drop(action);
+        if (gone < 0)
             return -1;
     }
     return 0;
 }
 
-static double shortest(const Near *near)
+static double shortest(const Heap *near)
 {
     double least = INFINITY;
     Py_ssize_t i;
-    for (i = 0; i < near->count; i++) {
-        double seconds = remainder_of(near->items[i].action);
-        if (i == 0 || seconds < least)
-            least = seconds;
-    }
+    for (i = 0; i < near->count; i++)
+        least = fmin(least, remainder_of(near->items[i].action));
     return least > 0.0 ? least : 0.0;
 }
 
-/* Takes a step off all that are near; lets go of the list and of all that is in it. */
-static int reduce_all(Agenda *a, Near *near, double step, PyObject *ended, int failed)
+/* Takes a step off all that are near. */
+static int reduce_near(Agenda *a, double step, PyObject *ended)
 {
-    Py_ssize_t i;
-    if (!failed)
-        qsort(near->items, (size_t)near->count, sizeof(Due), by_place);
-    for (i = 0; i < near->count; i++) {
+    Heap *near = &a->near;
+    Py_ssize_t i, count = near->count;
+    int failed = 0;
+    if (count > 1)
+        qsort(near->items, (size_t)count, sizeof(Due), by_place);
+    near->count = 0;
+    for (i = 0; i < count; i++) {
         Action *action = near->items[i].action;
-        if (failed) {
+        int over = failed ? -1 : reduce(a, action, step);
+        if (failed)
             drop(action);
-            continue;
-        }
-        switch (reduce(a, action, step)) {
-        case 1:
-            failed = hand_out(ended, a->date, action);
-            break;
-        case -1:
-            failed = -1;
-        }
+        else if (over)
+            failed = over < 0 || hand_out(ended, a->date, action);
     }
-    PyMem_Free(near->items);
-    return failed;
-}
-
-static int step_together(Agenda *a, Action *action, double horizon, PyObject *ended)
-{
-    Near near = {NULL, 0, 0};
-    double step = 0.0;
-    int failed = add_near(&near, action) || gather(a, &near, horizon);
-    if (!failed) {
-        step = shortest(&near);
-        failed = advance_by(a, step);
-    }
-    return reduce_all(a, &near, step, ended, failed) ? -1 : 0;
+    return failed ? -1 : 0;
 }
 
 /* The date of the next action or alarm, those that were taken back left out; inf: there is none. */
@@ -389,65 +318,36 @@ static int next_due(Agenda *a, double *date)
     return 0;
 }
 
-/* 1: something ended, or no alarm is left (then `ended` is empty); -1: an exception. */
-static int step_with_alarms(Agenda *a, PyObject *ended)
+static PyObject *step(Agenda *a, PyObject *unused)
 {
-    double next;
+    PyObject *ended = PyList_New(0);
+    double next, date, step;
+    (void)unused;
+    if (ended == NULL)
+        return NULL;
     while (!PyList_GET_SIZE(ended)) {
-        Near near = {NULL, 0, 0};
-        double date, step;
-        int failed = 0;
         if (next_due(a, &next))
-            return -1;
-        if (isinf(next) || !a->alarms.count)
-            return 1;
-        date = a->alarms.items[0].date;
-        step = date - a->date > 0.0 ? date - a->date : 0.0;
+            goto failed;
+        if (isinf(next))
+            break;
+        date = a->alarms.count ? a->alarms.items[0].date : INFINITY;
+        step = fmax(0.0, date - a->date);
         if (a->actions.count && a->actions.items[0].date <= horizon_of(date)) {
-            failed = gather(a, &near, horizon_of(a->actions.items[0].date));
-            if (!failed && near.count && shortest(&near) < step)
-                step = shortest(&near);
+            if (gather(a, horizon_of(a->actions.items[0].date)))
+                goto failed;
+            step = fmin(step, shortest(&a->near));
         }
-        failed = failed || advance_by(a, step);
-        while (!failed && a->alarms.count && a->alarms.items[0].date <= a->date) {
+        if (set_date(a, a->date + step) || note_step(a, step))
+            goto failed;
+        while (a->alarms.count && a->alarms.items[0].date <= a->date) {
             Due alarm = pop(&a->alarms);
             int gone = was_taken_back(a, alarm.action->number);
             if (gone)
                 drop(alarm.action);
-            failed = gone < 0 || (!gone && hand_out(ended, alarm.date, alarm.action));
-        }
-        if (reduce_all(a, &near, step, ended, failed))
-            return -1;
-        if (a->step_count > MOST_STEPS_KEPT)
-            forget_steps(a);
-    }
-    return 1;
-}
-
-static PyObject *step(Agenda *a, PyObject *unused)
-{
-    PyObject *ended = PyList_New(0);
-    (void)unused;
-    if (ended == NULL)
-        return NULL;
-    if (a->alarms.count && step_with_alarms(a, ended) < 0)
-        goto failed;
-    while (a->actions.count && !PyList_GET_SIZE(ended)) {
-        Due first = pop(&a->actions);
-        double horizon = horizon_of(first.date);
-        int gone = was_taken_back(a, first.action->number), wrong;
-        if (gone) {
-            drop(first.action);
-            if (gone < 0)
+            if (gone < 0 || (!gone && hand_out(ended, alarm.date, alarm.action)))
                 goto failed;
-            continue;
         }
-        catch_up(a, first.action);
-        if (a->actions.count && a->actions.items[0].date <= horizon)
-            wrong = step_together(a, first.action, horizon, ended);
-        else
-            wrong = step_alone(a, first.action, ended);
-        if (wrong)
+        if (reduce_near(a, step, ended))
             goto failed;
         if (a->step_count > MOST_STEPS_KEPT)
             forget_steps(a);
@@ -647,6 +547,8 @@ static int traverse(Agenda *a, visitproc visit, void *arg)
     int result = visit_heap(&a->actions, visit, arg);
     if (!result)
         result = visit_heap(&a->alarms, visit, arg);
+    if (!result)
+        result = visit_heap(&a->near, visit, arg);
     Py_VISIT(a->cancelled);
     return result;
 }
@@ -661,6 +563,7 @@ static int clear(Agenda *a)
 {
     clear_heap(&a->actions);
     clear_heap(&a->alarms);
+    clear_heap(&a->near);
     return 0;
 }
 
@@ -670,6 +573,7 @@ static void dealloc(Agenda *a)
     clear(a);
     PyMem_Free(a->actions.items);
     PyMem_Free(a->alarms.items);
+    PyMem_Free(a->near.items);
     PyMem_Free(a->steps);
     Py_CLEAR(a->now);
     Py_CLEAR(a->cancelled);

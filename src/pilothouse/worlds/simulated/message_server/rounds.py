@@ -150,16 +150,6 @@ class Rounds:
                     if agenda.now == since:
                         raise AssertionError(f"{MOST_TURNS_IN_A_ROUND} turns at {since}: the world goes in circles")
                     turns, since = 0, agenda.now
-                if len(self._ready) == 1:  # the usual case, without lists
-                    actor, value = self._ready.pop()
-                    try:
-                        command = actor.send(value)
-                        while command[0] is _EXCHANGE:
-                            command = actor.send((yield command[1]))
-                    except StopIteration:
-                        continue
-                    wait(actor, command, True)
-                    continue
                 running, self._ready = self._ready, []
                 waits: list[tuple[Actor, Command]] = []
                 for actor, value in running:

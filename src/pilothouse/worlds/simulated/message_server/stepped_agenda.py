@@ -113,8 +113,8 @@ class PlainSteppedAgenda(Agenda):
         end = now + last_step
         actions, steps = self._actions, self._steps
         if (
-            (actions and actions[0][0] <= end + 1.5 * PRECISION_S + end * 1e-13)
-            or (self._alarms and self._alarms[0][0] <= end + 1.5 * PRECISION_S + end * 1e-13)
+            (actions and actions[0][0] <= _horizon(end))
+            or (self._alarms and self._alarms[0][0] <= _horizon(end))
             or latency_s < PRECISION_S
             or last_step == 0.0
             or len(steps) >= MOST_STEPS_KEPT
@@ -139,79 +139,14 @@ class PlainSteppedAgenda(Agenda):
 
         Nothing is returned when nothing is left.
         """
-        if self._alarms and self.next_date() < inf and self._alarms:
-            return self._step_with_alarms()
-        actions, steps = self._actions, self._steps
-        while actions:
-            first, number, action = heappop(actions)
-            if self._cancelled and number in self._cancelled:
-                self._cancelled.discard(number)
-                continue
-            if action.seen < len(steps):
-                self._catch_up(action)
-            # Dates are rounded, the more the later it is; remainders are not.
-            horizon = first + 1.5 * PRECISION_S + first * 1e-13
-            if actions and actions[0][0] <= horizon:
-                ended = self._step_together(action, horizon)
-            else:
-                ended = self._step_alone(action)
-            if len(steps) > MOST_STEPS_KEPT:
-                self._forget_steps()
-            if ended:
-                return ended
-        return []
-
-    def _step_alone(self, action: _Action) -> list[Entry]:
-        """The usual case: one action ends, or its latency does, and nothing else is near."""
-        rate = action.rate
-        step = action.left / rate if rate else action.left
-        if step < 0.0:
-            step = 0.0
-        self.now = now = self.now + step
-        self._steps.append(step)
-        if rate or not action.next_rate or action.next_rate == inf:
-            if self._reduce(action, step):
-                return [(now, action.number, action.callback, action.argument)]
-            return []
-        # A latency is over. The byte follows at once if nothing else comes near it.
-        rate = action.next_rate
-        step = 1.0 / rate
-        end = now + step
-        if self._actions and self._actions[0][0] <= end + 1.5 * PRECISION_S + end * 1e-13:
-            action.left, action.rate = 1.0, rate
-            action.seen += 1
-            heappush(self._actions, (end, action.number, action))
-            return []
-        self.now = end
-        self._steps.append(step)
-        return [(end, action.number, action.callback, action.argument)]
-
-    def _step_together(self, action: _Action, horizon: float) -> list[Entry]:
-        """Several actions are so near that their remainders must decide."""
-        actions, cancelled = self._actions, self._cancelled
-        near = [action]
-        while actions and actions[0][0] <= horizon:
-            _, number, other = heappop(actions)
-            if number in cancelled:
-                cancelled.discard(number)
-                continue
-            self._catch_up(other)
-            near.append(other)
-        step = max(0.0, min(other.left / other.rate if other.rate else other.left for other in near))
-        self.now = now = self.now + step
-        self._steps.append(step)
-        near.sort(key=_place)
-        return [(now, other.number, other.callback, other.argument) for other in near if self._reduce(other, step)]
-
-    def _step_with_alarms(self) -> list[Entry]:
-        """Steps to the next end of an action or to the next alarm, whichever the clock comes to first."""
         actions, alarms, cancelled = self._actions, self._alarms, self._cancelled
-        while self.next_date() < inf and alarms:
-            date = alarms[0][0]
+        while self.next_date() < inf:
+            date = alarms[0][0] if alarms else inf
             step = max(0.0, date - self.now)
             near: list[_Action] = []
-            if actions and (first := actions[0][0]) <= date + 1.5 * PRECISION_S + date * 1e-13:
-                horizon = first + 1.5 * PRECISION_S + first * 1e-13
+            if actions and actions[0][0] <= _horizon(date):
+                # Several actions may be so near that their remainders must decide.
+                horizon = _horizon(actions[0][0])
                 while actions and actions[0][0] <= horizon:
                     _, number, action = heappop(actions)
                     if number in cancelled:
@@ -235,7 +170,7 @@ class PlainSteppedAgenda(Agenda):
                 self._forget_steps()
             if ended:
                 return ended
-        return self.step()
+        return []
 
     def _catch_up(self, action: _Action) -> None:
         steps = self._steps
@@ -279,6 +214,11 @@ class PlainSteppedAgenda(Agenda):
 
 def _place(action: _Action) -> int:
     return action.place
+
+
+def _horizon(date: float) -> float:
+    """Up to here something may be due at that date: dates are rounded, the more the later it is; remainders are not."""
+    return date + 1.5 * PRECISION_S + date * 1e-13
 
 
 try:
