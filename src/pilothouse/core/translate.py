@@ -95,8 +95,11 @@ class Translation:
 
     def events(self, batch: e.Batch) -> tuple[e.Batch, list[d.Decision]]:
         """The batch that the decider is told, and decisions that are made for it."""
-        handlers = self._handlers
-        if self._later or any(type(event) in handlers for event in batch.events):
+        handlers, unknown = self._handlers, bool(self._later)
+        for event in batch.events:
+            if type(event) in handlers:
+                unknown = True
+        if unknown:
             batch = self._translated(batch)
         own, self._own = self._own, []
         return batch if self._names is None else self._names.out(batch), own
@@ -252,7 +255,7 @@ class Translation:
         return []
 
 
-_WITH_JOB = e.JobSubmitted | e.EstimateAsked | e.FeasibilityAsked
+_WITH_JOB = (e.JobSubmitted, e.EstimateAsked, e.FeasibilityAsked)
 
 
 class FullNames:
@@ -263,8 +266,11 @@ class FullNames:
 
     def out(self, batch: e.Batch) -> e.Batch:
         if not self.active:
-            self.active = any(isinstance(event, _WITH_JOB) and "!" not in event.job.id for event in batch.events)
-            if not self.active:
+            for event in batch.events:
+                if isinstance(event, _WITH_JOB) and "!" not in event.job.id:
+                    self.active = True
+                    break
+            else:
                 return batch
         return e.Batch(batch.now, [_renamed(event, _full) for event in batch.events], batch.waits)
 

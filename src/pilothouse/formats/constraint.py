@@ -39,7 +39,7 @@ def normalised(
             raise InputError(path, "expected an array", found=quoted(values))
         if operator in ("and", "or", "not"):
             parts = [normalised(v, ranks_of, where=f"{path}[{i}]", depth=depth + 1) for i, v in enumerate(values)]
-            # an empty `or` holds, as an empty `and` does
+            # An empty `or` holds, as an empty `and` does.
             if operator == "and":
                 plain.setdefault("and", []).extend(parts)
             elif parts or operator == "not":

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from graphlib import CycleError, TopologicalSorter
 from math import isfinite
 from pathlib import Path
 from xml.etree import ElementTree
@@ -94,16 +95,7 @@ def _named(element: ElementTree.Element, tasks: dict[str, Task], path: str | Pat
 
 
 def _refuse_circles(tasks: dict[str, Task], path: str | Path) -> None:
-    missing = {task.id: task.parents for task in tasks.values()}
-    ready = [task for task in tasks.values() if not task.parents]
-    seen = 0
-    while ready:
-        task = ready.pop()
-        seen += 1
-        for child in task.children:
-            missing[child.id] -= 1
-            if not missing[child.id]:
-                ready.append(child)
-    if seen < len(tasks):
-        stuck = next(name for name, count in missing.items() if count)
-        raise InputError(str(path), f"jobs wait for each other in a circle, {stuck!r} among them")
+    try:
+        TopologicalSorter({task.id: [child.id for child in task.children] for task in tasks.values()}).prepare()
+    except CycleError as problem:
+        raise InputError(str(path), f"jobs wait for each other in a circle, {problem.args[1][0]!r} among them") from None

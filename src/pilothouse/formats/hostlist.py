@@ -38,46 +38,32 @@ def parse_all(texts: Iterable[str], *, where: str = "nodelist") -> list[str]:
 
 def encode(hosts: Iterable[str]) -> str:
     """The shortest text whose expansion is exactly these names in this order."""
-    parts: list[str] = []
-    pattern: tuple[str, str, int] | None = None
-    ranges: list[tuple[int, int]] = []
-
-    def close() -> None:
-        if pattern is not None:
-            parts.append(_compressed(*pattern, ranges))
-
+    parts: list[tuple[str, str, int, list[tuple[int, int]]]] = []
+    """Prefix, suffix, digits that numbers are padded to (0: none), ranges (none: a name without number)."""
     for host in hosts:
         match = _NUMBERED.fullmatch(host)
         if match is None or len(match[2]) > _MOST_DIGITS:
-            close()
-            pattern, ranges = None, []
-            parts.append(host)
+            parts.append((host, "", 0, []))
             continue
-        number = int(match[2])
-        # a number without leading zeros has no width of its own: n[8-11]
-        width = len(match[2]) if match[2][0] == "0" and len(match[2]) > 1 else 0
-        if pattern is not None and (match[1], match[3]) == pattern[:2] and _same_width(pattern[2], width, match[2]):
+        prefix, digits, suffix = match.groups()
+        number = int(digits)
+        width = len(digits) if digits[0] == "0" and len(digits) > 1 else 0
+        if parts and parts[-1][3] and parts[-1][:2] == (prefix, suffix) and parts[-1][2] in (width, len(digits)):
+            ranges = parts[-1][3]
             if ranges[-1][1] + 1 == number:
                 ranges[-1] = (ranges[-1][0], number)
             else:
                 ranges.append((number, number))
         else:
-            close()
-            pattern, ranges = (match[1], match[3], width), [(number, number)]
-    close()
-    return ",".join(parts)
-
-
-def _same_width(wanted: int, width: int, digits: str) -> bool:
-    """May this number join ranges that are padded to `wanted` digits (0: not padded)?"""
-    return width == wanted or (wanted > 0 and width == 0 and len(digits) == wanted)
+            parts.append((prefix, suffix, width, [(number, number)]))
+    return ",".join(_compressed(*part) for part in parts)
 
 
 def _compressed(prefix: str, suffix: str, width: int, ranges: list[tuple[int, int]]) -> str:
     texts = [f"{a:0{width}d}" if a == b else f"{a:0{width}d}-{b:0{width}d}" for a, b in ranges]
-    if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
-        return f"{prefix}{texts[0]}{suffix}"
-    return f"{prefix}[{','.join(texts)}]{suffix}"
+    if len(texts) > 1 or (texts and "-" in texts[0]):
+        return f"{prefix}[{','.join(texts)}]{suffix}"
+    return f"{prefix}{''.join(texts)}{suffix}"
 
 
 def _split(text: str, where: str) -> Iterator[str]:

@@ -57,11 +57,8 @@ class Element:
     def quantity(self, name: str, text: str, units: dict[str, float]) -> float:
         value = quantity(text, units)
         if value is None:
-            self.refuse(
-                f"{name} is not a quantity",
-                expected="a number with a unit such as " + _example(units),
-                found=quoted(text),
-            )
+            expected = "a number with a unit such as " + _example(units)
+            self.refuse(f"{name} is not a quantity", expected=expected, found=quoted(text))
         return value
 
     def integer(self, name: str, default: str, least: int) -> int:
@@ -122,27 +119,23 @@ def read_elements(body: bytes, path: str, skipped: int) -> Element:
         (stack[-1].children if stack else roots).append(element)
         stack.append(element)
 
-    def end(tag: str) -> None:
-        del tag
-        stack.pop()
+    def where() -> str:
+        return f"{path}:{parser.CurrentLineNumber + skipped}"
 
     def text(data: str) -> None:
         if data.strip():
-            where = f"{path}:{parser.CurrentLineNumber + skipped}"
-            raise InputError(where, "text between elements means nothing in a platform", found=quoted(data.strip()))
+            raise InputError(where(), "text between elements means nothing in a platform", found=quoted(data.strip()))
 
     def entity(*_: object) -> None:
-        raise InputError(
-            f"{path}:{parser.CurrentLineNumber + skipped}", "entity declarations are not allowed in a platform"
-        )
+        raise InputError(where(), "entity declarations are not allowed in a platform")
 
     parser.StartElementHandler = start
-    parser.EndElementHandler = end
+    parser.EndElementHandler = lambda _: stack.pop()
     parser.CharacterDataHandler = text
     parser.EntityDeclHandler = entity
     try:
         parser.Parse(body, True)
     except expat.ExpatError as error:
-        where = f"{path}:{error.lineno + skipped}"
-        raise InputError(where, f"not well-formed XML: {expat.errors.messages[error.code]}") from error
+        problem = f"not well-formed XML: {expat.errors.messages[error.code]}"
+        raise InputError(f"{path}:{error.lineno + skipped}", problem) from error
     return roots[0]

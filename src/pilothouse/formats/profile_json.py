@@ -98,9 +98,8 @@ def parse(raw: msgspec.Raw, name: str, place: Place) -> p.Profile:
         raise place.error(str(problem)) from None
     read = READERS.get(written.type)
     if read is None:
-        raise place.error(
-            "unknown type of profile", found=quoted(written.type), expected=f"one of {', '.join(READERS)}"
-        )
+        expected = f"one of {', '.join(READERS)}"
+        raise place.error("unknown type of profile", found=quoted(written.type), expected=expected)
     spec = read(written, place)
     return p.Profile(place.full(name), spec, written.ret, extra_text(written.extra_data, place), raw)
 
@@ -144,9 +143,8 @@ def _parallel(w: Written, place: Place) -> p.Spec:
     if not flop and not amounts:
         raise place.error("a parallel task needs 'cpu', 'com' or both")
     if amounts and len(amounts) != count * count:
-        raise place.error(
-            "matrix 'com' of the wrong size", expected=f"{count * count} numbers", found=str(len(amounts))
-        )
+        expected = f"{count * count} numbers"
+        raise place.error("matrix 'com' of the wrong size", expected=expected, found=str(len(amounts)))
     return p.ParallelTask(flop, amounts)
 
 
@@ -156,11 +154,12 @@ def _parallel_4(w: Written, place: Place) -> p.Spec:
     return _parallel(w, place)
 
 
-def _homogeneous(spread: p.Spread) -> Callable[[Written, Place], p.Spec]:
-    def read(w: Written, place: Place) -> p.Spec:
-        return p.HomogeneousTask(_amount(w.cpu, "cpu", place), _amount(w.com, "com", place), spread)
+def _homogeneous(w: Written, place: Place, spread: p.Spread = p.Spread.EACH) -> p.Spec:
+    return p.HomogeneousTask(_amount(w.cpu, "cpu", place), _amount(w.com, "com", place), spread)
 
-    return read
+
+def _homogeneous_total(w: Written, place: Place) -> p.Spec:
+    return _homogeneous(w, place, p.Spread.TOTAL)
 
 
 def _strategy(w: Written) -> p.Spread:
@@ -208,22 +207,17 @@ def _sequence(w: Written, place: Place) -> p.Spec:
     return p.Sequence(_parts(w, place), repeat)
 
 
-def _trace(kind: p.TraceKind) -> Callable[[Written, Place], p.Spec]:
-    def read(w: Written, place: Place) -> p.Spec:
-        if not w.trace:
-            raise place.error("field 'trace' is missing")
-        return p.TraceReplay(kind, str(place.base / w.trace))
-
-    return read
+def _trace(kind: p.TraceKind, field: str, name: str | None, place: Place) -> p.Spec:
+    if not name:
+        raise place.error(f"field {field!r} is missing")
+    return p.TraceReplay(kind, str(place.base / name))
 
 
 def _trace_5(w: Written, place: Place) -> p.Spec:
     kinds = {"SMPI": p.TraceKind.SMPI, "FractionalComputation": p.TraceKind.USAGE}
     if w.trace_type not in kinds:
         raise place.error("field 'trace_type'", expected=" or ".join(kinds), found=quoted(w.trace_type))
-    if not w.filename:
-        raise place.error("field 'filename' is missing")
-    return p.TraceReplay(kinds[w.trace_type], str(place.base / w.filename))
+    return _trace(kinds[w.trace_type], "filename", w.filename, place)
 
 
 def _send(w: Written, place: Place) -> p.Spec:
@@ -241,27 +235,27 @@ _Read = Callable[[Written, Place], p.Spec]
 BATSIM_4: dict[str, _Read] = {
     "delay": _delay,
     "parallel": _parallel_4,
-    "parallel_homogeneous": _homogeneous(p.Spread.EACH),
-    "parallel_homogeneous_total": _homogeneous(p.Spread.TOTAL),
+    "parallel_homogeneous": _homogeneous,
+    "parallel_homogeneous_total": _homogeneous_total,
     "parallel_homogeneous_pfs": _storage,
     "composed": _sequence,
     "data_staging": _staging,
     "send": _send,
     "recv": _receive,
-    "smpi": _trace(p.TraceKind.SMPI),
-    "usage_trace": _trace(p.TraceKind.USAGE),
+    "smpi": lambda w, place: _trace(p.TraceKind.SMPI, "trace", w.trace, place),
+    "usage_trace": lambda w, place: _trace(p.TraceKind.USAGE, "trace", w.trace, place),
 }
 """The types of Batsim 3 and 4, which refuse all others."""
 READERS: dict[str, _Read] = {
     **BATSIM_4,
     "msg_par": _parallel_4,
-    "msg_par_hg": _homogeneous(p.Spread.EACH),
-    "msg_par_hg_tot": _homogeneous(p.Spread.TOTAL),
+    "msg_par_hg": _homogeneous,
+    "msg_par_hg_tot": _homogeneous_total,
     "msg_par_hg_pfs": _storage_2,
     "msg_par_hg_pfs0": _storage_2,
     "DelayProfile": _delay,
     "ParallelTaskProfile": _parallel,
-    "ParallelTaskHomogeneousProfile": lambda w, place: _homogeneous(_strategy(w))(w, place),
+    "ParallelTaskHomogeneousProfile": lambda w, place: _homogeneous(w, place, _strategy(w)),
     "ParallelTaskOnStorageHomogeneousProfile": _storage,
     "ParallelTaskDataStagingBetweenStoragesProfile": _staging,
     "SequentialCompositionProfile": _sequence,

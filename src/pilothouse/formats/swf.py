@@ -97,10 +97,10 @@ def read(path: str | Path, name: str = "w0", *, units: int = 0) -> Workload:
 
 
 def _columns(path: str | Path, number: int, fields: list[str], line: str) -> tuple[int, float, float, int, float, str]:
+    where = f"{path}:{number}"
     if len(fields) < COLUMNS:
-        raise InputError(
-            f"{path}:{number}", "not an SWF line", expected=f"{COLUMNS} columns", found=f"{len(fields)}: {quoted(line)}"
-        )
+        found = f"{len(fields)}: {quoted(line)}"
+        raise InputError(where, "not an SWF line", expected=f"{COLUMNS} columns", found=found)
     try:
         processors = int(float(fields[7]))
         if processors <= 0:
@@ -110,9 +110,7 @@ def _columns(path: str | Path, number: int, fields: list[str], line: str) -> tup
             raise ValueError("not a finite number")
         return int(fields[0]), dates[0], dates[1], processors, dates[2], fields[11]
     except (ValueError, OverflowError):
-        raise InputError(
-            f"{path}:{number}", "not an SWF line", expected=f"{COLUMNS} numbers", found=quoted(line)
-        ) from None
+        raise InputError(where, "not an SWF line", expected=f"{COLUMNS} numbers", found=quoted(line)) from None
 
 
 def _machine_size(comment: str) -> int:

@@ -9,10 +9,12 @@
 #include <stddef.h>
 #include <structmember.h>
 
+/* `beside`: how many units must be left over if the job is to leave the reservation alone. */
 typedef struct {
     double score, estimate;
-    long long number, units;
-    PyObject *job;
+    long long number, units, beside;
+    PyObject *job, *job_id;
+    int shaped;
 } Entry;
 
 typedef struct {
@@ -131,6 +133,7 @@ static void drop(List *list, const void *item, size_t key, size_t number)
 static void free_entry(Entry *entry)
 {
     Py_DECREF(entry->job);
+    Py_DECREF(entry->job_id);
     PyMem_Free(entry);
 }
 
@@ -180,18 +183,38 @@ static int wrong(const char *usage)
 
 /* ---- events */
 
+/* Whether the job has a shape, and on how many nodes; -1: an exception. */
+static int shape_of(PyObject *job, long long *nodes)
+{
+    PyObject *shape = PyObject_GetAttr(job, text_shape), *found;
+    int shaped = shape == NULL ? -1 : shape != Py_None;
+    if (shaped == 1) {
+        found = PyObject_GetAttr(shape, text_nodes);
+        if (found == NULL || as_number(found, nodes))
+            shaped = -1;
+        Py_XDECREF(found);
+    }
+    Py_XDECREF(shape);
+    return shaped;
+}
+
 static PyObject *queue_add(Queue *self, PyObject *const *args, Py_ssize_t nargs)
 {
     Entry *entry;
+    PyObject *job_id;
     double score, estimate;
-    long long units;
+    long long units, nodes = 1;
+    int shaped;
     if (nargs != 4)
         return wrong("add takes a job, a score, an estimate and a number of units"), NULL;
-    if (as_score(args[1], &score) || as_double(args[2], &estimate) || as_number(args[3], &units))
+    if (as_score(args[1], &score) || as_double(args[2], &estimate) || as_number(args[3], &units)
+        || (shaped = shape_of(args[0], &nodes)) < 0 || (job_id = PyObject_GetAttr(args[0], text_id)) == NULL)
         return NULL;
     if ((entry = PyMem_Malloc(sizeof *entry)) == NULL)
         return PyErr_NoMemory();
-    *entry = (Entry){score, estimate, ++self->numbers, units, Py_NewRef(args[0])};
+    *entry = (Entry){
+        score, estimate, ++self->numbers, units, units * (nodes > 1 ? nodes : 1), Py_NewRef(args[0]), job_id, shaped
+    };
     if (insert_sorted(&self->queue, entry, BY_SCORE)
         || (self->shortest_first && insert_sorted(&self->by_estimate, entry, BY_ESTIMATE))
         || insert(&self->fresh, self->fresh.length, entry))
@@ -206,13 +229,9 @@ static PyObject *queue_remove(Queue *self, PyObject *job)
     Py_ssize_t index;
     self->whole_pass = 1;
     self->fresh.gone = self->fresh.length = 0;
-    for (index = self->queue.gone; index < self->queue.length;) {
-        Entry *entry = self->queue.items[index];
-        if (entry->job != job || index == self->queue.gone)
-            index++;    /* taking out the first leaves the others where they are */
-        if (entry->job == job)
-            forget(self, entry);
-    }
+    for (index = self->queue.length - 1; COUNT(&self->queue) && index >= self->queue.gone; index--)
+        if (((Entry *)self->queue.items[index])->job == job)
+            forget(self, self->queue.items[index]);
     Py_RETURN_NONE;
 }
 
@@ -367,12 +386,12 @@ static int reserve_shaped(Queue *self, PyObject *head, long long free)
 static int reserve(Queue *self, long long free)
 {
     const Entry *head = self->queue.items[self->queue.gone];
-    PyObject *shape = PyObject_GetAttr(head->job, text_shape), *job_id, *date;
-    int failed = 0;
-    if (shape == NULL)
-        return -1;
-    if (shape != Py_None)
-        failed = reserve_shaped(self, head->job, free);
+    PyObject *date;
+    int failed;
+    if (head->shaped) {
+        if (reserve_shaped(self, head->job, free))
+            return -1;
+    }
     else {
         long long missing = head->units - free;
         Py_ssize_t index;
@@ -391,35 +410,11 @@ static int reserve(Queue *self, long long free)
             self->extra = free;
         }
     }
-    Py_DECREF(shape);
-    if (failed)
+    if ((date = PyFloat_FromDouble(self->shadow)) == NULL)
         return -1;
-    job_id = PyObject_GetAttr(head->job, text_id);
-    date = PyFloat_FromDouble(self->shadow);
-    failed = job_id == NULL || date == NULL || PyDict_SetItem(self->reservations, job_id, date);
-    Py_XDECREF(job_id);
-    Py_XDECREF(date);
-    return failed ? -1 : 0;
-}
-
-/* Whether a job that does not end by the shadow time might leave the reservation alone; -1: an exception. */
-static int may_try_aside(Queue *self, const Entry *entry)
-{
-    PyObject *shape = PyObject_GetAttr(entry->job, text_shape);
-    int may = 1;
-    if (shape == NULL)
-        return -1;
-    if (shape != Py_None) {
-        PyObject *text = PyObject_GetAttr(shape, text_nodes);
-        long long nodes = 0;
-        if (text == NULL || as_number(text, &nodes))
-            may = -1;
-        else
-            may = entry->units * (nodes > 1 ? nodes : 1) <= self->extra;
-        Py_XDECREF(text);
-    }
-    Py_DECREF(shape);
-    return may;
+    failed = PyDict_SetItem(self->reservations, head->job_id, date);
+    Py_DECREF(date);
+    return failed;
 }
 
 static PyObject *ask(Queue *self, Entry *entry, int aside)
@@ -450,16 +445,8 @@ static PyObject *overtake(Queue *self)
         if (entry->units > usable || entry == head)
             continue;
         in_time = self->now + entry->estimate <= self->shadow && entry->estimate < Py_HUGE_VAL;
-        if (!in_time && !reserved) {
-            int may;
-            if (entry->units > self->extra)
-                continue;
-            if ((may = may_try_aside(self, entry)) < 0)
-                return NULL;
-            if (!may)
-                continue;
-        }
-        return ask(self, entry, !in_time);
+        if (in_time || reserved || entry->beside <= self->extra)
+            return ask(self, entry, !in_time);
     }
     return no_more(self);
 }
@@ -527,10 +514,7 @@ static PyObject *queue_next(Queue *self, PyObject *argument)
     self->free = free;
     self->asked = NULL;
     if (given) {
-        PyObject *job_id = PyObject_GetAttr(entry->job, text_id);
-        int failed = job_id == NULL || note_end(self, job_id, self->now + entry->estimate, given);
-        Py_XDECREF(job_id);
-        if (failed)
+        if (note_end(self, entry->job_id, self->now + entry->estimate, given))
             return NULL;
         if (self->phase == OVERTAKING && self->aside && self->avoid == zero)
             self->extra -= given;

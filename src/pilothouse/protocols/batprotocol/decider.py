@@ -88,8 +88,11 @@ class EdcDecider:
                 request = _codec.encode(batch.now, batch.events, _FREQUENT, self._writer.profiles)
                 if request is not None:
                     return self._read_bytes(self._exchange(request), batch.now)
-            written = [(event.at, self._writer.write(event)) for event in batch.events]
-            events = [m.EventAndTimestamp(at, event) for at, event in written if event is not None]
+            events: list[m.EventAndTimestamp] = []
+            for event in batch.events:
+                written = self._writer.write(event)
+                if written is not None:
+                    events.append(m.EventAndTimestamp(event.at, written))
             if not events:
                 return d.Reply(batch.now, [])
             message = m.Message(batch.now, events)
