@@ -104,10 +104,12 @@ class Lab:
 
     def batsim4(self) -> float:
         """CPU seconds of our side; the scheduler's do not count."""
-        (self.folder / "platform.xml").write_text(protocol.PLATFORM)
-        if not (self.folder / "workload.json").exists():
-            protocol.write_workload(self.folder / "workload.json", self.jobs // 5)
-        return protocol.measure(self.folder, self.jobs // 5)
+        folder, jobs = self.folder / "batsim4", self.jobs // 5
+        if not folder.exists():
+            folder.mkdir()
+            (folder / "platform.xml").write_text(protocol.PLATFORM)
+            protocol.write_workload(folder / "workload.json", jobs)
+        return protocol.measure(folder, jobs)
 
     def cost(self, run: str, hidden: str) -> float:
         """Seconds of one run without the hidden module."""
