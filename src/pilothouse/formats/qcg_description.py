@@ -59,8 +59,10 @@ class Size(msgspec.Struct, frozen=True):
 
     def written(self) -> dict[str, object]:
         """The size as reports show it."""
-        numbers = {"exact": self.exact, "min": self.least, "max": self.most}
-        result: dict[str, object] = {key: value for key, value in numbers.items() if value is not None}
+        result: dict[str, object] = {}
+        for key, value in (("exact", self.exact), ("min", self.least), ("max", self.most)):
+            if value is not None:
+                result[key] = value
         if self.inside:
             result["split-into"] = self.parts
         elif self.scheduler:
@@ -122,10 +124,12 @@ class Execution(msgspec.Struct, frozen=True):
         return "bash" if self.script else (self.exec or "").rpartition("/")[2]
 
     def written(self) -> dict[str, object]:
-        always = {"exec": self.exec, "args": self.args, "env": self.env, "script": self.script}
-        optional = {key: getattr(self, key) for key in ("wd", "stdin", "stdout", "stderr", "modules", "venv", "model")}
-        given = {key: value for key, value in optional.items() if value is not None}
-        return {**always, **given, "model_opts": self.model_opts}
+        result: dict[str, object] = {"exec": self.exec, "args": self.args, "env": self.env, "script": self.script}
+        for key in ("wd", "stdin", "stdout", "stderr", "modules", "venv", "model"):
+            if (value := getattr(self, key)) is not None:
+                result[key] = value
+        result["model_opts"] = self.model_opts
+        return result
 
 
 class Iteration(msgspec.Struct, frozen=True):
@@ -241,13 +245,13 @@ def _execution(raw: Mapping[str, object], where: _Where) -> Execution:
         modules = [modules]
     if modules is not None and not (isinstance(modules, list) and all(isinstance(m, str) for m in modules)):
         raise where.wrong("execution/modules", "must be a list of names", modules)
-    texts: dict[str, str | None] = {}
-    for key in ("exec", "script", "wd", "stdin", "stdout", "stderr", "venv", "model"):
-        value = raw.get(key)
-        if value is not None and not isinstance(value, str):
-            raise where.wrong(f"execution/{key}", "must be a text", value)
-        texts[key] = value
-    model = (texts.pop("model") or "").lower() or None
+    texts: dict[str, str] = {}
+    for key, value in raw.items():
+        if key in _TEXTS and value is not None:
+            if not isinstance(value, str):
+                raise where.wrong(f"execution/{key}", "must be a text", value)
+            texts[key] = value
+    model = texts.pop("model", "").lower() or None
     if model is not None and model not in MODELS:
         raise where.wrong("execution/model", f"must be one of {', '.join(sorted(MODELS))}", model)
     return Execution(
@@ -260,6 +264,7 @@ def _execution(raw: Mapping[str, object], where: _Where) -> Execution:
     )
 
 
+_TEXTS = frozenset({"exec", "script", "wd", "stdin", "stdout", "stderr", "venv", "model"})
 MODELS = frozenset({"default", "threads", "openmpi", "intelmpi", "srunmpi"})
 _NO_ENV: dict[str, str] = {}
 _NO_OPTIONS: dict[str, object] = {}
