@@ -1,7 +1,8 @@
 """Lists the files that four travellers pass: a simulated job, a real task, a Batsim message, a QCG request.
 
-Each run is traced: a file counts if one of its functions was called in any process of the run (what happens at import does
-not count). `python tools/walks.py` prints a table for ARCHITECTURE.md, `--files` the files themselves.
+Each run is traced: a file counts if one of its functions was called while the loop ran, from the first `advance` of a world to
+its `close`; in engines, from beginning to end. Imports, reading the input and writing summaries do not count.
+`python tools/walks.py` prints a table for ARCHITECTURE.md, `--files` the files themselves.
 """
 
 from __future__ import annotations
@@ -20,10 +21,14 @@ SOURCE = ROOT / "src" / "pilothouse"
 TRACER = """
 import atexit, os, sys, threading
 _seen = set()
+_loop = not sys.argv[0].endswith(("pilothouse", "-m"))
 def _note(frame, event, argument):
+    global _loop
     if event == "call":
         name = frame.f_code.co_filename
-        if name.startswith(_ROOT) and name not in _seen and frame.f_code.co_flags & 1 and not _importing(frame):
+        if frame.f_code.co_name in ("advance", "close") and name.startswith(_ROOT) and sys.argv[0].endswith("__main__.py"):
+            _loop = frame.f_code.co_name == "advance"
+        if _loop and name.startswith(_ROOT) and name not in _seen and frame.f_code.co_flags & 1 and not _importing(frame):
             _seen.add(name)
 def _importing(frame):
     while frame is not None:

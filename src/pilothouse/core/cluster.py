@@ -24,6 +24,7 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.masks import first_block, lowest_bits
+from pilothouse.model.power_states import computes
 
 
 class Queue:
@@ -400,7 +401,7 @@ class Cluster:
     def _note_switched(self, event: e.UnitsSwitched) -> None:
         on = 0
         for node in self.begins.nodes:
-            if node.mask & event.units.mask and _computes(node, event.power_state):
+            if node.mask & event.units.mask and computes(node, event.power_state):
                 on |= node.mask
         self._set_off((self.off_mask | event.units.mask) & ~on)
 
@@ -422,14 +423,6 @@ def _count_rule(begins: e.Begins, wants: d.Wants) -> str | None:
         return "least"
     exact = begins.exact_count if wants.exact_count is None else wants.exact_count
     return "exact" if exact else None
-
-
-def _computes(node: Node, power_state: int) -> bool:
-    """Whether jobs can run in that power state: all states do but those named as sleep:off:on in `sleep_pstates`."""
-    for triplet in node.properties.get("sleep_pstates", "").split(","):
-        if str(power_state) in (number.strip() for number in triplet.split(":")):
-            return False
-    return True
 
 
 _BOOKS: dict[type, Callable[[Cluster, Any], None]] = {

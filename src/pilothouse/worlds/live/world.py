@@ -31,12 +31,10 @@ from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.contexts import Context, Launch
-from pilothouse.worlds.live.driver import decisions, engine_frames, engine_leaves, submissions
+from pilothouse.worlds.live.driver import decisions, engine_frames, submissions
 from pilothouse.worlds.live.driver.restore import restore
-from pilothouse.worlds.live.driver.settle import PARTING_S, begins, settle
+from pilothouse.worlds.live.driver.settle import PARTING_S, begins, settle, stop
 from pilothouse.worlds.live.driver.state import new_state
-from pilothouse.worlds.live.driver.stop import stop
-from pilothouse.worlds.live.driver.tick import tick
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.requests import take_requests
@@ -200,7 +198,7 @@ class LiveWorld:
             self._poller.unregister(self._watched.pop())
         stop(driver, "the run ended early", self.now())
         for engine in list(driver.engines.present):
-            engine_leaves.ask_to_leave(driver, engine, "the run ended early", self.now(), at_once=True)
+            engine_frames.ask_to_leave(driver, engine, "the run ended early", self.now(), at_once=True)
         until = self.now() + PARTING_S
         while driver.engines.present and self.now() < until:
             self._flush()
@@ -243,7 +241,7 @@ class LiveWorld:
         """
         for engine in self.engines():
             if is_gone(engine):
-                engine_leaves.engine_vanished(self._driver, engine.id, "its process is gone", self.now())
+                engine_frames.engine_vanished(self._driver, engine.id, "its process is gone", self.now())
         self._driver.lost_engines.clear()
         for context in contexts:
             self.contexts.append(context)
@@ -283,10 +281,10 @@ class LiveWorld:
 
     def stop_engine(self, engine: str) -> bool:
         """Soft shutdown."""
-        return engine_leaves.ask_to_leave(self._driver, engine, "asked to leave", self.now())
+        return engine_frames.ask_to_leave(self._driver, engine, "asked to leave", self.now())
 
     def stop_context(self, context: str) -> int:
-        return engine_leaves.stop_context(self._driver, context, "asked to leave", self.now())
+        return engine_frames.stop_context(self._driver, context, "asked to leave", self.now())
 
     def engines(self) -> list[EngineView]:
         """The engines that are present, or expected back after a restart."""
@@ -363,7 +361,7 @@ class LiveWorld:
             self._answer_bell()
         if now >= self._ticked_at + TICK_S or now >= driver.calls.next_at:
             self._ticked_at = now
-            tick(driver, now)
+            engine_frames.tick(driver, now)
             self._look_at_contexts(now)
             self._answer_requests()
             self._look_whether_stuck(now)
@@ -408,7 +406,7 @@ class LiveWorld:
                 engine = driver.engines.by_key(departure.key)
                 if engine is not None:
                     # Its warden would have reported first: it is gone as well.
-                    engine_leaves.engine_vanished(driver, engine, f"its program ended with code {departure.code}", now)
+                    engine_frames.engine_vanished(driver, engine, f"its program ended with code {departure.code}", now)
                 if not departure.code or driver.over or driver.stopped_because:
                     self._gone_for_good += 1
                     continue

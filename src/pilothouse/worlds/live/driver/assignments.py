@@ -1,4 +1,4 @@
-"""Assignments: what one decision gives to one engine, how it is sent and how it is ended early. Sans-IO."""
+"""Assignments: what one decision gives to one engine, how it is sent or ended early, and its results. Sans-IO."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from math import inf
 
 import msgspec
 
+from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
+from pilothouse.model.lifecycle import ENDS, FINAL, JobState, Stimulus
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.engines import EngineProxy
 from pilothouse.worlds.live.driver.state import DriverState
-from pilothouse.worlds.live.driver.task_groups import CUT_S, TaskGroup
+from pilothouse.worlds.live.driver.task_groups import CUT_S, NODE_LOST, TaskGroup, task_of_line
 from pilothouse.worlds.live.driver.update import KILL_NOTE, record
-from pilothouse.worlds.live.wire.messages import Assignment, Kill, Start
+from pilothouse.worlds.live.wire.messages import LOST_CODE, Assignment, Finished, Kill, Report, Result, Start, Task
 
 
 def send_assignment(driver: DriverState, proxy: EngineProxy, number: int, group: TaskGroup) -> None:
@@ -61,3 +63,168 @@ def kill_for_good(driver: DriverState, group: TaskGroup, now: float) -> None:
     """A user or the decider ends it. Recorded, as its engine may hear of it from the next driver only."""
     record(driver, r.Note(f"{KILL_NOTE}{group.job.id}", b"killed"), now)
     kill_group(driver, group, "killed")
+
+
+_STATES = {"walltime": JobState.TIMED_OUT, "killed": JobState.KILLED, "dismissed": JobState.LOST}
+"""The state of a task that was ended, by the reason that its engine gives."""
+
+
+def take_report(driver: DriverState, proxy: EngineProxy, report: Report, now: float) -> None:
+    for result in report.per_engine:
+        _engine_command_ended(driver, proxy, result, now)
+    for finished in report.finished:
+        _take_finished(driver, proxy, finished, now)
+
+
+def _take_finished(driver: DriverState, proxy: EngineProxy, finished: Finished, now: float) -> None:
+    group = driver.assignments.get(finished.assignment)
+    if group is None:
+        return  # reported twice, or taken away from it meanwhile
+    for result in finished.results:
+        task = group.tasks.get(result.task_id)
+        if task is not None and task.attempt == result.attempt:
+            _task_result(driver, group, task, result, proxy, now)
+    returned = tuple(task_id for task_id in finished.returned if task_id in group.tasks)
+    if returned and group.from_file and not group.kill_reason:
+        record(driver, r.Returned(finished.assignment, returned), now)
+    if finished.closed:
+        close_assignment(driver, group, proxy, NODE_LOST, now)
+
+
+def close_assignment(driver: DriverState, group: TaskGroup, proxy: EngineProxy, reason: str, now: float) -> None:
+    """Its engine does not have it any more: what is left of it waits again, unless it was to be ended."""
+    record(driver, r.Closed(group.assignment, driver.date(now)), now)
+    proxy.free_gpus.extend(group.gpus)
+    group.gpus = ()
+    if group.killed and driver.stopped_because:
+        group.tasks.clear()
+    elif group.killed:
+        at = driver.date(now)
+        for task in list(group.tasks.values()):
+            result = Result(task.task_id, task.attempt, -15, -1, at, at, reason=group.kill_reason)
+            record(driver, _ended(task, result, JobState.KILLED, group, proxy), now)
+    if group.tasks:
+        requeue(driver, group, reason, now)
+    else:
+        _finish(driver, group, now)
+
+
+def _task_result(
+    driver: DriverState, group: TaskGroup, task: Task, result: Result, proxy: EngineProxy, now: float
+) -> None:
+    if result.reason == NODE_LOST:
+        lose_task(driver, group, task, proxy, NODE_LOST, now)
+        return
+    if not result.reason:
+        state = JobState.FAILED if result.return_code else JobState.SUCCEEDED
+        driver.backlog.pace.note(result.ended_at - result.started_at)
+    else:
+        state = _STATES.get(result.reason, JobState.FAILED)
+    retry = (
+        state in (JobState.FAILED, JobState.TIMED_OUT)
+        and task.attempt - driver.losses.get(task.task_id, 0) <= driver.options.retries
+        and not driver.stopped_because
+        and group.from_file
+    )
+    cut_off = state is JobState.KILLED and bool(driver.stopped_because)
+    record(driver, _ended(task, result, state, group, proxy, final=not retry and not cut_off), now)
+    if retry or cut_off:
+        del group.tasks[task.task_id]
+        driver.running_tasks -= 1
+        if retry:
+            driver.backlog.give_back(msgspec.structs.replace(task, attempt=task.attempt + 1))
+    elif state is JobState.SUCCEEDED:
+        proxy.done += 1
+    else:
+        proxy.failed += 1
+        driver.task_failed |= driver.options.fail_fast
+
+
+def lose_task(driver: DriverState, group: TaskGroup, task: Task, proxy: EngineProxy, reason: str, now: float) -> None:
+    """A task that was begun, or may have been, on an engine that is gone."""
+    options, stopping = driver.options, bool(driver.stopped_because)
+    losses = driver.losses.get(task.task_id, 0) + 1
+    again = options.reissue and not options.at_most_once and losses < options.most_losses
+    again = again and (stopping or not group.killed)
+    at = driver.date(now)
+    result = Result(task.task_id, task.attempt, LOST_CODE, -1, at, at, reason=reason or "its engine left")
+    state = JobState.KILLED if group.killed and not stopping else JobState.LOST
+    record(driver, _ended(task, result, state, group, proxy, final=not again), now)
+    if again and stopping:
+        del group.tasks[task.task_id]  # a resumed run begins it again
+        driver.running_tasks -= 1
+    elif again:
+        group.tasks[task.task_id] = msgspec.structs.replace(task, attempt=task.attempt + 1)
+
+
+def _engine_command_ended(driver: DriverState, proxy: EngineProxy, result: Result, now: float) -> None:
+    feeder = driver.backlog.feeder
+    if feeder is None:
+        return
+    stopping = result.task_id < 0
+    lines = feeder.engine_stop if stopping else feeder.engine_start
+    index = -1 - result.task_id if stopping else result.task_id
+    state = JobState.FAILED if result.return_code else JobState.SUCCEEDED
+    line = next((line for line in lines if line.task_id == index), None)
+    if line is not None:
+        record(driver, _ended(task_of_line(line), result, state, None, proxy, kind="P"), now)
+        if state is JobState.FAILED:
+            feeder.engine_command_failed()
+
+
+def _ended(
+    task: Task, result: Result, state: JobState, group: TaskGroup | None, proxy: EngineProxy | None,
+    *, kind: str = "N", final: bool = True,
+) -> r.TaskEnded:  # fmt: skip
+    return r.TaskEnded(
+        task.task_id, task.line_number, task.repeat_index, task.attempt, kind, state, result.return_code,
+        proxy.joined.rank if proxy else -1, proxy.joined.node if proxy else "", result.pid, result.started_at,
+        result.ended_at, result.out_bytes, result.out_snippet, result.err_bytes, result.err_snippet,
+        task.line or b" ".join(task.argv), result.reason, final, group.job.id if group else "",
+    )  # fmt: skip
+
+
+def requeue(driver: DriverState, group: TaskGroup, reason: str, now: float) -> None:
+    """It waits for another decision; in a run that was stopped, its tasks are left for a resumed run."""
+    if driver.stopped_because:
+        group.tasks.clear()
+        group.worst, group.code = JobState.KILLED, -15
+        _finish(driver, group, now)
+        return
+    group.step(Stimulus.REQUEUED)
+    group.units, group.worst, group.code, group.kill_reason = IdSet(), JobState.SUCCEEDED, 0, ""
+    driver.spanning.discard(group.job.id)
+    driver.waiting += 1
+    driver.events.append(e.JobRequeued(now, group.job.id, reason))
+
+
+def _finish(driver: DriverState, group: TaskGroup, now: float) -> None:
+    """All of its tasks have ended or were given back."""
+    del driver.groups[group.job.id]
+    driver.spanning.discard(group.job.id)
+    group.step(ENDS[group.worst])
+    driver.events.append(e.JobEnded(now, group.job.id, group.worst, group.code, group.units))
+    if driver.pending_kills:
+        confirm_kills(driver, group.job.id, now)
+
+
+def confirm_kills(driver: DriverState, ended: str, now: float) -> None:
+    """JobsKilled follows when the last job of a KillJobs has ended."""
+    for kill in list(driver.pending_kills):
+        pending, job_ids = kill
+        pending.discard(ended)
+        if not pending:
+            driver.events.append(e.JobsKilled(now, job_ids, {}))
+            driver.pending_kills.remove(kill)
+
+
+def end_unstarted(driver: DriverState, group: TaskGroup, state: JobState, reason: str, now: float) -> None:
+    """A job that no engine has ends: it was cancelled, refused or omitted."""
+    at = driver.date(now)
+    for task in list(group.tasks.values()):
+        result = Result(task.task_id, task.attempt, 1, -1, at, at, reason=reason or state.value)
+        record(driver, _ended(task, result, state, group, None), now)
+    if group.state not in FINAL:
+        group.step(ENDS[state])
+    if driver.groups.pop(group.job.id, None) is not None:
+        driver.waiting -= 1

@@ -10,12 +10,17 @@ from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.lifecycle import JobState, Stimulus
 from pilothouse.worlds.live import records as r
-from pilothouse.worlds.live.driver.assignments import kill_for_good, send_assignment
-from pilothouse.worlds.live.driver.engine_leaves import stop_context
+from pilothouse.worlds.live.driver.assignments import (
+    confirm_kills,
+    end_unstarted,
+    kill_for_good,
+    requeue,
+    send_assignment,
+)
+from pilothouse.worlds.live.driver.engine_frames import stop_context
 from pilothouse.worlds.live.driver.engines import PRESENT
-from pilothouse.worlds.live.driver.results import confirm_kills, end_unstarted, requeue
+from pilothouse.worlds.live.driver.settle import stop
 from pilothouse.worlds.live.driver.state import DriverState
-from pilothouse.worlds.live.driver.stop import stop
 from pilothouse.worlds.live.driver.update import LIMIT_NOTE, record
 
 

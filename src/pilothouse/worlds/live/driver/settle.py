@@ -1,7 +1,7 @@
 """The flow of work to the decider, from the first engines to the end of the run. Sans-IO.
 
 `begins` gives the decider its first picture. `settle` runs after each stimulus: it submits jobs while there is room for
-them, records barriers, and finds out whether the run is over.
+them, records barriers, and finds out whether the run is over. `stop` ends a run before its work is done.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import JobState, Stimulus
 from pilothouse.worlds.live import records as r
-from pilothouse.worlds.live.driver.engine_leaves import ask_to_leave, send_delayed_leaves
+from pilothouse.worlds.live.driver.assignments import kill_group
+from pilothouse.worlds.live.driver.engine_frames import ask_to_leave, send_delayed_leaves
 from pilothouse.worlds.live.driver.state import DriverState
-from pilothouse.worlds.live.driver.stop import stop
 from pilothouse.worlds.live.driver.submissions import release_dependents
 from pilothouse.worlds.live.driver.task_groups import task_of_line
 from pilothouse.worlds.live.driver.update import record
@@ -106,3 +106,24 @@ def _record_barriers(driver: DriverState, now: float) -> None:
                 at, at, 0, b"", 0, b"", task.line,
             )  # fmt: skip
             record(driver, ended, now)
+
+
+def stop(driver: DriverState, reason: str, now: float) -> None:
+    """Tasks without a result may be resumed later."""
+    if driver.stopped_because:
+        return
+    driver.stopped_because = reason
+    driver.no_more = True
+    if driver.backlog.feeder is not None:
+        driver.backlog.feeder.stop()
+    for group in list(driver.groups.values()):
+        if group.state is JobState.WAITING:
+            driver.events.append(e.JobWithdrawn(now, group.job.id))
+            group.step(Stimulus.KILLED)
+            del driver.groups[group.job.id]
+            driver.waiting -= 1
+        else:
+            kill_group(driver, group, "killed")
+    # Engines are told at once, not when all has ended: an impatient user may end the driver before.
+    for engine in list(driver.engines.present):
+        ask_to_leave(driver, engine, reason, now, at_once=True)

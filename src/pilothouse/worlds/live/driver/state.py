@@ -4,7 +4,7 @@ The other files of this package are free functions that take this state, one fil
 
     submissions, decisions      jobs come in or are cancelled; the decider starts, refuses or kills them
     engine_frames, results      engines join and report, and what they are sent; what the ends of tasks mean
-    engine_leaves               engines are asked to leave, say goodbye, or are lost
+    engine_frames               engines are asked to leave, say goodbye, or are lost
     tick, settle, stop          time passes; new work reaches the decider; the run ends
     update, restore             what a record changes, now or when a journal is read
 
@@ -25,9 +25,8 @@ from pilothouse.model import events as e
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import FINAL, JobState
 from pilothouse.worlds.live import records as r
-from pilothouse.worlds.live.driver.backlog import Backlog, DoneIds
 from pilothouse.worlds.live.driver.engines import Engines
-from pilothouse.worlds.live.driver.task_groups import TaskGroup
+from pilothouse.worlds.live.driver.task_groups import Backlog, DoneIds, TaskGroup
 from pilothouse.worlds.live.feeder import Feeder, Feeding
 from pilothouse.worlds.live.options import LiveOptions
 

@@ -9,8 +9,7 @@ from pilothouse.model import events as e
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState, Stimulus
 from pilothouse.worlds.live import records as r
-from pilothouse.worlds.live.driver.assignments import kill_for_good
-from pilothouse.worlds.live.driver.results import end_unstarted
+from pilothouse.worlds.live.driver.assignments import end_unstarted, kill_for_good
 from pilothouse.worlds.live.driver.state import DriverState
 from pilothouse.worlds.live.driver.task_groups import environment_for, group_of_job, task_for
 from pilothouse.worlds.live.driver.update import record, update

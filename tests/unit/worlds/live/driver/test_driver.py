@@ -9,15 +9,12 @@ from pilothouse.model.decisions import KillJobs, StartJob
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job
 from pilothouse.worlds.live.driver.decisions import apply
-from pilothouse.worlds.live.driver.engine_frames import frames, hear
-from pilothouse.worlds.live.driver.engine_leaves import ask_to_leave, engine_vanished
+from pilothouse.worlds.live.driver.engine_frames import ask_to_leave, engine_vanished, frames, hear, tick
 from pilothouse.worlds.live.driver.engines import SPARE_UNITS, ProxyState
 from pilothouse.worlds.live.driver.restore import restore
-from pilothouse.worlds.live.driver.settle import begins, settle
+from pilothouse.worlds.live.driver.settle import begins, settle, stop
 from pilothouse.worlds.live.driver.state import DriverState, new_state
-from pilothouse.worlds.live.driver.stop import stop
 from pilothouse.worlds.live.driver.submissions import bind, submit
-from pilothouse.worlds.live.driver.tick import tick
 from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go
 from pilothouse.worlds.live.feeder import Feeder, Feeding
 from pilothouse.worlds.live.options import LiveOptions
