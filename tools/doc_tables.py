@@ -126,7 +126,7 @@ def _result_of(reader: Callable[..., object]) -> str:
     if made:
         return str(made[-1])
     module = inspect.getmodule(reader)
-    called = [getattr(module, name, None) for name in re.findall(r"return (_\w+)\(", source)]
+    called = [getattr(module, name, None) for name in re.findall(r"(?:return|place:) (_\w+)\(", source)]
     return next((_result_of(function) for function in called if callable(function)), "")
 
 
