@@ -282,7 +282,7 @@ class Server:
         while self._collected:
             registration.collect(self, self._collected.pop())
         for index, decision in enumerate(reply.decisions):
-            if noted:
+            if noted and type(decision) in registration.NOTED:
                 self._decision_index = index
                 registration.note(self, decision)
             if decision.at > agenda.now:
@@ -387,10 +387,12 @@ class Server:
         return ()
 
     def _run(self, run: Run) -> Actor:
-        self.machines.occupy(run.units, run.job.id, self.agenda.now)
-        if self.begins.energy:
+        machines = self.machines
+        machines.occupy(run.units, run.job.id, self.agenda.now)
+        if machines.meters:
             yield from self.read_meters(run.units)
-        self.machines.note_start(run.units, run.job.id)
+        if machines.meters or machines.tracers:
+            machines.note_start(run.units, run.job.id)
         self.physics.start(run)
 
     def _on_run_ended(self, run: Run, state: JobState, return_code: int) -> None:

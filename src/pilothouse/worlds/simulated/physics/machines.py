@@ -90,13 +90,14 @@ class Machines(MachineStates):
 
     def join(self, units: IdSet, job_id: str) -> None:
         """A job starts here."""
-        self.occupy(units, job_id, self.now)
-        self.note_start(units, job_id)
+        self.occupy(units, job_id, self._physics.agenda.now)
+        if self.meters or self.tracers:
+            self.note_start(units, job_id)
 
     def leave(self, units: IdSet, job_id: str, state: JobState = JobState.SUCCEEDED) -> float | None:
         """A job that joined is over; the joules of its machines meanwhile, if energy is simulated."""
-        self.release(units, job_id, self.now)
-        return self.note_end(units, job_id, state)
+        self.release(units, job_id, self._physics.agenda.now)
+        return self.note_end(units, job_id, state) if self.meters or self.tracers else None
 
     def note_start(self, units: IdSet, job_id: str) -> None:
         """A job has occupied machines: its energy counts from now on."""
