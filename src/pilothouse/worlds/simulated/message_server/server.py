@@ -92,7 +92,7 @@ class Server:
         self.begins = begins
         self.costs = MessageCosts(platform)
         self.rules = rules
-        self._stale_dates = rules.stale_dates
+        self._stale_dates, self._handlers = rules.stale_dates, rules.handlers
         self.strict = strict
         self.record = record
         self._tracers = tuple(tracers)
@@ -325,7 +325,7 @@ class Server:
         if self.stopped:
             return None
         self._decision_index, decision = indexed
-        return self.rules.handlers[type(decision)](self, decision)
+        return self._handlers[type(decision)](self, decision)
 
     def on_submitted(self, submitted: tuple[list[Job], Mailbox | None]) -> None:
         if self.rules.ends_with_workflows and not self._open_workflows:
