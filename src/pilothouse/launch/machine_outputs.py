@@ -88,7 +88,7 @@ class MachineTables(Tracer):
     def machines_changed(self, machines: Machines) -> None:
         if self._states is not None:
             sleeping, on, off, idle, computing = _of_states(machines.counts)
-            self._states.write(f"{machines.now:g},{sleeping},{on},{off},{idle},{computing}\n")
+            self._states.write(f"{machines.agenda.now:g},{sleeping},{on},{off},{idle},{computing}\n")
 
     def before_switch(self, machines: Machines) -> None:
         if self._energy is not None:
@@ -96,13 +96,13 @@ class MachineTables(Tracer):
 
     def power_state_changed(self, machines: Machines, units: IdSet, power_state: int) -> None:
         if self._pstates is not None:
-            self._pstates.write(f"{machines.now:g},{units},{power_state}\n")
+            self._pstates.write(f"{machines.agenda.now:g},{units},{power_state}\n")
 
     def _write_energy(self, machines: Machines, kind: str) -> float:
         """Writes a row of consumed_energy.csv; returns the joules so far."""
         assert self._energy is not None
         machines.energy_j()
-        now, joules = machines.now, [meter.joules for meter in machines.meters]
+        now, joules = machines.agenda.now, [meter.joules for meter in machines.meters]
         before, joules_before = self._last_energy
         # Machine by machine: the difference of two large sums would lose what a short time adds.
         added = fsum(map(sub, joules, joules_before)) if joules_before else fsum(joules)
@@ -124,7 +124,7 @@ class MachineTables(Tracer):
         machines = self._machines
         if machines is None:
             return {}
-        found = switch_figures(machines) | time_figures(machines.spent(machines.now))
+        found = switch_figures(machines) | time_figures(machines.spent(machines.agenda.now))
         if machines.meters:
             found["consumed_joules"] = machines.energy_j()
         return found

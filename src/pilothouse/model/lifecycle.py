@@ -110,6 +110,13 @@ def step(state: JobState, stimulus: Stimulus) -> JobState:
     return target
 
 
+def launched(state: JobState) -> JobState:
+    """The state after ALLOCATED and LAUNCHED in one: for worlds without a launch phase."""
+    return _LAUNCHED.get(state) or step(step(state, Stimulus.ALLOCATED), Stimulus.LAUNCHED)
+
+
+_LAUNCHED = {JobState.WAITING: step(step(JobState.WAITING, Stimulus.ALLOCATED), Stimulus.LAUNCHED)}
+
 ENDS: dict[JobState, Stimulus] = {
     JobState.SUCCEEDED: Stimulus.SUCCEEDED,
     JobState.FAILED: Stimulus.FAILED,

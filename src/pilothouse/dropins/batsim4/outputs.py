@@ -46,14 +46,14 @@ class Batsim4Outputs(BatsimTables):
     def job_started(self, machines: Machines, job_id: str, units: IdSet) -> None:
         super().job_started(machines, job_id, units)
         if self._trace is not None:
-            self._trace.compute(machines.now, job_id, numbers_of(units.mask))
+            self._trace.compute(machines.agenda.now, job_id, numbers_of(units.mask))
 
     def job_ended(self, machines: Machines, job_id: str, units: IdSet, state: JobState) -> None:
         super().job_ended(machines, job_id, units, state)
         trace = self._trace
         if trace is None:
             return
-        now, numbers = machines.now, numbers_of(units.mask)
+        now, numbers = machines.agenda.now, numbers_of(units.mask)
         if state in (JobState.KILLED, JobState.TIMED_OUT):
             trace.kill(now, job_id, numbers)
         shared = [unit for unit in numbers if machines[unit].users]
@@ -72,7 +72,7 @@ class Batsim4Outputs(BatsimTables):
         """Writes the summary and closes all files."""
         self.close()
         if self._trace is not None:
-            self._trace.close(machines.now)
+            self._trace.close(machines.agenda.now)
         figures = self.figures_of(machines, VERSION, len(machines))
         figures |= {"scheduling_time": scheduling_s, "simulation_time": simulation_s}
         names = sorted(figures)

@@ -453,7 +453,7 @@ static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *names)
 
 static PyMethodDef methods[] = {
     {"start", (PyCFunction)start, METH_O, "Makes an actor ready."},
-    {"delivered", (PyCFunction)delivered, METH_O, "Resumes whoever came first, then the other."},
+    {"delivered", (PyCFunction)delivered, METH_O, "Resumes the one that came first, then the other."},
     {"stop", (PyCFunction)stop, METH_NOARGS, "Ends advance() before the next turn."},
     {"advance", (PyCFunction)advance, METH_O, "Runs to the next batch."},
     {NULL, NULL, 0, NULL},

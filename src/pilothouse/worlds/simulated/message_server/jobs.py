@@ -13,6 +13,7 @@ import msgspec
 
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
+from pilothouse.model.errors import DecisionError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import BATSIM, ENDS, JobState, Stimulus
@@ -67,10 +68,12 @@ def on_start(server: Server, decision: d.StartJob) -> Sequence[Actor]:
             f"job {job.id}: at least one resource is needed",
             f"Cannot execute job '{job.id}': its allocation is empty",
         )
-    _judge_units(server, job.id, units)
-    if decision.overrides:
-        for part in decision.overrides.values():
-            _judge_units(server, job.id, part.units)
+    unable = server.machines.unable_mask
+    if units.mask & unable:
+        raise _unable(server, job.id, units)
+    for part in decision.overrides.values() if decision.overrides else ():
+        if part.units.mask & unable:
+            raise _unable(server, job.id, part.units)
     if decision.overrides or (decision.placement is not None and decision.placement.mapping is not None):
         _judge_mappings(server, job, job.profile, decision)
     if server.constraints is not None:
@@ -90,25 +93,24 @@ def on_start(server: Server, decision: d.StartJob) -> Sequence[Actor]:
     return server.start(tracked, run)
 
 
-def _judge_units(server: Server, job_id: str, units: IdSet) -> None:
+def _unable(server: Server, job_id: str, units: IdSet) -> DecisionError:
+    """Some of the machines do not exist, or cannot compute now."""
     count = len(server.machines)
-    if units.mask >> count:
-        unknown = IdSet(units.mask >> count << count)
-        raise server.refuse(
+    unknown = IdSet(units.mask >> count << count)
+    if unknown:
+        return server.refuse(
             "unknown resource",
             f"job {job_id}: there is no resource {unknown}",
             f"Cannot execute job '{job_id}': machines {unknown} do not exist",
         )
-    unable = units.mask & server.machines.unable_mask
-    if unable:
-        machine = server.machines[IdSet(unable).first()]
-        number, state = machine.number, machine.state.name.lower()
-        raise server.refuse(
-            "resource not available",
-            f"job {job_id}: {machine.name} ({number}) cannot compute jobs now, it is {state}",
-            f"Job '{job_id}': machine {number} ('{machine.name}') cannot compute jobs now "
-            f"(the machine is not computing nor idle, its state is '{state}')",
-        )
+    machine = server.machines[IdSet(units.mask & server.machines.unable_mask).first()]
+    number, state = machine.number, machine.state.name.lower()
+    return server.refuse(
+        "resource not available",
+        f"job {job_id}: {machine.name} ({number}) cannot compute jobs now, it is {state}",
+        f"Job '{job_id}': machine {number} ('{machine.name}') cannot compute jobs now "
+        f"(the machine is not computing nor idle, its state is '{state}')",
+    )
 
 
 def _judge_mappings(server: Server, job: Job, profile: Profile | None, decision: d.StartJob) -> None:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from pilothouse.worlds.simulated.message_server.server import Server
 
 
+NOTED = frozenset((d.RegisterProfile, d.RegisterJob))
+"""Decisions for `note`."""
+
+
 def on_register_profile(server: Server, decision: d.RegisterProfile) -> None:
     if not server.rules.registered_when_read:
         _register_profile(server, decision.profile)

@@ -4,11 +4,11 @@ Holds a small kernel of co-operating generators ("actors") over an Agenda. An ac
 `send`, `receive`, `spawn`, `exchange`) and is resumed when that is over. Comes in: actors, and whatever else is entered
 in the agenda. Goes out: each batch that an actor wants to exchange for a reply.
 
-Order matters to the microsecond here, because it decides which facts share a message:
+Order matters to the microsecond here, because it decides which events share a message:
 
 1. A round is everything that ends in one step of the clock (stepped_agenda.py), in the order in which it was entered.
 2. What ends in a round makes actors ready. They run one after the other, each up to its next wait; only then are their
-   waits begun, in the same order. So nobody sees a message that was sent in its own turn.
+   waits begun, in the same order. So no actor sees a message that was sent in its own turn.
 3. Waits that are over at once (a spawn) make actors ready again, in the same round.
 4. A message is delivered by a rendez-vous: its transfer starts when sender and receiver are both there, takes the cost
    that its sender names, and then resumes first whichever of the two came first.
@@ -218,7 +218,7 @@ class Rounds:
             self._ready.append((actor, None))
 
     def _delivered(self, both: tuple[Actor | None, object, Actor | None, object]) -> None:
-        """Resumes whoever came first, then the other."""
+        """Resumes the one that came first, then the other."""
         first, first_value, second, second_value = both
         if first is not None:
             self._ready.append((first, first_value))

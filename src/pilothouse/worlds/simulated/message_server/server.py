@@ -92,7 +92,7 @@ class Server:
         self.begins = begins
         self.costs = MessageCosts(platform)
         self.rules = rules
-        self._stale_dates = rules.stale_dates
+        self._stale_dates, self._handlers = rules.stale_dates, rules.handlers
         self.strict = strict
         self.record = record
         self._tracers = tuple(tracers)
@@ -282,7 +282,7 @@ class Server:
         while self._collected:
             registration.collect(self, self._collected.pop())
         for index, decision in enumerate(reply.decisions):
-            if noted:
+            if noted and type(decision) in registration.NOTED:
                 self._decision_index = index
                 registration.note(self, decision)
             if decision.at > agenda.now:
@@ -325,7 +325,7 @@ class Server:
         if self.stopped:
             return None
         self._decision_index, decision = indexed
-        return self.rules.handlers[type(decision)](self, decision)
+        return self._handlers[type(decision)](self, decision)
 
     def on_submitted(self, submitted: tuple[list[Job], Mailbox | None]) -> None:
         if self.rules.ends_with_workflows and not self._open_workflows:
@@ -387,10 +387,12 @@ class Server:
         return ()
 
     def _run(self, run: Run) -> Actor:
-        self.machines.occupy(run.units, run.job.id, self.agenda.now)
-        if self.begins.energy:
+        machines = self.machines
+        machines.occupy(run.units, run.job.id, self.agenda.now)
+        if machines.meters:
             yield from self.read_meters(run.units)
-        self.machines.note_start(run.units, run.job.id)
+        if machines.meters or machines.tracers:
+            machines.note_start(run.units, run.job.id)
         self.physics.start(run)
 
     def _on_run_ended(self, run: Run, state: JobState, return_code: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pilothouse.model.job import Job
-from pilothouse.model.lifecycle import JobState, Stimulus, step
+from pilothouse.model.lifecycle import JobState, Stimulus, launched, step
 from pilothouse.worlds.simulated.message_server.rounds import Mailbox
 from pilothouse.worlds.simulated.physics.execution import Run
 
@@ -29,6 +29,6 @@ class TrackedJob(msgspec.Struct, eq=False):
         self.state = step(self.state, stimulus)
 
     def launch(self, run: Run | None) -> None:
-        """The job runs. Simulated jobs have no launch phase: they go through both states at once."""
+        """The job runs. None: where the server does not see it."""
         self.run = run
-        self.state = step(step(self.state, Stimulus.ALLOCATED), Stimulus.LAUNCHED)
+        self.state = launched(self.state)

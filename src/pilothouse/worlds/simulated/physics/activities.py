@@ -43,7 +43,7 @@ class Activity:
         self.physics = physics
         self.run = run
         self.profile = profile
-        self._over: Over = _nobody
+        self._over: Over = _not_begun
 
     def begin(self, left: float, over: Over) -> None:
         """Starts now, with so many seconds of walltime left."""
@@ -57,8 +57,8 @@ class Activity:
         return self.kill_code
 
 
-def _nobody(code: int, left: float) -> None:
-    raise AssertionError("an activity ended that nobody had begun")
+def _not_begun(code: int, left: float) -> None:
+    raise AssertionError("an activity ended that had not begun")
 
 
 class Sleep(Activity):
@@ -142,7 +142,7 @@ class Task(Activity):
 
 
 def _ended_unheard(_: Flow) -> None:
-    """Nobody waits for it any more."""
+    """The job has ended already."""
 
 
 class Parts(Activity):
@@ -225,7 +225,7 @@ class Fork(Activity):
 
     def _stop_others(self) -> None:
         for number, branch in self._running.items():
-            if branch._over is not _nobody:
+            if branch._over is not _not_begun:
                 self._done[number] = branch.cancel()
         self._running.clear()
 
@@ -257,7 +257,7 @@ class Tell(Activity):
         self.physics.tell(self.run, self._spec.message, self._told)
 
     def _told(self) -> None:
-        if self._over is _nobody:
+        if self._over is _not_begun:
             return  # Cancelled while the message was on its way.
         agenda = self.physics.agenda
         # QUIRK: the walltime does not count the time of the message itself (tests/unit/worlds/simulated).
@@ -270,7 +270,7 @@ class Tell(Activity):
             self._over(TIMED_OUT, 0.0)
 
     def cancel(self) -> Progress:
-        self._over = _nobody
+        self._over = _not_begun
         if self._entry:
             self.physics.agenda.cancel(self._entry)
         return Progress(self.profile.name, 0.0)

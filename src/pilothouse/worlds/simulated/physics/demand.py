@@ -124,7 +124,7 @@ class Demands:
         return flow
 
     def _between_stars(self, stars: dict[StarZone, list[_Place]], size: float, amounts: dict[Link, float]) -> float:
-        """What links that are nobody's own carry; returns the largest latency of all routes."""
+        """What shared links carry; returns the largest latency of all routes."""
         longest = 0.0
         for star, places in stars.items():
             if len(places) > 1:

@@ -1,4 +1,4 @@
-"""The energy of hosts: a meter for each, read when something changes or somebody asks.
+"""The energy of hosts: a meter for each, read when something changes, and on request.
 
 Power is `idle` watts while nothing computes, else from `epsilon` (the least that computing costs) up to `full` with the
 load, per power state (property wattage_per_state or watt_per_state: `idle:full` or `idle:epsilon:full`,

@@ -79,7 +79,7 @@ Ended = Callable[[Run, JobState, int], None]
 Tells = Callable[[Run, msgspec.Raw, Callable[[], None]], None]
 
 
-def _tell_nobody(run: Run, message: msgspec.Raw, heard: Callable[[], None]) -> None:
+def _drop_message(run: Run, message: msgspec.Raw, heard: Callable[[], None]) -> None:
     del run, message
     heard()
 
@@ -104,7 +104,7 @@ class Physics:
         exact_energy: bool = False,
         stay_computing: bool = False,
         solver: str = "fair-bottleneck",
-        tells: Tells = _tell_nobody,
+        tells: Tells = _drop_message,
     ) -> None:
         self.agenda = agenda
         self.platform = platform

@@ -78,8 +78,8 @@ class MachineStates:
         ]
         self.compute_count = compute_count
         self.idle_mask = (1 << len(hosts)) - 1
-        self.unable_mask = 0
-        """The machines that cannot compute now: asleep, on their way, or unavailable."""
+        self.unable_mask = -1 << len(hosts)
+        """The machines that cannot compute now: asleep, on their way, unavailable, or not there at all."""
         self.counts = [0] * len(MachineState)
         self.counts[_IDLE] = compute_count
         self.seconds = [0.0] * len(MachineState)

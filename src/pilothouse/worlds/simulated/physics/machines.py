@@ -61,6 +61,7 @@ class Machines(MachineStates):
             raise RunError("this world has no platform: its hosts have no power states")
         super().__init__(platform.hosts, platform.compute_count, stay_computing=stay_computing)
         self._physics = physics
+        self.agenda = physics.agenda
         self._exact = exact
         self.tracers: list[Tracer] = []
         self._energy_before: dict[str, float] = {}
@@ -74,7 +75,7 @@ class Machines(MachineStates):
 
     @property
     def now(self) -> float:
-        return self._physics.agenda.now
+        return self.agenda.now
 
     def add(self, tracer: Tracer) -> None:
         """From now on this tracer is called."""
@@ -90,13 +91,14 @@ class Machines(MachineStates):
 
     def join(self, units: IdSet, job_id: str) -> None:
         """A job starts here."""
-        self.occupy(units, job_id, self.now)
-        self.note_start(units, job_id)
+        self.occupy(units, job_id, self.agenda.now)
+        if self.meters or self.tracers:
+            self.note_start(units, job_id)
 
     def leave(self, units: IdSet, job_id: str, state: JobState = JobState.SUCCEEDED) -> float | None:
         """A job that joined is over; the joules of its machines meanwhile, if energy is simulated."""
-        self.release(units, job_id, self.now)
-        return self.note_end(units, job_id, state)
+        self.release(units, job_id, self.agenda.now)
+        return self.note_end(units, job_id, state) if self.meters or self.tracers else None
 
     def note_start(self, units: IdSet, job_id: str) -> None:
         """A job has occupied machines: its energy counts from now on."""
@@ -157,7 +159,7 @@ class Machines(MachineStates):
                 done()
 
         for machine, transition in transitions:
-            self._physics.agenda.after(1.0 / machine.speeds[transition], arrived, machine)
+            self.agenda.after(1.0 / machine.speeds[transition], arrived, machine)
 
     def begin_switch(self, units: IdSet, pstate: int) -> list[tuple[Machine, int]]:
         """Sends machines on their way; returns each with its transition state. RunError: why there is no way."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from math import inf
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pilothouse.formats.platform_xml import PlatformFile, read_platform
 from pilothouse.model.errors import InputError, quoted
@@ -135,7 +135,7 @@ class Platform:
         return cls(hosts, networked=False, units_per_node=cores)
 
     @classmethod
-    def named(cls, text: str, **options: object) -> Platform:
+    def named(cls, text: str, **options: Any) -> Platform:
         """What a user writes after `-p`: a number ("100"), nodes by cores ("4x28"), or the path of a platform file."""
         match = _NODES_BY_CORES.fullmatch(text.strip())
         if match is not None and not Path(text).is_file():
@@ -143,28 +143,12 @@ class Platform:
         if not Path(text).suffix and not Path(text).exists():
             expected = "a SimGrid file, a number of hosts (100), or nodes x cores (4x28)"
             raise InputError("platform", "no such file, and no number of hosts", expected=expected, found=quoted(text))
-        return cls.load(text, **options)  # type: ignore[arg-type]
+        return cls.load(text, **options)
 
     @classmethod
-    def load(
-        cls,
-        path: Path | str,
-        *,
-        generation: int = 5,
-        master_host: str = "master_host",
-        roles: Mapping[str, str] | None = None,
-        most_hosts: int = 0,
-        needs_master: bool = False,
-    ) -> Platform:
-        """Reads a SimGrid platform. `generation` (4 or 5) chooses how hosts are numbered; most_hosts 0: no limit."""
-        return cls.from_file(
-            read_platform(path),
-            generation=generation,
-            master_host=master_host,
-            roles=roles,
-            most_hosts=most_hosts,
-            needs_master=needs_master,
-        )
+    def load(cls, path: Path | str, **options: Any) -> Platform:
+        """Reads a SimGrid platform; the options are those of `from_file`."""
+        return cls.from_file(read_platform(path), **options)
 
     @classmethod
     def from_file(
@@ -177,6 +161,7 @@ class Platform:
         most_hosts: int = 0,
         needs_master: bool = False,
     ) -> Platform:
+        """`generation` (4 or 5) chooses how hosts are numbered; most_hosts 0: no limit."""
         from pilothouse.worlds.simulated.physics.platform_builder import Builder
 
         builder = Builder(file, generation)

@@ -65,13 +65,13 @@ class Gauge:
 class Probe:
     """One live probe."""
 
-    __slots__ = ("emitted", "entry", "gauges", "left", "order", "smoothed", "triggered", "was_reset", "window")
+    __slots__ = ("emitted", "entry", "gauges", "left", "request", "smoothed", "triggered", "was_reset", "window")
 
-    def __init__(self, order: d.CreateProbe, gauges: list[Gauge]) -> None:
-        self.order = order
+    def __init__(self, request: d.CreateProbe, gauges: list[Gauge]) -> None:
+        self.request = request
         self.gauges = gauges
         self.entry = 0
-        self.left = order.count
+        self.left = request.count
         self.emitted = self.triggered = 0
         self.smoothed: list[float] | None = None
         self.window: deque[list[float]] = deque(maxlen=WINDOW_SIZE)
@@ -94,35 +94,35 @@ class Probes:
     @property
     def due(self) -> bool:
         """Whether measurements are still to come by themselves, and not without end."""
-        return any(probe.entry and (probe.order.count or probe.order.period is None) for probe in self._probes.values())
+        return any(probe.entry and (probe.request.count or probe.request.period is None) for probe in self._probes.values())
 
     # ---- decisions
 
-    def create(self, order: d.CreateProbe) -> None:
-        if order.probe_id in self._probes:
-            raise RunError(f"probe {order.probe_id!r} exists already")
-        if order.period is not None and order.period <= 0:
-            raise RunError(f"probe {order.probe_id!r}: a period must be above 0")
-        if not 0 <= order.quantile <= 1:
-            raise RunError(f"probe {order.probe_id!r}: a quantile is from 0 to 1")
+    def create(self, request: d.CreateProbe) -> None:
+        if request.probe_id in self._probes:
+            raise RunError(f"probe {request.probe_id!r} exists already")
+        if request.period is not None and request.period <= 0:
+            raise RunError(f"probe {request.probe_id!r}: a period must be above 0")
+        if not 0 <= request.quantile <= 1:
+            raise RunError(f"probe {request.probe_id!r}: a quantile is from 0 to 1")
         now = self._physics.agenda.now
         gauges = []
-        for constraint, read in self._resources(order):
+        for constraint, read in self._resources(request):
             gauge = Gauge(read, now)
             gauges.append(gauge)
             self._watched.setdefault(constraint, []).append(gauge)
-        probe = self._probes[order.probe_id] = Probe(order, gauges)
+        probe = self._probes[request.probe_id] = Probe(request, gauges)
         self._plan(probe)
 
-    def trigger(self, order: d.TriggerProbe) -> None:
-        self._measure(self._probe(order.probe_id), by_hand=True, forced=order.force_emission)
+    def trigger(self, request: d.TriggerProbe) -> None:
+        self._measure(self._probe(request.probe_id), by_hand=True, forced=request.force_emission)
 
-    def reset(self, order: d.ResetProbe) -> None:
-        probe = self._probe(order.probe_id)
-        self._restart(probe, order.value)
+    def reset(self, request: d.ResetProbe) -> None:
+        probe = self._probe(request.probe_id)
+        self._restart(probe, request.value)
 
-    def stop(self, order: d.StopProbe) -> None:
-        self._drop(self._probe(order.probe_id))
+    def stop(self, request: d.StopProbe) -> None:
+        self._drop(self._probe(request.probe_id))
 
     def _probe(self, probe_id: str) -> Probe:
         found = self._probes.get(probe_id)
@@ -147,26 +147,26 @@ class Probes:
 
     # ---- resources
 
-    def _resources(self, order: d.CreateProbe) -> Iterable[tuple[Constraint, Callable[[], float]]]:
-        demands, name = self._physics.demands, order.probe_id
-        if bool(order.units) == bool(order.links):
+    def _resources(self, request: d.CreateProbe) -> Iterable[tuple[Constraint, Callable[[], float]]]:
+        demands, name = self._physics.demands, request.probe_id
+        if bool(request.units) == bool(request.links):
             raise RunError(f"probe {name!r} must name hosts or links, and not both")
-        on_links = order.metric in (d.Metric.NETWORK_LOAD, d.Metric.NORMALIZED_NETWORK_LOAD)
-        if on_links is bool(order.units):
-            raise RunError(f"probe {name!r}: {order.metric.value} is measured on {'links' if on_links else 'hosts'}")
-        normalized = order.metric in (d.Metric.NORMALIZED_NETWORK_LOAD, d.Metric.NORMALIZED_COMPUTATION_LOAD)
-        for link_name in order.links:
+        on_links = request.metric in (d.Metric.NETWORK_LOAD, d.Metric.NORMALIZED_NETWORK_LOAD)
+        if on_links is bool(request.units):
+            raise RunError(f"probe {name!r}: {request.metric.value} is measured on {'links' if on_links else 'hosts'}")
+        normalized = request.metric in (d.Metric.NORMALIZED_NETWORK_LOAD, d.Metric.NORMALIZED_COMPUTATION_LOAD)
+        for link_name in request.links:
             assert self._physics.platform is not None
             link = self._physics.platform.link(link_name)
             if link is None:
                 raise RunError(f"probe {name!r}: there is no link {link_name!r}")
             constraint = demands.constraint(link)
             yield constraint, _load_of(constraint, normalized)
-        for number in order.units:
+        for number in request.units:
             if number >= len(demands.processors):
                 raise RunError(f"probe {name!r}: there is no host {number}")
             processor = demands.processors[number]
-            if order.metric is d.Metric.POWER:
+            if request.metric is d.Metric.POWER:
                 yield processor, self._power_of(number, name)
             else:
                 yield processor, _load_of(processor, normalized)
@@ -180,46 +180,46 @@ class Probes:
     # ---- measurements
 
     def _plan(self, probe: Probe) -> None:
-        agenda, order = self._physics.agenda, probe.order
-        if order.period is not None:
-            when = (floor(agenda.now / order.period + 1e-9) + 1) * order.period
+        agenda, request = self._physics.agenda, probe.request
+        if request.period is not None:
+            when = (floor(agenda.now / request.period + 1e-9) + 1) * request.period
             probe.entry = agenda.at(when, self._due, probe)
-        elif order.when is not None and not probe.triggered:
-            probe.entry = agenda.at(max(order.when, agenda.now), self._due, probe)
+        elif request.when is not None and not probe.triggered:
+            probe.entry = agenda.at(max(request.when, agenda.now), self._due, probe)
 
     def _due(self, probe: Probe) -> None:
         probe.entry = 0
         self._physics.settle()
         self._measure(probe, by_hand=False, forced=False)
-        probe.left = max(0, probe.left - 1) if probe.order.count else 0
-        if probe.order.period is None or (probe.order.count and not probe.left):
+        probe.left = max(0, probe.left - 1) if probe.request.count else 0
+        if probe.request.period is None or (probe.request.count and not probe.left):
             self._drop(probe)
         else:
             self._plan(probe)
 
     def _measure(self, probe: Probe, *, by_hand: bool, forced: bool) -> None:
-        order, now = probe.order, self._physics.agenda.now
+        request, now = probe.request, self._physics.agenda.now
         probe.triggered += 1
         values = [self._value(probe, gauge, now) for gauge in probe.gauges]
-        if order.accumulate is d.Cumulative.SUM and order.metric is d.Metric.POWER and not probe.was_reset:
+        if request.accumulate is d.Cumulative.SUM and request.metric is d.Metric.POWER and not probe.was_reset:
             machines = self._physics.machines
             assert machines is not None
-            if not order.per_second:
-                values = [machines.energy_j((number,)) for number in order.units]
-        values = _smooth(probe, _aggregate(order, values))
-        passes = order.only_if is None or any(_COMPARE[order.only_if](value, order.threshold) for value in values)
+            if not request.per_second:
+                values = [machines.energy_j((number,)) for number in request.units]
+        values = _smooth(probe, _aggregate(request, values))
+        passes = request.only_if is None or any(_COMPARE[request.only_if](value, request.threshold) for value in values)
         if not (passes or forced):
             return
         probe.emitted += 1
-        aggregated = order.aggregation is not d.Aggregation.NONE
-        data = ProbeData(now, order.probe_id, tuple(values), aggregated, by_hand, probe.emitted, probe.triggered)
-        if order.reset_to is not None:
-            self._restart(probe, order.reset_to)
+        aggregated = request.aggregation is not d.Aggregation.NONE
+        data = ProbeData(now, request.probe_id, tuple(values), aggregated, by_hand, probe.emitted, probe.triggered)
+        if request.reset_to is not None:
+            self._restart(probe, request.reset_to)
         self._tell(data)
 
     def _value(self, probe: Probe, gauge: Gauge, now: float) -> float:
         gauge.touch(now)
-        match probe.order.accumulate:
+        match probe.request.accumulate:
             case None:
                 return gauge.read()
             case d.Cumulative.SUM:
@@ -228,7 +228,7 @@ class Probes:
                 value = min(gauge.least, gauge.read())
             case d.Cumulative.MAXIMUM:
                 value = max(gauge.most, gauge.read())
-        if probe.order.per_second:
+        if probe.request.per_second:
             value = value / (now - gauge.began) if now > gauge.began else gauge.read()
         return value
 
@@ -240,7 +240,7 @@ class Probes:
     def _drop(self, probe: Probe) -> None:
         if probe.entry:
             self._physics.agenda.cancel(probe.entry)
-        del self._probes[probe.order.probe_id]
+        del self._probes[probe.request.probe_id]
         gone = set(map(id, probe.gauges))
         for constraint, gauges in list(self._watched.items()):
             kept = [gauge for gauge in gauges if id(gauge) not in gone]
@@ -256,8 +256,8 @@ def _load_of(constraint: Constraint, normalized: bool) -> Callable[[], float]:
     return constraint.load
 
 
-def _aggregate(order: d.CreateProbe, values: list[float]) -> list[float]:
-    match order.aggregation:
+def _aggregate(request: d.CreateProbe, values: list[float]) -> list[float]:
+    match request.aggregation:
         case d.Aggregation.NONE:
             return values
         case d.Aggregation.SUM:
@@ -265,7 +265,7 @@ def _aggregate(order: d.CreateProbe, values: list[float]) -> list[float]:
         case d.Aggregation.MEAN:
             return [sum(values) / len(values)]
         case d.Aggregation.QUANTILE:
-            return [_quantile(values, order.quantile)]
+            return [_quantile(values, request.quantile)]
 
 
 def _quantile(values: list[float], quantile: float) -> float:
@@ -277,12 +277,12 @@ def _quantile(values: list[float], quantile: float) -> float:
 
 
 def _smooth(probe: Probe, values: list[float]) -> list[float]:
-    if probe.order.temporal == "moving":
+    if probe.request.temporal == "moving":
         before = probe.smoothed
         if before is not None:
             values = [MOVING_WEIGHT * new + (1 - MOVING_WEIGHT) * old for new, old in zip(values, before, strict=True)]
         probe.smoothed = values
-    elif probe.order.temporal == "window":
+    elif probe.request.temporal == "window":
         probe.window.append(values)
         values = [sum(column) / len(probe.window) for column in zip(*probe.window, strict=True)]
     return values

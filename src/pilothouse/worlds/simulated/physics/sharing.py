@@ -40,7 +40,7 @@ WORK_PRECISION = 1e-14
 COMPILED_FROM = 40
 """With fewer amounts than this in a component the Python rounds are faster than handing arrays to C."""
 
-NOBODY = (inf, 1.0)
+UNUSED = (inf, 1.0)
 """The private constraint of a flow that has none, and of a slot without a flow."""
 
 
@@ -121,7 +121,7 @@ class Flow:
     def tightest_private(self) -> tuple[float, float]:
         private = self.private
         if private is None:
-            best, private = inf, NOBODY
+            best, private = inf, UNUSED
             common = self.common
             for constraint, use in self.uses.items():
                 if constraint not in common:
@@ -205,7 +205,7 @@ class Fluid:
     def rate_of_newcomer(self, flow: Flow) -> float:
         """The rate that a flow would get that joined now, for something too short to be worth joining."""
         flows, members = _crowd(flow)
-        private, bounds = [NOBODY] * len(flows), [one.bound for one in flows]
+        private, bounds = [UNUSED] * len(flows), [one.bound for one in flows]
         rows: dict[Constraint, list[Row]] = {}
         for slot, one in enumerate(flows):
             best = inf
@@ -375,7 +375,7 @@ def fair_bottleneck(flows: list[Flow], constraints: Collection[Constraint]) -> N
     capacities = [constraint.capacity for constraint in constraints]
     members = [constraint.rows() for constraint in constraints]
     slots = max(flow.slot for flow in flows) + 1
-    private, bounds = [NOBODY] * slots, [0.0] * slots
+    private, bounds = [UNUSED] * slots, [0.0] * slots
     for flow in flows:
         private[flow.slot] = flow.tightest_private()
         bounds[flow.slot] = flow.bound
