@@ -50,7 +50,7 @@ IO_MODULES = {
 # In the rooms where sockets and processes are needed they stay in thin shells; a new shell is added here on purpose.
 MIXED = ("protocols", "worlds/live", "dropins", "journal")
 SHELLS = {
-    *(f"protocols/{name}.py" for name in ("process", "request_channel", "request_socket", "waiting")),
+    *(f"protocols/{name}.py" for name in ("process", "request_socket")),
     *(f"protocols/batprotocol/{name}.py" for name in ("channel", "library_host", "world")),
     *(f"protocols/batsim/{name}.py" for name in ("redis_store", "world")),
     *(f"protocols/rfc27/{name}.py" for name in ("decider", "server", "unix_socket", "world", "zmq_link")),

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilothouse.model.errors import InputError, PeerError
-from pilothouse.protocols.request_channel import RequestChannel
-from pilothouse.protocols.request_socket import RequestSocket
+from pilothouse.protocols.request_socket import RequestChannel, RequestSocket
 from pilothouse.protocols.zmtp import GREETING, Reader, WireError, request_of
 
 MOST = 1 << 20

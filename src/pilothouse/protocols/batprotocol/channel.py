@@ -17,7 +17,7 @@ from typing import Protocol
 from pilothouse.model.errors import PeerError
 from pilothouse.protocols.batprotocol import library_host
 from pilothouse.protocols.batprotocol.library_host import HEAD, MOST_BYTES, CLibrary, LibraryProblem, receive_exactly
-from pilothouse.protocols.request_channel import RequestChannel
+from pilothouse.protocols.request_socket import RequestChannel
 
 try:
     from pilothouse.protocols.batprotocol import _codec

@@ -19,7 +19,7 @@ from pilothouse.protocols.batsim.event_writer import EventWriter
 from pilothouse.protocols.batsim.redis_store import RedisStore
 from pilothouse.protocols.batsim.settings import Dialect, Settings
 from pilothouse.protocols.process import PeerProcess
-from pilothouse.protocols.request_channel import RequestChannel
+from pilothouse.protocols.request_socket import RequestChannel
 
 if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster

@@ -18,8 +18,8 @@ from pilothouse.model.errors import quoted
 from pilothouse.model.lifecycle import FROM_BATSIM
 from pilothouse.model.profile import Profile
 from pilothouse.protocols.batsim import messages as wire
+from pilothouse.protocols.batsim.codec import JobDescription, WireReader
 from pilothouse.protocols.batsim.settings import Dialect
-from pilothouse.protocols.batsim.wire_reader import JobDescription, WireReader
 
 if TYPE_CHECKING:
     from pilothouse.protocols.batsim.redis_store import RedisStore

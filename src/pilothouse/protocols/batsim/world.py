@@ -22,7 +22,7 @@ from pilothouse.protocols.batsim.decision_writer import DecisionWriter, registra
 from pilothouse.protocols.batsim.event_reader import EventReader, RequestedCalls
 from pilothouse.protocols.batsim.redis_store import RedisStore
 from pilothouse.protocols.batsim.settings import Dialect
-from pilothouse.protocols.waiting import Waiting
+from pilothouse.protocols.process import Waiting
 
 DEFAULT_ENDPOINT = "tcp://*:28000"
 _SLICE_MS = 100
