@@ -52,16 +52,16 @@ def command(file: Path, platform: str, duration: str, units: int, walltime: floa
         return
     for number, phase in enumerate(found.phases, 1):
         what = f"{phase.tasks:,} task{'s' if phase.tasks != 1 else ''}"
-        click.echo(f"  phase {number}: {what}, done after {spoken(phase.ends_at)}")
+        click.echo(f"  phase {number}: {what}, done after {in_words(phase.ends_at)}")
     click.echo(
-        f"{file}: {found.tasks:,} tasks on {found.units:,} slots done after {spoken(found.seconds)}, "
+        f"{file}: {found.tasks:,} tasks on {found.units:,} slots done after {in_words(found.seconds)}, "
         f"utilisation {100 * found.utilisation:.1f} %"
     )
     if found.guessed:
         click.echo(f"note: {found.guessed:,} tasks are not in {duration}: the mean was taken for them")
 
 
-def spoken(seconds: float) -> str:
+def in_words(seconds: float) -> str:
     """`1 d 02:03:04`, `2:03:04`, or `12.5 s`."""
     if seconds < 60:
         return f"{seconds:.3g} s"

@@ -63,7 +63,7 @@ def _wrong_count(cluster: Cluster, job: Job, given: int, placement: d.Placement 
 
 def _who_uses(cluster: Cluster, job: Job, busy: int) -> str:
     users = [run.job.id for run in cluster.running.values() if run.units.mask & busy][:5]
-    return f"job {job.id} on {IdSet(busy)}, in use by {', '.join(users) or 'nobody known'}"
+    return f"job {job.id} on {IdSet(busy)}, in use by {', '.join(users) or 'an unknown job'}"
 
 
 def _not_waiting(cluster: Cluster, job_id: str, verb: str) -> Refusal:
@@ -80,7 +80,7 @@ def refuse_reject(cluster: Cluster, decision: d.RejectJob) -> Refusal | None:
 def refuse_withdrawal(cluster: Cluster, decision: d.ConfirmWithdrawal) -> Refusal | None:
     if decision.job_id in cluster.withdrawn:
         return None
-    return Refusal("nothing to confirm", f"nobody withdrew job {decision.job_id!r}")
+    return Refusal("nothing to confirm", f"job {decision.job_id!r} was not withdrawn")
 
 
 def refuse_kill(cluster: Cluster, decision: d.KillJobs) -> Refusal | None:

@@ -47,7 +47,7 @@ def explain(cluster: Cluster, job_id: str) -> Explanation:
     """Why the job is where it is, by what is known now."""
     state = cluster.state_of(job_id)
     if state is None:
-        return Explanation(job_id, "unknown", "unknown", "nobody has told of such a job")
+        return Explanation(job_id, "unknown", "unknown", "there is no such job")
     if state is JobState.RUNNING:
         run = cluster.running[job_id]
         return Explanation(job_id, state.value, "running", f"on {run.units} since {run.started_at:g} s")

@@ -61,7 +61,7 @@ class PeerError(PilothouseError):
 
 
 class RunError(PilothouseError):
-    """The run could not go on, and nobody's input is to blame."""
+    """The run could not go on, and no input is to blame."""
 
 
 def one_line(text: str, limit: int = 1000) -> str:

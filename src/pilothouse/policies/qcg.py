@@ -1,9 +1,9 @@
 """The queue rules of the QCG PilotJob Manager: in order of arrival, as large as possible, on past what does not fit.
 
-From the specification, "Queue & Scheduler": jobs are looked at in order of arrival; a ready job gets as much as it may
-use of what is free, if that is at least its minimum, and nobody else gets it; a job whose minimum is more than there is
-at all is refused; one that does not fit now stays, and the next is looked at. (Jobs that wait for others are held back
-by the world, and those that wait in vain are omitted there.) A large job can starve under these rules.
+From the specification, "Queue & Scheduler": jobs are looked at in order of arrival. A ready job gets as many free units as it
+may use, if that is at least its minimum. A job whose minimum is more than the whole cluster is refused. One that does not
+fit now stays, and the next is looked at. A large job can starve under these rules. (The world holds jobs that wait for
+others, and omits those that can never run.)
 
 A pass costs 0.1 µs for each waiting job that it looks at, and ends when nothing is free.
 """

@@ -80,7 +80,7 @@ class Queueing(Policy):
             self._queue.hold(run.job.id, run.started_at + self._estimate(run.job), len(run.units))
 
     def on_submitted(self, job: Job, cluster: Cluster) -> None:
-        # Whoever submits may say what is urgent (a Flux priority); most do not, and the order is that of arrival.
+        # A priority (Flux has them) comes before the order of arrival.
         score = -job.priority if self._score is None else self._score(job, cluster.now)
         self._queue.add(job, score, self._estimate(job), job.units)
 

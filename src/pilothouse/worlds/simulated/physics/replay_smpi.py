@@ -69,7 +69,7 @@ class Rank:
         self.index = 0
         self.missing = 0
         self.open: list[Request] = []
-        """Requests of non-blocking actions that nobody has waited for yet, in order."""
+        """Requests of non-blocking actions that no action has waited for yet, in order."""
         self.steps: Steps = iter_nothing()
 
 
