@@ -11,6 +11,8 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
+from pilothouse.model.compiled import compiled
+
 Entry = tuple[float, int, Callable[[Any], None], Any]
 
 
@@ -95,7 +97,10 @@ class Agenda:
             callback(argument)
             if date < not_before:
                 date = not_before
-            while heap and heap[0][0] <= date:
+            while heap:
+                top = heap[0]
+                if top[0] > date:
+                    break
                 self.now, number, callback, argument = heappop(heap)
                 if not self._cancelled or not self.was_cancelled(number):
                     callback(argument)
@@ -111,10 +116,4 @@ class Agenda:
         self.now = max(self.now, date)
 
 
-FastAgenda: type[Agenda]
-try:
-    from pilothouse.worlds.simulated.physics import _agenda
-except ImportError:
-    FastAgenda = Agenda
-else:
-    FastAgenda = _agenda.Agenda
+FastAgenda: type[Agenda] = compiled(__name__, "Agenda")
