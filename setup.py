@@ -35,7 +35,7 @@ def compiled_python() -> list[Extension]:
     return cythonize(
         [extension(name, str(copy_of(name))) for name in WRITTEN_IN_PYTHON],
         language_level=3,
-        compiler_directives={"annotation_typing": False},
+        compiler_directives={"annotation_typing": False, "boundscheck": False, "wraparound": False},
         include_path=["src"],
     )
 

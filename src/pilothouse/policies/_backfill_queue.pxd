@@ -1,5 +1,8 @@
 cimport cython
 
+cdef double inf
+cdef Py_ssize_t MOST_GONE
+
 cdef double _score(double value)
 
 cdef class PlainBackfillQueue:
@@ -15,7 +18,7 @@ cdef class PlainBackfillQueue:
     cdef long long _numbers, _extra, _unseen, _free
     cdef Py_ssize_t _gone, _place
 
-    @cython.locals(entry=tuple)
+    @cython.locals(queue=list, entry=tuple, number=cython.longlong)
     cpdef add(self, job, double score, double estimate, long long units)
     @cython.locals(end=tuple)
     cpdef hold(self, str job_id, double date, long long units)
@@ -25,15 +28,15 @@ cdef class PlainBackfillQueue:
     cpdef bint ended(self, str job_id)
     @cython.locals(fresh=list)
     cpdef first(self, double now, long long free)
-    @cython.locals(entry=tuple, taken="long long")
+    @cython.locals(entry=tuple, estimate=double, taken=cython.longlong)
     cpdef next(self, long long free)
-    @cython.locals(entry=tuple)
+    @cython.locals(entry=tuple, units=cython.longlong)
     cdef _next_head(self)
     cdef _after_heads(self)
-    @cython.locals(now=double, shadow=double, estimate=double, others=list, free="long long", extra="long long", units="long long",
+    @cython.locals(now=double, shadow=double, estimate=double, others=list, free=cython.longlong, extra=cython.longlong, units=cython.longlong,
                    head=tuple, entry=tuple, place=Py_ssize_t, in_time=bint)
     cdef _next_other(self)
-    @cython.locals(missing="long long", shadow=double, date=double, end=tuple)
+    @cython.locals(missing=cython.longlong, units=cython.longlong, shadow=double, date=double, end=tuple)
     cdef _reserve(self, head, long long free)
     @cython.locals(end=tuple)
     cdef _release(self, str job_id)

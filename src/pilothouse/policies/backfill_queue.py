@@ -77,12 +77,14 @@ class PlainBackfillQueue:
     def add(self, job: Job, score: float, estimate: float, units: int) -> None:
         """A job waits. Smaller scores come first, equal ones in order of arrival, NaN last."""
         self._numbers = number = self._numbers + 1
-        entry = (_score(score), number, job, float(estimate), units)
-        if self._queue and entry < self._queue[-1]:
-            insort(self._queue, entry, self._gone)
+        score = _score(score)
+        entry = (score, number, job, float(estimate), units)
+        queue = self._queue
+        if queue and score < queue[len(queue) - 1][0]:
+            insort(queue, entry, self._gone)
         else:
-            self._queue.append(entry)
-        if self._queue[self._gone] is entry:
+            queue.append(entry)
+        if queue[self._gone] is entry:
             self._whole_pass = True
         if self._by_estimate is not None:
             insort(self._by_estimate, (entry[3], number, entry))
@@ -145,7 +147,9 @@ class PlainBackfillQueue:
     # ---- a pass
 
     def first(self, now: float, free: int) -> Job | None:
-        fresh, self._fresh = self._fresh, []
+        fresh = self._fresh
+        if fresh:
+            self._fresh = []
         self._asked = None
         # No job waits, or none could start. An event that frees units asks for a whole pass.
         if len(self._queue) == self._gone or free <= self._unseen:
@@ -173,7 +177,8 @@ class PlainBackfillQueue:
         taken = self._free - free
         self._free = free
         if taken:
-            self.hold(entry[2].id, self._now + entry[3], taken)
+            estimate = entry[3]
+            self.hold(entry[2].id, self._now + estimate, taken)
         if not self._heads:
             if taken:
                 self._forget(entry)
@@ -190,7 +195,8 @@ class PlainBackfillQueue:
     def _next_head(self) -> Job | None:
         if self._gone < len(self._queue):
             entry = self._queue[self._gone]
-            if entry[4] <= self._free - self._unseen:
+            units = entry[4]
+            if units <= self._free - self._unseen:
                 self._asked = entry
                 return entry[2]
         return self._after_heads()
@@ -210,7 +216,7 @@ class PlainBackfillQueue:
             self._shadow, self._extra, self._reserved = inf, self._free - self._unseen, 0
         self._heads = False
         by_estimate = self._by_estimate
-        self._others = self._queue.copy() if by_estimate is None else [one[2] for one in by_estimate]
+        self._others = self._queue[:] if by_estimate is None else [one[2] for one in by_estimate]
         self._place = 0
         return self._next_other()
 
@@ -254,7 +260,8 @@ class PlainBackfillQueue:
                 date = end[0]
                 if missing <= 0 and date > shadow:
                     break
-                missing -= end[2]
+                units = end[2]
+                missing -= units
                 shadow = date
             self._shadow, self._extra = shadow, -missing
             if missing > 0:
@@ -267,7 +274,7 @@ class PlainBackfillQueue:
     def _release(self, job_id: str) -> None:
         end = self._end_of.pop(job_id)
         if self._easy:
-            del self._ends[bisect_left(self._ends, end)]
+            self._ends.pop(bisect_left(self._ends, end))
 
     def _clear_gone(self) -> None:
         if self._gone:
@@ -275,13 +282,13 @@ class PlainBackfillQueue:
             self._gone = 0
 
     def _forget(self, entry: Entry) -> None:
-        del self._queue[bisect_left(self._queue, entry)]
+        self._queue.pop(bisect_left(self._queue, entry))
         if self._by_estimate is not None:
             self._drop_estimate(entry)
 
     def _drop_estimate(self, entry: Entry) -> None:
         assert self._by_estimate is not None
-        del self._by_estimate[bisect_left(self._by_estimate, (entry[3], entry[1], entry))]
+        self._by_estimate.pop(bisect_left(self._by_estimate, (entry[3], entry[1], entry)))
 
 
 BackfillQueue: type[PlainBackfillQueue] = compiled(__name__, "PlainBackfillQueue")

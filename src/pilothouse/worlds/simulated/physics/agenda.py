@@ -90,22 +90,24 @@ class Agenda:
         """Runs everything of the next date (and up to `not_before` if that is later); returns it, or inf if nothing is left."""
         heap = self._heap
         while heap:
-            date, number, callback, argument = heappop(heap)
-            if self._cancelled and self.was_cancelled(number):
+            entry = heappop(heap)
+            if self._cancelled and self.was_cancelled(entry[1]):
                 continue
-            self.now = date
-            callback(argument)
-            if date < not_before:
-                date = not_before
+            self.now = until = entry[0]
+            entry[2](entry[3])
+            if until < not_before:
+                until = not_before
             while heap:
-                top = heap[0]
-                if top[0] > date:
+                entry = heap[0]
+                date = entry[0]
+                if date > until:
                     break
-                self.now, number, callback, argument = heappop(heap)
-                if not self._cancelled or not self.was_cancelled(number):
-                    callback(argument)
-            self.now = date
-            return date
+                heappop(heap)
+                self.now = entry[0]
+                if not self._cancelled or not self.was_cancelled(entry[1]):
+                    entry[2](entry[3])
+            self.now = until
+            return self.now
         return inf
 
     def run_until(self, date: float) -> None:
