@@ -15,7 +15,6 @@ WRITTEN_IN_C = (
     "pilothouse.protocols.batprotocol._codec",
     "pilothouse.worlds.simulated.message_server._rounds",
     "pilothouse.worlds.simulated.physics._sharing",
-    "pilothouse.worlds.simulated.message_server._stepped",
     "pilothouse.worlds.live.engine._spawn",
 )
 WRITTEN_IN_PYTHON = ("pilothouse.policies._backfill_queue", "pilothouse.worlds.simulated.physics._agenda")
@@ -34,6 +33,7 @@ def compiled_python() -> list[Extension]:
         return []
     return cythonize(
         [extension(name, str(copy_of(name))) for name in WRITTEN_IN_PYTHON],
+        force=True,  # Cython does not notice every change of a .pxd
         language_level=3,
         compiler_directives={"annotation_typing": False, "boundscheck": False, "wraparound": False},
         include_path=["src"],
