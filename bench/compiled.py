@@ -45,7 +45,7 @@ PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "sharing": ("pilothouse.worlds.simulated.physics._sharing", ("parallel tasks",)),
     "codec": ("pilothouse.protocols.batprotocol._codec", ("edc", "batsim5")),
     "rounds": ("pilothouse.worlds.simulated.message_server._rounds", ("batsim5", "batsim4")),
-    "stepped": ("pilothouse.worlds.simulated.message_server._stepped", ("batsim5", "batsim4")),
+    "stepped": ("pilothouse.worlds.simulated.physics._agenda", ("batsim5", "batsim4")),
     "spawn": ("pilothouse.worlds.live.engine._spawn", ("tasks", "tiny tasks")),
 }
 """Part -> its module, and the runs that might need it."""

@@ -107,11 +107,3 @@ def test_a_world_and_its_agenda_can_be_forgotten() -> None:
     del stage
     gc.collect()
     assert watch() is None
-
-
-@pytest.mark.parametrize(
-    ("method", "nonsense"), [("at", (1.0,)), ("after", ("x", print)), ("run_next", ("x",)), ("work", ())]
-)
-def test_nonsense_is_refused(method: str, nonsense: tuple[object, ...]) -> None:
-    with pytest.raises(TypeError):
-        getattr(compiled.Agenda(), method)(*nonsense)

@@ -24,7 +24,7 @@ from pilothouse.worlds.simulated.message_server.rounds import (
     spawn,
     turn,
 )
-from pilothouse.worlds.simulated.message_server.stepped_agenda import SteppedAgenda
+from pilothouse.worlds.simulated.physics.agenda import SteppedAgenda
 
 pytest.importorskip("pilothouse.worlds.simulated.message_server._rounds", reason="not compiled here")
 

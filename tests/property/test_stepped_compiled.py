@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilothouse.worlds.simulated.message_server.stepped_agenda import MOST_STEPS_KEPT, PlainSteppedAgenda, SteppedAgenda
+from pilothouse.worlds.simulated.physics.agenda import MOST_STEPS_KEPT, PlainSteppedAgenda, SteppedAgenda
 
-pytest.importorskip("pilothouse.worlds.simulated.message_server._stepped", reason="not compiled here")
+pytest.importorskip("pilothouse.worlds.simulated.physics._agenda", reason="not compiled here")
 
 SECONDS = (0.0, 1e-10, 1e-9, 1.5e-5, 0.1, 0.1 + 4e-10, 0.1 - 4e-10, 1 / 3, 0.3, 1.0, 1.0 + 1e-9, 7.25, 3, 1e5)
 RATES = (4.0, 1e9 / 3, 498e6, 0.7, inf)

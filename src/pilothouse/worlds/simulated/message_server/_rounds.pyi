@@ -3,7 +3,7 @@ from typing import Any
 from pilothouse.model.decisions import Reply
 from pilothouse.model.events import Batch
 from pilothouse.worlds.simulated.message_server.rounds import Actor, Wait
-from pilothouse.worlds.simulated.message_server.stepped_agenda import SteppedAgenda
+from pilothouse.worlds.simulated.physics.agenda import SteppedAgenda
 
 class Kernel:
     def __init__(self, agenda: SteppedAgenda, kinds: tuple[Wait, ...], most_turns: int, /) -> None: ...

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from pilothouse.model.decisions import Reply
 from pilothouse.model.events import Batch
-from pilothouse.worlds.simulated.message_server.stepped_agenda import SteppedAgenda
+from pilothouse.worlds.simulated.physics.agenda import SteppedAgenda
 
 try:
     from pilothouse.worlds.simulated.message_server import _rounds

@@ -1,7 +1,8 @@
 """The agenda of a simulated world: what will happen when, in order of date and, at one date, of entry.
 
-A heap of plain tuples (date, number, callback, argument): 0.45 µs to enter and leave. Cancelled entries stay in the heap
-and are passed over when they come up. `FastAgenda` is the same, compiled where possible (`_agenda.c`): 0.15 µs.
+`Agenda` is a heap of plain tuples (date, number, callback, argument): 0.5 µs to enter and leave. Cancelled entries stay in
+the heap and are passed over when they come up. `PlainSteppedAgenda` advances as SimGrid's clock does. `FastAgenda` and
+`SteppedAgenda` are the same two, compiled where possible (model/compiled.py): 0.3 µs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,18 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
+from pilothouse.model.compiled import compiled
+
 Entry = tuple[float, int, Callable[[Any], None], Any]
+
+PRECISION_S = 1e-9
+"""Less than this of a timer or of a latency is nothing."""
+
+WORK_PRECISION = 1e-14
+"""Less than this of a byte is nothing."""
+
+MOST_STEPS_KEPT = 100_000
+"""Every action catches up when so many steps have been remembered."""
 
 
 class Agenda:
@@ -88,19 +100,24 @@ class Agenda:
         """Runs everything of the next date (and up to `not_before` if that is later); returns it, or inf if nothing is left."""
         heap = self._heap
         while heap:
-            date, number, callback, argument = heappop(heap)
-            if self._cancelled and self.was_cancelled(number):
+            entry = heappop(heap)
+            if self._cancelled and self.was_cancelled(entry[1]):
                 continue
-            self.now = date
-            callback(argument)
-            if date < not_before:
-                date = not_before
-            while heap and heap[0][0] <= date:
-                self.now, number, callback, argument = heappop(heap)
-                if not self._cancelled or not self.was_cancelled(number):
-                    callback(argument)
-            self.now = date
-            return date
+            self.now = until = entry[0]
+            entry[2](entry[3])
+            if until < not_before:
+                until = not_before
+            while heap:
+                entry = heap[0]
+                date = entry[0]
+                if date > until:
+                    break
+                heappop(heap)
+                self.now = entry[0]
+                if not self._cancelled or not self.was_cancelled(entry[1]):
+                    entry[2](entry[3])
+            self.now = until
+            return self.now
         return inf
 
     def run_until(self, date: float) -> None:
@@ -111,10 +128,214 @@ class Agenda:
         self.now = max(self.now, date)
 
 
-FastAgenda: type[Agenda]
-try:
-    from pilothouse.worlds.simulated.physics import _agenda
-except ImportError:
-    FastAgenda = Agenda
-else:
-    FastAgenda = _agenda.Agenda
+class _Action:
+    """`left` seconds of a timer or latency (rate 0), or what is left of a byte or of other work (rate: per second)."""
+
+    __slots__ = ("argument", "callback", "left", "next_rate", "number", "place", "rate", "seen")
+
+    def __init__(
+        self, number: int, left: float, callback: Callable[[Any], None], argument: Any, seen: int, place: int, rate: float
+    ) -> None:
+        self.number = number
+        self.left = left
+        self.callback = callback
+        self.argument = argument
+        self.seen = seen
+        self.place = place
+        self.rate = rate
+        self.next_rate = 0.0
+
+
+class PlainSteppedAgenda(Agenda):
+    """An agenda that advances as SimGrid's clock does, step by step, so that near ties fall as they fell in recordings.
+
+    Holds actions: timers, work at a rate, and transfers (a latency, then one byte at a bandwidth). A step is as long as the shortest
+    remainder; every action's remainder is then reduced by it, one floating-point subtraction for each step. What is left
+    of a timer or of a latency below PRECISION_S is nothing; what is left of a byte must be below WORK_PRECISION. So a timer
+    that ends within a nanosecond after a transfer ends with it, but a transfer that ends a rounding error after a timer
+    ends in a step of its own, and what runs in that step sees what happened in the one before. The outcome hangs on the
+    last bits of the remainders, which is why they are computed the same way.
+
+    Beside actions there are alarms, which have an absolute date: a step never leads past one, it is due once the clock
+    shows its date, and it comes before the actions that end in the same step.
+
+    Steps are only remembered; an action catches up with them when it comes near its end. The heap is ordered by the date
+    at which an action will end but for rounding; remainders decide between ties.
+    """
+
+    __slots__ = ("_actions", "_alarms", "_steps")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._actions: list[tuple[float, int, _Action]] = []
+        self._alarms: list[Entry] = []
+        self._steps: list[float] = []
+
+    def at(self, date: float, callback: Callable[[Any], None], argument: Any = None) -> int:
+        return self.after(date - self.now, callback, argument)
+
+    def after(self, seconds: float, callback: Callable[[Any], None], argument: Any = None) -> int:
+        number = self._number = self._number + 1
+        action = _Action(number, seconds, callback, argument, len(self._steps), number, 0.0)
+        heappush(self._actions, (self.now + seconds, number, action))
+        return number
+
+    def work(
+        self, amount: float, rate: float, callback: Callable[[Any], None], argument: Any = None, *, place: int = 0
+    ) -> int:
+        number = self._number = self._number + 1
+        end = self.now + amount / rate
+        if rate == inf:
+            amount = rate = 0.0
+        action = _Action(number, amount, callback, argument, len(self._steps), place or number, rate)
+        heappush(self._actions, (end, number, action))
+        return number
+
+    def transfer(
+        self, latency_s: float, bandwidth: float, callback: Callable[[Any], None], argument: Any = None
+    ) -> int:
+        """Enters a callback for when one byte has arrived."""
+        number = self._number = self._number + 1
+        action = _Action(number, latency_s, callback, argument, len(self._steps), number, 0.0)
+        seconds = latency_s
+        if latency_s >= PRECISION_S:
+            action.next_rate = bandwidth
+        elif bandwidth == inf:
+            action.left = seconds = 0.0
+        else:
+            action.left, action.rate = 1.0, bandwidth
+            seconds = 1.0 / bandwidth
+        heappush(self._actions, (self.now + seconds, number, action))
+        return number
+
+    def alarm(self, seconds: float, callback: Callable[[Any], None], argument: Any = None) -> int:
+        """Enters a callback for an absolute date."""
+        number = self._number = self._number + 1
+        heappush(self._alarms, (self.now + seconds, number, callback, argument))
+        return number
+
+    def passes(self, latency_s: float, bandwidth: float) -> bool:
+        """Carries out a transfer that nothing else comes near, in its two steps; False: it must be entered."""
+        now = self.now + latency_s
+        last_step = 1.0 / bandwidth
+        end = now + last_step
+        steps = self._steps
+        if (
+            min(_first_date(self._actions), _first_date(self._alarms)) <= _horizon(end)
+            or latency_s < PRECISION_S
+            or last_step == 0.0
+            or len(steps) >= MOST_STEPS_KEPT
+        ):
+            return False
+        self.now = end
+        steps.append(latency_s)
+        steps.append(last_step)
+        return True
+
+    def next_date(self) -> float:
+        if self._cancelled:
+            self._drop_cancelled(self._actions)
+            self._drop_cancelled(self._alarms)
+        return min(_first_date(self._actions), _first_date(self._alarms))
+
+    def _drop_cancelled(self, heap: list[Any]) -> None:
+        while heap and self.was_cancelled(heap[0][1]):
+            heappop(heap)
+
+    def step(self) -> list[Entry]:
+        """Steps until something ends; returns all that ended in that step, in the order in which it was entered.
+
+        Nothing is returned when nothing is left.
+        """
+        actions, alarms, cancelled = self._actions, self._alarms, self._cancelled
+        ended: list[Entry] = []
+        while not ended and self.next_date() < inf:
+            date = _first_date(alarms)
+            step = max(0.0, date - self.now)
+            near: list[_Action] = []
+            first = _first_date(actions)
+            if first <= _horizon(date):
+                # Several actions may be so near that their remainders must decide.
+                horizon = _horizon(first)
+                while _first_date(actions) <= horizon:
+                    due = heappop(actions)
+                    if cancelled and self.was_cancelled(due[1]):
+                        continue
+                    action = due[2]
+                    self._catch_up(action)
+                    near.append(action)
+                    step = min(step, max(0.0, _seconds_left(action)))
+            self.now = now = self.now + step
+            self._steps.append(step)
+            while _first_date(alarms) <= now:
+                entry = heappop(alarms)
+                if not cancelled or not self.was_cancelled(entry[1]):
+                    ended.append(entry)
+            if len(near) > 1:
+                near.sort(key=_place)
+            for action in near:
+                if self._reduce(action, step):
+                    ended.append((now, action.number, action.callback, action.argument))
+            if len(self._steps) > MOST_STEPS_KEPT:
+                self._forget_steps()
+        return ended
+
+    def _catch_up(self, action: _Action) -> None:
+        left, rate = action.left, action.rate
+        if rate:
+            for step in self._steps[action.seen :]:
+                left -= step * rate
+        else:
+            for step in self._steps[action.seen :]:
+                left -= step
+        action.left = left
+        action.seen = len(self._steps)
+
+    def _reduce(self, action: _Action, step: float) -> bool:
+        """Takes one step off; True: the action has ended, otherwise it is back in the heap."""
+        action.seen += 1
+        if action.rate:
+            action.left -= action.rate * step
+            if action.left < WORK_PRECISION:
+                return True
+            seconds = action.left / action.rate
+        else:
+            action.left -= step
+            seconds = action.left
+            if seconds < PRECISION_S:
+                if not action.next_rate or action.next_rate == inf:
+                    return True
+                action.left, action.rate = 1.0, action.next_rate
+                seconds = 1.0 / action.next_rate
+        heappush(self._actions, (self.now + seconds, action.number, action))
+        return False
+
+    def _forget_steps(self) -> None:
+        caught_up: list[tuple[float, int, _Action]] = []
+        for _, number, action in self._actions:
+            self._catch_up(action)
+            action.seen = 0
+            heappush(caught_up, (self.now + _seconds_left(action), number, action))
+        self._actions[:] = caught_up
+        self._steps.clear()
+
+
+def _place(action: _Action) -> int:
+    return action.place
+
+
+def _first_date(heap: list[Any]) -> float:
+    return heap[0][0] if heap else inf  # type: ignore[no-any-return]
+
+
+def _seconds_left(action: _Action) -> float:
+    return action.left / action.rate if action.rate else action.left
+
+
+def _horizon(date: float) -> float:
+    """Up to here something may be due at that date: dates are rounded, the more the later it is; remainders are not."""
+    return date + 1.5 * PRECISION_S + date * 1e-13
+
+
+FastAgenda: type[Agenda] = compiled(__name__, "Agenda")
+SteppedAgenda: type[PlainSteppedAgenda] = compiled(__name__, "PlainSteppedAgenda")

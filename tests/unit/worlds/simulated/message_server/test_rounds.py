@@ -25,7 +25,7 @@ from pilothouse.worlds.simulated.message_server.rounds import (
     spawn,
     turn,
 )
-from pilothouse.worlds.simulated.message_server.stepped_agenda import MOST_STEPS_KEPT, SteppedAgenda
+from pilothouse.worlds.simulated.physics.agenda import MOST_STEPS_KEPT, SteppedAgenda
 
 
 def run(agenda: SteppedAgenda) -> list[tuple[float, str]]:

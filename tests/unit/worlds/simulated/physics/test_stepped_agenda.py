@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from pilothouse.worlds.simulated.message_server.stepped_agenda import SteppedAgenda
+from pilothouse.worlds.simulated.physics.agenda import SteppedAgenda
 
 
 def run(agenda: SteppedAgenda) -> list[list[str]]:

@@ -1,3 +1,0 @@
-from pilothouse.policies.backfill_queue import PlainBackfillQueue
-
-class BackfillQueue(PlainBackfillQueue): ...

@@ -1,3 +1,0 @@
-from pilothouse.worlds.simulated.physics.agenda import Agenda as _Agenda
-
-class Agenda(_Agenda): ...
