@@ -146,10 +146,10 @@ class _Action:
 class PlainSteppedAgenda(Agenda):
     """An agenda that advances as SimGrid's clock does, step by step, so that near ties fall as they fell in recordings.
 
-    Holds actions: timers, work at a rate, and transfers (a latency, then one byte at a bandwidth). A step is as long as the shortest
-    remainder; every action's remainder is then reduced by it, one floating-point subtraction for each step. What is left
-    of a timer or of a latency below PRECISION_S is nothing; what is left of a byte must be below WORK_PRECISION. So a timer
-    that ends within a nanosecond after a transfer ends with it, but a transfer that ends a rounding error after a timer
+    Holds actions: timers, work at a rate, and transfers (a latency, then one byte at a bandwidth). A step is as long as
+    the shortest remainder; every action's remainder is then reduced by it, one floating-point subtraction for each step. What
+    is left of a timer or of a latency below PRECISION_S is nothing; what is left of a byte must be below WORK_PRECISION. So a
+    timer that ends within a nanosecond after a transfer ends with it, but a transfer that ends a rounding error after a timer
     ends in a step of its own, and what runs in that step sees what happened in the one before. The outcome hangs on the
     last bits of the remainders, which is why they are computed the same way.
 
