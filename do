@@ -59,7 +59,9 @@ checksum() { cat "$@" 2>/dev/null | cksum | tr -d ' \n'; }
 install() {
     local env=$1 stamp want; shift
     stamp="$env/.installed-$(printf '%s' "$*" | cksum | cut -d' ' -f1)"
-    want="$(checksum do pyproject.toml setup.py $(git ls-files -- '*.c' '*.fbs' '*.pxd' '*/backfill_queue.py' '*/physics/agenda.py' 'tools/gen_*' 2>/dev/null)) $BASE $*"
+    # _name.pxd: Cython compiles name.py
+    want="$(checksum do pyproject.toml setup.py $(git ls-files -- '*.c' '*.pxd' '*.fbs' 'tools/gen_*' 2>/dev/null \
+        | sed 's/^\(.*\/\)_\([^/]*\)\.pxd$/& \1\2.py/')) $BASE $*"
     [ "$(cat "$stamp" 2>/dev/null)" = "$want" ] && return
     say "installing into ${env#"$ROOT"/}: $*"
     if [ ! -x "$env/bin/python" ]; then

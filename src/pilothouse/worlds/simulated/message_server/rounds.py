@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from pilothouse.model.decisions import Reply
 from pilothouse.model.events import Batch
-from pilothouse.worlds.simulated.physics.agenda import SteppedAgenda
+from pilothouse.worlds.simulated.physics.agenda import PlainSteppedAgenda
 
 try:
     from pilothouse.worlds.simulated.message_server import _rounds
@@ -117,7 +117,7 @@ class Rounds:
     The reply to that batch is handed over with the next call.
     """
 
-    def __init__(self, agenda: SteppedAgenda) -> None:
+    def __init__(self, agenda: PlainSteppedAgenda) -> None:
         self.agenda = agenda
         self._ready: list[tuple[Actor, Any]] = []
         self._over = False

@@ -52,9 +52,9 @@ from pilothouse.worlds.simulated.message_server.rounds import (
 )
 from pilothouse.worlds.simulated.message_server.rules import Rules
 from pilothouse.worlds.simulated.message_server.sources import JobSource, Source
-from pilothouse.worlds.simulated.physics.agenda import SteppedAgenda
 from pilothouse.worlds.simulated.message_server.tracked_job import TrackedJob
 from pilothouse.worlds.simulated.message_server.workflow import WorkflowSource
+from pilothouse.worlds.simulated.physics.agenda import SteppedAgenda
 from pilothouse.worlds.simulated.physics.execution import Physics, Run
 from pilothouse.worlds.simulated.physics.machines import Machines, Tracer
 from pilothouse.worlds.simulated.physics.platform import MASTER, Platform

@@ -31,7 +31,8 @@ cdef class _Action:
 cdef class PlainSteppedAgenda(Agenda):
     cdef list _actions, _alarms, _steps
 
-    @cython.locals(number=cython.longlong, action=_Action, seconds=double)
+    @cython.locals(number=cython.longlong, action=_Action, now=double)
+    cdef _enter(self, double seconds, double left, double rate, double next_rate, long long place, callback, argument)
     cpdef transfer(self, double latency_s, double bandwidth, callback, argument=*)
     @cython.locals(now=double, last_step=double, end=double)
     cpdef bint passes(self, double latency_s, double bandwidth)
@@ -39,7 +40,7 @@ cdef class PlainSteppedAgenda(Agenda):
     @cython.locals(actions=list, alarms=list, cancelled=set, ended=list, near=list, due=tuple, entry=tuple, action=_Action,
                    date=double, step=double, first=double, horizon=double, now=double)
     cpdef list step(self)
-    @cython.locals(left=double, rate=double, step=double)
+    @cython.locals(left=double, rate=double, step=double, steps=list, index=Py_ssize_t)
     cdef _catch_up(self, _Action action)
     @cython.locals(seconds=double)
     cdef bint _reduce(self, _Action action, double step)
@@ -47,6 +48,7 @@ cdef class PlainSteppedAgenda(Agenda):
     cdef _forget_steps(self)
 
 cpdef long long _place(_Action action)
+@cython.locals(first=tuple)
 cdef double _first_date(list heap)
 cdef double _seconds_left(_Action action)
 cdef double _horizon(double date)

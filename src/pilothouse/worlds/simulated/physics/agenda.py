@@ -133,26 +133,23 @@ class _Action:
 
     __slots__ = ("argument", "callback", "left", "next_rate", "number", "place", "rate", "seen")
 
-    def __init__(
-        self, number: int, left: float, callback: Callable[[Any], None], argument: Any, seen: int, place: int, rate: float
-    ) -> None:
-        self.number = number
-        self.left = left
-        self.callback = callback
-        self.argument = argument
-        self.seen = seen
-        self.place = place
-        self.rate = rate
-        self.next_rate = 0.0
+    number: int
+    left: float
+    rate: float
+    next_rate: float
+    seen: int
+    place: int
+    callback: Callable[[Any], None]
+    argument: Any
 
 
 class PlainSteppedAgenda(Agenda):
     """An agenda that advances as SimGrid's clock does, step by step, so that near ties fall as they fell in recordings.
 
-    Holds actions: timers, work at a rate, and transfers (a latency, then one byte at a bandwidth). A step is as long as the shortest
-    remainder; every action's remainder is then reduced by it, one floating-point subtraction for each step. What is left
-    of a timer or of a latency below PRECISION_S is nothing; what is left of a byte must be below WORK_PRECISION. So a timer
-    that ends within a nanosecond after a transfer ends with it, but a transfer that ends a rounding error after a timer
+    Holds actions: timers, work at a rate, and transfers (a latency, then one byte at a bandwidth). A step is as long as
+    the shortest remainder; every action's remainder is then reduced by it, one floating-point subtraction for each step. What
+    is left of a timer or of a latency below PRECISION_S is nothing; what is left of a byte must be below WORK_PRECISION. So a
+    timer that ends within a nanosecond after a transfer ends with it, but a transfer that ends a rounding error after a timer
     ends in a step of its own, and what runs in that step sees what happened in the one before. The outcome hangs on the
     last bits of the remainders, which is why they are computed the same way.
 
@@ -175,37 +172,48 @@ class PlainSteppedAgenda(Agenda):
         return self.after(date - self.now, callback, argument)
 
     def after(self, seconds: float, callback: Callable[[Any], None], argument: Any = None) -> int:
-        number = self._number = self._number + 1
-        action = _Action(number, seconds, callback, argument, len(self._steps), number, 0.0)
-        heappush(self._actions, (self.now + seconds, number, action))
-        return number
+        return self._enter(seconds, seconds, 0.0, 0.0, 0, callback, argument)
 
     def work(
         self, amount: float, rate: float, callback: Callable[[Any], None], argument: Any = None, *, place: int = 0
     ) -> int:
-        number = self._number = self._number + 1
-        end = self.now + amount / rate
         if rate == inf:
-            amount = rate = 0.0
-        action = _Action(number, amount, callback, argument, len(self._steps), place or number, rate)
-        heappush(self._actions, (end, number, action))
-        return number
+            return self._enter(0.0, 0.0, 0.0, 0.0, place, callback, argument)
+        return self._enter(amount / rate, amount, rate, 0.0, place, callback, argument)
 
     def transfer(
         self, latency_s: float, bandwidth: float, callback: Callable[[Any], None], argument: Any = None
     ) -> int:
         """Enters a callback for when one byte has arrived."""
-        number = self._number = self._number + 1
-        action = _Action(number, latency_s, callback, argument, len(self._steps), number, 0.0)
-        seconds = latency_s
         if latency_s >= PRECISION_S:
-            action.next_rate = bandwidth
-        elif bandwidth == inf:
-            action.left = seconds = 0.0
-        else:
-            action.left, action.rate = 1.0, bandwidth
-            seconds = 1.0 / bandwidth
-        heappush(self._actions, (self.now + seconds, number, action))
+            return self._enter(latency_s, latency_s, 0.0, bandwidth, 0, callback, argument)
+        if bandwidth == inf:
+            return self._enter(0.0, 0.0, 0.0, 0.0, 0, callback, argument)
+        return self._enter(1.0 / bandwidth, 1.0, bandwidth, 0.0, 0, callback, argument)
+
+    def _enter(
+        self,
+        seconds: float,
+        left: float,
+        rate: float,
+        next_rate: float,
+        place: int,
+        callback: Callable[[Any], None],
+        argument: Any,
+    ) -> int:
+        """Enters an action that will end in so many seconds, but for rounding."""
+        number = self._number = self._number + 1
+        action = _Action()
+        action.number = number
+        action.left = left
+        action.rate = rate
+        action.next_rate = next_rate
+        action.seen = len(self._steps)
+        action.place = place or number
+        action.callback = callback
+        action.argument = argument
+        now = self.now
+        heappush(self._actions, (now + seconds, number, action))
         return number
 
     def alarm(self, seconds: float, callback: Callable[[Any], None], argument: Any = None) -> int:
@@ -216,9 +224,9 @@ class PlainSteppedAgenda(Agenda):
 
     def passes(self, latency_s: float, bandwidth: float) -> bool:
         """Carries out a transfer that nothing else comes near, in its two steps; False: it must be entered."""
-        now = self.now + latency_s
         last_step = 1.0 / bandwidth
-        end = now + last_step
+        now = self.now
+        end = now + latency_s + last_step
         steps = self._steps
         if (
             min(_first_date(self._actions), _first_date(self._alarms)) <= _horizon(end)
@@ -250,8 +258,9 @@ class PlainSteppedAgenda(Agenda):
         actions, alarms, cancelled = self._actions, self._alarms, self._cancelled
         ended: list[Entry] = []
         while not ended and self.next_date() < inf:
+            now = self.now
             date = _first_date(alarms)
-            step = max(0.0, date - self.now)
+            step = max(0.0, date - now)
             near: list[_Action] = []
             first = _first_date(actions)
             if first <= _horizon(date):
@@ -265,7 +274,8 @@ class PlainSteppedAgenda(Agenda):
                     self._catch_up(action)
                     near.append(action)
                     step = min(step, max(0.0, _seconds_left(action)))
-            self.now = now = self.now + step
+            now += step
+            self.now = now
             self._steps.append(step)
             while _first_date(alarms) <= now:
                 entry = heappop(alarms)
@@ -281,15 +291,17 @@ class PlainSteppedAgenda(Agenda):
         return ended
 
     def _catch_up(self, action: _Action) -> None:
-        left, rate = action.left, action.rate
+        left, rate, steps = action.left, action.rate, self._steps
         if rate:
-            for step in self._steps[action.seen :]:
+            for index in range(action.seen, len(steps)):
+                step = steps[index]
                 left -= step * rate
         else:
-            for step in self._steps[action.seen :]:
+            for index in range(action.seen, len(steps)):
+                step = steps[index]
                 left -= step
         action.left = left
-        action.seen = len(self._steps)
+        action.seen = len(steps)
 
     def _reduce(self, action: _Action, step: float) -> bool:
         """Takes one step off; True: the action has ended, otherwise it is back in the heap."""
@@ -325,7 +337,10 @@ def _place(action: _Action) -> int:
 
 
 def _first_date(heap: list[Any]) -> float:
-    return heap[0][0] if heap else inf  # type: ignore[no-any-return]
+    if not heap:
+        return inf
+    first = heap[0]
+    return first[0]  # type: ignore[no-any-return]
 
 
 def _seconds_left(action: _Action) -> float:
