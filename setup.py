@@ -11,13 +11,14 @@ from setuptools.command.build_py import build_py
 
 WRITTEN_IN_C = (
     "pilothouse.model._masks",
+    "pilothouse.policies._backfill_queue",
     "pilothouse.formats._rows",
     "pilothouse.protocols.batprotocol._codec",
     "pilothouse.worlds.simulated.message_server._rounds",
     "pilothouse.worlds.simulated.physics._sharing",
     "pilothouse.worlds.live.engine._spawn",
 )
-WRITTEN_IN_PYTHON = ("pilothouse.policies._backfill_queue", "pilothouse.worlds.simulated.physics._agenda")
+WRITTEN_IN_PYTHON = ("pilothouse.worlds.simulated.physics._agenda",)
 """Compiled by Cython, if it is there, from a module that runs without it: `_agenda` is made from agenda.py and _agenda.pxd."""
 COPIES = Path("build", "cython")
 

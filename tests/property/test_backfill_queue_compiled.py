@@ -95,7 +95,7 @@ class Stage:
 
 @given(st.sampled_from(["none", "fill", "easy"]), st.booleans(), STORY)
 def test_the_queue(backfill: str, shortest_first: bool, story: list[tuple[Any, ...]]) -> None:
-    told = Stage(compiled.PlainBackfillQueue, backfill, shortest_first).play(story)
+    told = Stage(compiled.BackfillQueue, backfill, shortest_first).play(story)
     assert told == Stage(PlainBackfillQueue, backfill, shortest_first).play(story)
 
 
@@ -109,4 +109,23 @@ def test_a_long_queue_that_empties_and_fills() -> None:
             assert len(stage.queue) == 0, batch
         return stage.told
 
-    assert told(compiled.PlainBackfillQueue) == told(PlainBackfillQueue)
+    assert told(compiled.BackfillQueue) == told(PlainBackfillQueue)
+
+
+@pytest.mark.parametrize(
+    ("method", "nonsense"),
+    [
+        ("add", (1, 2)),
+        ("add", (None, "x", 1.0, 1)),
+        ("hold", ("j", "x", 1)),
+        ("announce_end", ("j",)),
+        ("first", (1.0,)),
+        ("next", ("x",)),
+    ],
+)
+def test_nonsense_is_refused(method: str, nonsense: tuple[object, ...]) -> None:
+    queue = compiled.BackfillQueue("easy", False, {}, lambda head: (inf, 0))
+    with pytest.raises(TypeError):
+        getattr(queue, method)(*nonsense)
+    with pytest.raises(TypeError):
+        compiled.BackfillQueue("easy", False, None, None)

@@ -5,16 +5,16 @@ In: jobs as they are submitted, started and ended. Out: the jobs to start, one a
 same number as before: the job could not be started) and returns the next job, until it returns None. queueing.py states
 EASY's rules.
 
-Compiled where possible: see model/compiled.py. With 512 units and fifty waiting jobs, a job then costs 0.8 µs instead of 5.
+The same class is written in C (`_backfill_queue.c`), which is used where it could be compiled: with 512 units and fifty
+waiting jobs, a job costs 0.8 µs there and 5 µs here. Tests hold the two against each other.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from math import inf, isnan
 
-from pilothouse.model.compiled import compiled
 from pilothouse.model.job import Job
 
 MOST_GONE = 4096
@@ -40,8 +40,7 @@ class PlainBackfillQueue:
         self.aside = False
         """The job to start must not delay the reservation: it takes as few units as it can, and none of `avoid`."""
         self.avoid = 0
-        self._overtaking = backfill != "none"
-        self._easy = backfill == "easy"
+        self._backfill = backfill
         self._reservations = reservations
         self._reserve_shaped = reserve_shaped
         self._numbers = 0
@@ -63,13 +62,7 @@ class PlainBackfillQueue:
         self._fresh: list[Entry] = []
         self._whole_pass = True
         self._now = 0.0
-        self._free = 0
-        self._asked: Entry | None = None
-        """The entry of the job that was returned last in this pass."""
-        self._heads = False
-        """The pass is still at the jobs that start in their turn; after them it goes through `_others` from `_place` on."""
-        self._others: list[Entry] = []
-        self._place = 0
+        self._steps: Generator[Job, int, None]
 
     def __len__(self) -> int:
         return len(self._queue) - self._gone
@@ -77,14 +70,12 @@ class PlainBackfillQueue:
     def add(self, job: Job, score: float, estimate: float, units: int) -> None:
         """A job waits. Smaller scores come first, equal ones in order of arrival, NaN last."""
         self._numbers = number = self._numbers + 1
-        score = _score(score)
-        entry = (score, number, job, float(estimate), units)
-        queue = self._queue
-        if queue and score < queue[len(queue) - 1][0]:
-            insort(queue, entry, self._gone)
+        entry = (_score(score), number, job, float(estimate), units)
+        if self._queue and entry < self._queue[-1]:
+            insort(self._queue, entry, self._gone)
         else:
-            queue.append(entry)
-        if queue[self._gone] is entry:
+            self._queue.append(entry)
+        if self._queue[self._gone] is entry:
             self._whole_pass = True
         if self._by_estimate is not None:
             insort(self._by_estimate, (entry[3], number, entry))
@@ -109,7 +100,7 @@ class PlainBackfillQueue:
         """A job holds units, and is expected to end at that date."""
         self._numbers = number = self._numbers + 1
         end = self._end_of[job_id] = (float(date), number, units, job_id)
-        if self._easy:
+        if self._backfill == "easy":
             insort(self._ends, end)
 
     def announce_end(self, job_id: str, now: float) -> None:
@@ -147,101 +138,84 @@ class PlainBackfillQueue:
     # ---- a pass
 
     def first(self, now: float, free: int) -> Job | None:
-        fresh = self._fresh
-        if fresh:
-            self._fresh = []
-        self._asked = None
+        fresh, self._fresh = self._fresh, []
         # No job waits, or none could start. An event that frees units asks for a whole pass.
         if len(self._queue) == self._gone or free <= self._unseen:
             return None
         self._now = now
-        self._free = free
         if self._whole_pass or now > self._shadow:
             self._whole_pass = False
-            self.aside = False
-            self._heads = True
-            return self._next_head()
-        if not fresh or not self._overtaking:
+            self._steps = self._over_all(free)
+        elif fresh and self._backfill != "none":
+            # No unit was freed since the last pass: only jobs that have just arrived can start.
+            self._steps = self._overtake(fresh, free)
+        else:
             return None
-        # No unit was freed since the last pass: only jobs that have just arrived can start.
-        self._heads = False
-        self._others = fresh
-        self._place = 0
-        return self._next_other()
+        return next(self._steps, None)
 
     def next(self, free: int) -> Job | None:
-        entry = self._asked
-        if entry is None:
+        try:
+            return self._steps.send(free)
+        except StopIteration:
             return None
-        self._asked = None
-        taken = self._free - free
-        self._free = free
-        if taken:
-            estimate = entry[3]
-            self.hold(entry[2].id, self._now + estimate, taken)
-        if not self._heads:
-            if taken:
-                self._forget(entry)
-                if self.aside and not self._reserved:
-                    self._extra -= taken
-            return self._next_other()
-        if not taken:
-            return self._after_heads()
-        self._gone += 1
-        if self._by_estimate is not None:
-            self._drop_estimate(entry)
-        return self._next_head()
 
-    def _next_head(self) -> Job | None:
-        if self._gone < len(self._queue):
-            entry = self._queue[self._gone]
-            units = entry[4]
-            if units <= self._free - self._unseen:
-                self._asked = entry
-                return entry[2]
-        return self._after_heads()
-
-    def _after_heads(self) -> Job | None:
-        """The head must wait: others may overtake it."""
-        if self._overtaking or self._gone >= MOST_GONE:
-            self._clear_gone()
+    def _over_all(self, free: int) -> Generator[Job, int, None]:
+        free = yield from self._start_heads(free)
         if len(self._queue) == self._gone:
-            return None
-        if not self._overtaking:
+            return
+        if self._backfill == "none":
             self._shadow = inf
-            return None
-        if self._easy:
-            self._reserve(self._queue[0][2], self._free - self._unseen)
+            return
+        if self._backfill == "fill":
+            self._shadow, self._extra, self._reserved = inf, free - self._unseen, 0
         else:
-            self._shadow, self._extra, self._reserved = inf, self._free - self._unseen, 0
-        self._heads = False
+            self._reserve(self._queue[0][2], free)
         by_estimate = self._by_estimate
-        self._others = self._queue[:] if by_estimate is None else [one[2] for one in by_estimate]
-        self._place = 0
-        return self._next_other()
+        entries = self._queue.copy() if by_estimate is None else [entry for _, _, entry in by_estimate]
+        yield from self._overtake(entries, free)
 
-    def _next_other(self) -> Job | None:
-        now, shadow, others = self._now, self._shadow, self._others
-        free = self._free - self._unseen
-        if free <= 0:
-            return None
-        # Where certain units are reserved, any job that fits may find others.
-        extra = free if self._reserved else min(self._extra, free)
-        head = self._queue[0]
-        for place in range(self._place, len(others)):
-            entry = others[place]
-            units = entry[4]
-            if units > free or entry is head:
-                continue
-            estimate = entry[3]
+    def _start_heads(self, free: int) -> Generator[Job, int, int]:
+        queue, started = self._queue, 0
+        self.aside = False
+        for index in range(self._gone, len(queue)):
+            entry = queue[index]
+            if entry[4] > free - self._unseen:
+                break
+            left = yield entry[2]
+            if left == free:
+                break
+            self._note_start(entry, free - left)
+            free = left
+            started += 1
+            if self._by_estimate is not None:
+                self._drop_estimate(entry)
+        self._gone += started
+        if self._backfill != "none" or self._gone >= MOST_GONE:
+            self._clear_gone()
+        return free
+
+    def _overtake(self, entries: list[Entry], free: int) -> Generator[Job, int, None]:
+        now, shadow, unseen = self._now, self._shadow, self._unseen
+        head = self._queue[0][1]
+        for entry in entries:
+            if free <= unseen:
+                break
+            estimate, units = entry[3], entry[4]
             in_time = now + estimate <= shadow and estimate < inf
-            if in_time or (units <= extra and self._may_try_aside(entry[2])):
-                self.aside = not in_time
-                self.avoid = self._reserved
-                self._asked = entry
-                self._place = place + 1
-                return entry[2]
-        return None
+            # Where certain units are reserved, any job that fits may find others.
+            most = free - unseen if in_time or self._reserved else min(self._extra, free - unseen)
+            if units > most or entry[1] == head or not (in_time or self._may_try_aside(entry[2])):
+                continue
+            self.aside = not in_time
+            self.avoid = self._reserved
+            left = yield entry[2]
+            if left == free:
+                continue
+            self._note_start(entry, free - left)
+            self._forget(entry)
+            if not in_time and not self._reserved:
+                self._extra -= free - left
+            free = left
 
     def _may_try_aside(self, job: Job) -> bool:
         """Whether a job that does not end by the shadow time might leave the reservation alone."""
@@ -252,29 +226,30 @@ class PlainBackfillQueue:
         """Computes when enough units are free for the head (shadow), and how many more than it needs (extra)."""
         if head.shape is not None:
             self._shadow, self._reserved = self._reserve_shaped(head)
-            self._extra = 0 if self._reserved else free
+            self._extra = 0 if self._reserved else free - self._unseen
         else:
             self._reserved = 0
-            missing, shadow = head.units - free, inf
-            for end in self._ends:
-                date = end[0]
-                if missing <= 0 and date > shadow:
+            missing, self._shadow = head.units - (free - self._unseen), inf
+            for date, _, units, _ in self._ends:
+                if missing <= 0 and date > self._shadow:
                     break
-                units = end[2]
                 missing -= units
-                shadow = date
-            self._shadow, self._extra = shadow, -missing
+                self._shadow = date
+            self._extra = -missing
             if missing > 0:
                 # It waits for units that no running job holds: no start can delay it.
-                self._shadow, self._extra = inf, free
+                self._shadow, self._extra = inf, free - self._unseen
         self._reservations[head.id] = self._shadow
 
     # ---- the lists
 
+    def _note_start(self, entry: Entry, units: int) -> None:
+        self.hold(entry[2].id, self._now + entry[3], units)
+
     def _release(self, job_id: str) -> None:
         end = self._end_of.pop(job_id)
-        if self._easy:
-            self._ends.pop(bisect_left(self._ends, end))
+        if self._backfill == "easy":
+            del self._ends[bisect_left(self._ends, end)]
 
     def _clear_gone(self) -> None:
         if self._gone:
@@ -282,13 +257,19 @@ class PlainBackfillQueue:
             self._gone = 0
 
     def _forget(self, entry: Entry) -> None:
-        self._queue.pop(bisect_left(self._queue, entry))
+        del self._queue[bisect_left(self._queue, entry)]
         if self._by_estimate is not None:
             self._drop_estimate(entry)
 
     def _drop_estimate(self, entry: Entry) -> None:
         assert self._by_estimate is not None
-        self._by_estimate.pop(bisect_left(self._by_estimate, (entry[3], entry[1], entry)))
+        del self._by_estimate[bisect_left(self._by_estimate, (entry[3], entry[1], entry))]
 
 
-BackfillQueue: type[PlainBackfillQueue] = compiled(__name__, "PlainBackfillQueue")
+BackfillQueue: type[PlainBackfillQueue]
+try:
+    from pilothouse.policies import _backfill_queue
+except ImportError:
+    BackfillQueue = PlainBackfillQueue
+else:
+    BackfillQueue = _backfill_queue.BackfillQueue

@@ -1,0 +1,3 @@
+from pilothouse.policies.backfill_queue import PlainBackfillQueue
+
+class BackfillQueue(PlainBackfillQueue): ...
