@@ -107,3 +107,9 @@ def test_a_world_and_its_agenda_can_be_forgotten() -> None:
     del stage
     gc.collect()
     assert watch() is None
+
+
+@pytest.mark.parametrize("agenda", [compiled.Agenda, Agenda])
+def test_nothing_comes_out_of_an_empty_agenda(agenda: type[Agenda]) -> None:
+    with pytest.raises(IndexError):
+        agenda().pop()

@@ -31,8 +31,11 @@ cdef inline heappush(list heap, tuple entry):
 cdef inline tuple heappop(list heap):
     cdef PyObject **items = (<PyListObject *>heap).ob_item
     cdef Py_ssize_t place = 0, child = 1, last = len(heap) - 1
-    cdef PyObject *first = items[0]
-    cdef PyObject *moved = items[last]
+    cdef PyObject *first
+    cdef PyObject *moved
+    if last < 0:
+        raise IndexError("the heap is empty")
+    first, moved = items[0], items[last]
     while child < last:
         if child + 1 < last and before(items[child + 1], items[child]):
             child += 1
