@@ -156,6 +156,14 @@ def test_cancel_and_wait(wire: Wire) -> None:
             }
             cancelled = 3
             continue
+        if cancelled == 1 and request["request"] == "jobStatus":
+            # Whether the cancelled job has ended by now is a matter of chance.
+            ours, expected = masked(wire.ask(request)), masked(theirs)
+            ended = ours["data"]["jobs"]["s"]["data"]  # type: ignore[index]
+            assert ended["status"] in ("active", "CANCELED")
+            ended["status"] = expected["data"]["jobs"]["s"]["data"]["status"]  # type: ignore[index]
+            assert ours == expected, request
+            continue
         same(wire, request, theirs)
 
 
