@@ -210,6 +210,7 @@ class DisbatchRun:
             env={**self._common_env(), "DISBATCH_KVSSTCP_HOST": kvs.address},
             fail_fast=options.fail_fast,
             service=options.startup_only,
+            retire_idle=True,
             context_limits=limits,
             bundle=1 if options.startup_only else LiveOptions().bundle,
             grace_s=2.0,

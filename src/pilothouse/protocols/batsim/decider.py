@@ -110,9 +110,10 @@ class BatsimDecider:
             events = writer.withheld(said=False)
         if not events:
             return d.Reply(now, [])
-        first = bool(batch.events) and type(batch.events[0]) is e.Began and not self._is_any
+        opens = bool(batch.events) and type(batch.events[0]) is e.Began and not self._is_any
         last = self._over = bool(batch.events) and type(batch.events[-1]) is e.Ended
-        answer = self._first_answer(codec.encode(now, events)) if first else channel.exchange(codec.encode(now, events), last)
+        message = codec.encode(now, events)
+        answer = self._first_answer(message) if opens else channel.exchange(message, last)
         if not answer:
             return d.Reply(now, [])  # It closed the connection instead of answering the last message.
         reply = self._reader.reply(codec.decode_from_scheduler(answer, self.name))

@@ -61,6 +61,8 @@ class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Between TERM and KILL."""
     env: dict[str, str] = {}
     task_env: str = TASK_ENV
+    retire_idle: bool = False
+    """Engines leave as soon as no task is left for them, while others still work."""
     service: bool = False
     """The run goes on without engines and without work until `no_more` is called."""
     context_limits: dict[str, int] = {}

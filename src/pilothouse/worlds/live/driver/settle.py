@@ -67,6 +67,8 @@ def settle(driver: DriverState, now: float) -> None:
     if driver.no_more and not driver.told_no_more and (feeder is None or feeder.state in _NOTHING_MORE):
         driver.told_no_more = True
         driver.events.append(e.NoMoreJobs(now))
+    if driver.options.retire_idle and driver.told_no_more and not driver.stopped_because:
+        _retire_idle(driver, now)
     if driver.parting_until == inf and driver.nothing_to_do:
         driver.parting_until = now + PARTING_S
         for engine in list(driver.engines.present):
@@ -75,6 +77,24 @@ def settle(driver: DriverState, now: float) -> None:
         # START and STOP commands take as long as they take.
         waits = driver.has_engine_commands and not driver.stopped_because
         driver.over = driver.over or not driver.engines.present or (now > driver.parting_until and not waits)
+
+
+def _retire_idle(driver: DriverState, now: float) -> None:
+    """Engines that have finished leave while others still work: no task will come for them. Their contexts give their nodes
+    back.
+    """
+    if driver.waiting or not driver.assignments or driver.backlog.waiting_here or driver.dependencies.held:
+        return
+    spanned = 0
+    for job_id in driver.spanning:
+        spanned |= driver.groups[job_id].units.mask
+    idle = [
+        proxy.id
+        for proxy in driver.engines.present.values()
+        if proxy.welcomed and not (proxy.closed_for or proxy.assignments or proxy.node.mask & spanned)
+    ]
+    for engine in idle:
+        ask_to_leave(driver, engine, "no more tasks", now)
 
 
 def _submit_work(driver: DriverState, now: float) -> None:
