@@ -33,10 +33,9 @@ from pilothouse.model.errors import InputError
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live.contexts.layout import NoContext, only_here
 from pilothouse.worlds.live.contexts.nodes import NodesContext
-from pilothouse.worlds.live.driver.settle import barrier_passed
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
-from pilothouse.worlds.live.records import EngineJoined, EngineLeft, Record, TaskEnded
+from pilothouse.worlds.live.records import EngineJoined, EngineLeft, Record, TaskEnded, barrier_passed
 from pilothouse.worlds.live.services.kvs_server import KvsServer
 from pilothouse.worlds.live.services.redis_shelf import RedisShelf
 from pilothouse.worlds.live.stream_lines import StreamLines

@@ -181,7 +181,11 @@ def _network(options: QcgOptions, folder: Path) -> Network:
         options.net_address, options.net_port, options.net_pub_port, range(low, high + 1), not options.disable_pub,
         int(former.rpartition(":")[2]) if former else None,
     )  # fmt: skip
-    return Network(endpoint, folder)
+    network = Network(endpoint, folder)
+    if options.address_fd is not None:
+        with open(options.address_fd, "w", encoding="ascii") as waiting:
+            waiting.write(network.address)
+    return network
 
 
 def _system(instance: str, wd: Path, network: Network | None, *, file: bool) -> System:

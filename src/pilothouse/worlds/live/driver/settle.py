@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from math import inf
 
-from pilothouse.formats.task_file import TaskLine
 from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import JobState, Stimulus
@@ -17,7 +16,6 @@ from pilothouse.worlds.live.driver.assignments import kill_group
 from pilothouse.worlds.live.driver.engine_frames import ask_to_leave, send_delayed_leaves
 from pilothouse.worlds.live.driver.state import DriverState
 from pilothouse.worlds.live.driver.submissions import release_dependents
-from pilothouse.worlds.live.driver.task_groups import task_of_line
 from pilothouse.worlds.live.driver.update import record
 from pilothouse.worlds.live.feeder import Feeding
 
@@ -121,16 +119,7 @@ def _record_barriers(driver: DriverState, now: float) -> None:
     assert driver.backlog.feeder is not None
     for line in driver.backlog.feeder.passed():
         if line.task_id not in driver.done:
-            record(driver, barrier_passed(line, driver.date(now)), now)
-
-
-def barrier_passed(line: TaskLine, at: float) -> r.TaskEnded:
-    """The record of a barrier. `at`: seconds since 1970."""
-    task = task_of_line(line)
-    return r.TaskEnded(
-        task.task_id, task.line_number, task.repeat_index, 1, line.kind.value, JobState.SUCCEEDED, 0, -1, "", -1,
-        at, at, 0, b"", 0, b"", task.line,
-    )  # fmt: skip
+            record(driver, r.barrier_passed(line, driver.date(now)), now)
 
 
 def stop(driver: DriverState, reason: str, now: float) -> None:
