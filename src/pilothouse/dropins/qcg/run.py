@@ -119,8 +119,7 @@ def _manage(
     files = ManagerFiles(folder, options.report_file, report_format)
     files.write_environment(os.environ)
     network = _network(options, folder) if options.networked else None
-    if specified:
-        files.link_into(wd)
+    files.link_into(wd, specified=specified)
     manager = Manager(
         _system(instance, wd, network, file=requests is not None), (), lambda: uuid.uuid4().hex,
         cluster=nodes.cluster, reserved=nodes.reserved,
