@@ -207,7 +207,8 @@ def test_a_job_without_resources_is_reported_in_the_form_of_its_file(mark: str, 
     done = pilot("--file-path", "r.json", "--nodes", "1")
     assert done.returncode == 0, done.stderr
     report = (tmp_path / "jobs.report").read_text()
-    assert re.search(rf"^a \(SUCCEED\)\n    {DATE}: QUEUED\n    {DATE}: EXECUTING\n    {DATE}: SUCCEED\n    allocation: n0:1$", report, re.M)
+    history = rf"    {DATE}: QUEUED\n    {DATE}: EXECUTING\n    {DATE}: SUCCEED\n"
+    assert re.search(rf"^a \(SUCCEED\)\n{history}    allocation: n0:1$", report, re.M)
     assert "\t" not in report
     assert report.count("(SUCCEED)") == {"a loop": 3, "a split": 2, "a name": 1}[mark]
 
