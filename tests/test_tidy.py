@@ -37,6 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "campaign": UP_TO_VIEWS,
     "launch": UP_TO_VIEWS | {"launch"},
     "pool": UP_TO_VIEWS | {"launch"},
+    "qcg": UP_TO_VIEWS | {"launch", "dropins"},
     "dropins": UP_TO_VIEWS | {"launch", "dropins"},
     "cli": UP_TO_VIEWS | {"launch", "dropins", "cli"},
 }
@@ -65,6 +66,7 @@ SHELLS = {
     *(f"dropins/disbatch/{name}.py" for name in ("batcher", "bridge", "names", "run")),
     *(f"protocols/qcg/{name}.py" for name in ("client", "network")),
     *(f"dropins/qcg/{name}.py" for name in ("bundle_runner", "governor_service", "options", "resume", "run", "service")),
+    "dropins/qcg/local_manager.py",
 }
 GENERATED = {f"protocols/batprotocol/{name}.py" for name in ("binary", "messages", "text")}
 """Made from a schema when the package is built (setup.py); never committed."""

@@ -189,6 +189,48 @@ def test_without_control_the_later_dialect_waits_and_the_specification_does_not(
     assert "b_0" not in told or told.startswith("b_0 (CANCELED)"), "the specification's report is text"
 
 
+SPECIFICATIONS_MARKS: dict[str, list[dict[str, object]]] = {
+    "a loop": [{"name": "l_${it}", "iterate": [0, 2], "execution": {"exec": "true"}}],
+    "a split": [{"name": "s", "execution": {"exec": "true"}, "resources": {"numCores": {"min": 1, "split-into": 1}}}],
+    "a name": [],
+}
+
+
+@pytest.mark.parametrize("mark", SPECIFICATIONS_MARKS)
+def test_a_job_without_resources_is_reported_in_the_form_of_its_file(mark: str, pilot: Pilot, tmp_path: Path) -> None:
+    jobs = [{"name": "a", "execution": {"exec": "true"}}, *SPECIFICATIONS_MARKS[mark]]
+    written: list[object] = [{"request": "submit", "jobs": jobs}]
+    if mark == "a name":
+        written.append({"request": "jobStatus", "jobName": "a"})
+    written.append({"request": "control", "command": "finishAfterAllTasksDone"})
+    (tmp_path / "r.json").write_text(json.dumps(written))
+    done = pilot("--file-path", "r.json", "--nodes", "1")
+    assert done.returncode == 0, done.stderr
+    report = (tmp_path / "jobs.report").read_text()
+    history = rf"    {DATE}: QUEUED\n    {DATE}: EXECUTING\n    {DATE}: SUCCEED\n"
+    assert re.search(rf"^a \(SUCCEED\)\n{history}    allocation: n0:1$", report, re.M)
+    assert "\t" not in report
+    assert report.count("(SUCCEED)") == {"a loop": 3, "a split": 2, "a name": 1}[mark]
+
+
+def test_the_links_of_the_specification_are_those_of_the_latest_manager(pilot: Pilot, tmp_path: Path) -> None:
+    job = {"execution": {"exec": "true"}, "resources": {"numCores": {"exact": 1}}}
+    loop = requests(tmp_path / "r.json", {"name": "a_${it}", "iterate": [0, 1], **job})
+    later = requests(tmp_path / "later.json", {"name": "b", "execution": {"script": "true"}})
+    for number, path in enumerate((loop, loop, later)):
+        assert pilot("--file-path", path, "--nodes", "1", "--id", f"run{number}").returncode == 0
+        for name in ("jobs.report", "service.log"):
+            assert (tmp_path / name).resolve() == tmp_path / f".qcgpjm-service-run{number}" / name
+    # Files of somebody else stay, and a manager of 0.14's dialect makes no links of its own.
+    for name in ("jobs.report", "service.log"):
+        (tmp_path / name).unlink()
+    (tmp_path / "jobs.report").write_text("mine")
+    assert pilot("--file-path", later, "--nodes", "1").returncode == 0
+    assert (tmp_path / "jobs.report").read_text() == "mine" and not (tmp_path / "service.log").exists()
+    assert pilot("--file-path", loop, "--nodes", "1").returncode == 0
+    assert (tmp_path / "jobs.report").read_text() == "mine" and (tmp_path / "service.log").is_symlink()
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

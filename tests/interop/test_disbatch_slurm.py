@@ -92,8 +92,29 @@ def test_a_service_is_fed_by_jobs_and_job_arrays(env: dict[str, str], tmp_path: 
     assert len(list(tmp_path.glob("serv_J*.context.log"))) >= 1
 
 
+def test_nodes_without_work_are_given_back_while_others_work(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "tasks").write_text("while [ ! -e enough ]; do sleep 0.2; done\ntrue\ntrue\n")
+    command = ["salloc", "-N", "3", "--ntasks-per-node=1", "disBatch", "-p", "mine", "tasks"]
+    running = subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL)
+
+    def allocated() -> list[str]:
+        return run(env, tmp_path, "squeue", "-h", "-t", "R", "-o", "%D").stdout.split()
+
+    try:
+        components.wait_until(lambda: allocated() == ["3"], "the allocation")
+        # One node is that of the task, another one may be that of the driver.
+        components.wait_until(lambda: allocated() in (["1"], ["2"]), "nodes that are given back")
+        (tmp_path / "enough").touch()
+        assert running.wait(60) == 0
+    finally:
+        running.kill()
+        running.wait()
+    assert len(results(tmp_path)) == 3 and not any(line.return_code for line in results(tmp_path))
+
+
 def test_a_monitor_stops_an_engine_and_its_node_is_given_back(env: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "tasks").write_text("true\nsleep 17\n")
+    # As long as a task may come, idle engines stay.
+    (tmp_path / "tasks").write_text("true\nsleep 17\n#DISBATCH BARRIER\ntrue\n")
     retire = 'echo "$NODES|$ACTIVE|$RETIRED|$RETCODES" > retired'
     command = ["salloc", "-N", "2", "--ntasks-per-node=1", "disBatch", "--retire-cmd", retire, "-p", "mine", "tasks"]
     running = subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -190,6 +191,26 @@ def test_pybatsim_2_runs_all_jobs(scheduler: str, dialect: str, tmp_path: Path, 
     )
     assert done.returncode == 0, done.stderr
     assert states(tmp_path) == ["COMPLETED_SUCCESSFULLY"] * 10
+
+
+@pytest.mark.parametrize(("client", "dialect"), [("pybatsim2", "4"), ("pybatsim3", "2")])
+def test_a_scheduler_of_another_generation_is_told_the_option(
+    client: str, dialect: str, tmp_path: Path, client_env: ClientEnv
+) -> None:
+    arguments = ("-p", str(PLATFORM), "-w", str(DELAYS), "--decider-dialect", dialect)
+    done = simulate(tmp_path, client_env(client), "fillerSched", *arguments)
+    assert done.returncode == 1
+    assert "another generation: --decider-dialect any" in done.stderr.splitlines()[-1]
+
+
+def test_the_help_names_schedulers_that_exist(client_env: ClientEnv) -> None:
+    root = Path(__file__).parents[2]
+    texts = [root / "src/pilothouse/cli/batsim4.py", root / "README.md", *(root / "docs").rglob("*.md")]
+    named = {name for path in texts for name in re.findall(r"pybatsim (\w+)", path.read_text()) if "ched" in name}
+    assert named
+    for client in ("pybatsim2", "pybatsim3"):
+        (schedulers,) = client_env(client).parent.parent.glob("lib/python*/site-packages/schedulers")
+        assert {path.stem for path in schedulers.glob("*.py")} >= named
 
 
 @pytest.mark.parametrize("client", ["pybatsim2", "pybatsim3"])

@@ -142,6 +142,7 @@ class Storm:
             units=chance.choice([1, 1, 2]),
             lost_after_s=chance.choice([10.0, 60.0]),
             return_within_s=20.0,
+            retire_idle=seed % 3 == 0,
             wait_for_driver_s=chance.choice([600.0, 600.0, 30.0]),
             most_losses=1000,
             grace_s=1.0,

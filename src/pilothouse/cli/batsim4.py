@@ -15,7 +15,7 @@ EXAMPLES = """
 \b
 Examples:
   pilothouse batsim4 -p cluster.xml -w workload.json -e out/run
-  pilothouse batsim4 -p cluster.xml -w w.json --decider-command "pybatsim fcfsSched -t 0"
+  pilothouse batsim4 -p cluster.xml -w w.json --decider-command "pybatsim schedFcfs -t 0"
   pilothouse batsim4 -p cluster.xml -W workflow.dax -s ipc:///tmp/scheduler
 
 Options and files are Batsim 4.2's; those named --decider-... are ours. A wrong decision ends the run with one line that

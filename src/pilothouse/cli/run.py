@@ -33,6 +33,10 @@ from pilothouse.cli.options import Seconds, decider_options
 )  # fmt: skip
 @click.option("--grace", type=Seconds(), default=10.0, show_default=True, help="Seconds between TERM and KILL.")
 @click.option(
+    "--linger", type=Seconds(), default=0.05, show_default=True, metavar="SECONDS",
+    help="How long a slot waits for the output of commands that a task left in the background.",
+)  # fmt: skip
+@click.option(
     "--retries", type=click.IntRange(0), default=0, show_default=True, help="Try a failed task again so often."
 )
 @click.option(

@@ -147,6 +147,8 @@ def refuse_set_state(cluster: Cluster, decision: d.SetJobState) -> Refusal | Non
         return Refusal("job in the wrong state", f"job {decision.job_id} is {state.value} already")
     if decision.state not in FINAL and decision.state is not JobState.RUNNING:
         return Refusal("state", f"job {decision.job_id} cannot be made {decision.state.value}")
+    if decision.state in (JobState.REFUSED, JobState.OMITTED) and decision.job_id in cluster.running:
+        return Refusal("job in the wrong state", f"job {decision.job_id} runs: it cannot be made {decision.state.value}")
     return None
 
 

@@ -273,11 +273,9 @@ _last: list[tuple[object, Dialect, Resources]] = [(None, Dialect.EITHER, ONE_COR
 
 
 def _resources(job: Mapping[str, object], where: _Where) -> Resources:
-    raw = job.get("resources")
-    if raw is None and where.specified:
-        raise where.wrong("resources", "is required")
     if "resources" not in job:
         return ONE_CORE
+    raw = job["resources"]
     known, dialect, resources = _last[0]
     if raw != known or where.dialect is not dialect:
         resources = _new_resources(raw, where)

@@ -220,7 +220,7 @@ def _submit(raw: msgspec.Raw, variables: dict[str, str], preferred: Dialect) -> 
         try:
             _check_outline(job)
             assert isinstance(job, dict)
-            own = dialect_of(job)
+            own = dialect_of(job, dialect)
             later = later or own is Dialect.LATER
             if own is Dialect.EITHER and dialect is not Dialect.SPECIFICATION and not variables_inside:
                 # The usual job of a long list: nothing to replace.
@@ -247,20 +247,21 @@ def _naming(problem: str, job: object, number: int) -> str:
     return problem if named else f"{problem} (job {name})"
 
 
-def dialect_of(job: Mapping[str, object]) -> Dialect:
+def dialect_of(job: Mapping[str, object], preferred: Dialect = Dialect.EITHER) -> Dialect:
     """Which dialect one job description is written in.
 
-    The specification requires resources. A job with `iterate` and without resources is therefore read (and refused) as
-    one of 0.14.2.
+    The specification requires resources. A job without them is therefore read as one of 0.14.2 (and refused if it has
+    `iterate`), except where its request or file is the specification's (`preferred`): there it asks for one core.
     """
     resources = job.get("resources")
     sizes = [resources.get(key) for key in ("numCores", "numNodes")] if isinstance(resources, dict) else []
     dictionaries = [size for size in sizes if isinstance(size, dict)]
-    if resources is not None and ("iterate" in job or any("split-into" in size for size in dictionaries)):
+    in_file = preferred is Dialect.SPECIFICATION
+    if (resources is not None or in_file) and ("iterate" in job or any("split-into" in size for size in dictionaries)):
         return Dialect.SPECIFICATION
     execution = job.get("execution")
     if (
-        resources is None
+        (resources is None and not in_file)
         or "iteration" in job
         or "attributes" in job
         or any("scheduler" in size for size in dictionaries)
@@ -432,8 +433,8 @@ def preferred_dialect(requests: list[bytes]) -> Dialect:
         jobs = data.get("jobs")
         for job in jobs if isinstance(jobs, list) else ():
             own = dialect_of(job) if isinstance(job, dict) else Dialect.EITHER
-            if own is Dialect.SPECIFICATION:
-                return own
+            if own is Dialect.SPECIFICATION or (isinstance(job, dict) and "iterate" in job and "iteration" not in job):
+                return Dialect.SPECIFICATION
             if own is Dialect.LATER:
                 found = own
         if "jobNames" in data or data.get("request") in ("status", "jobInfo"):

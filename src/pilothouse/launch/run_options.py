@@ -13,7 +13,7 @@ from pilothouse.model.errors import InputError, quoted
 from pilothouse.model.job import Shape
 from pilothouse.worlds.live.contexts.programs import ProgramContext
 from pilothouse.worlds.live.options import LiveOptions
-from pilothouse.worlds.live.wire.messages import TaskEnvironment
+from pilothouse.worlds.live.wire.messages import LINGER_S, TaskEnvironment
 
 if TYPE_CHECKING:
     from pilothouse.worlds.live.contexts.allocator import AllocationPlan
@@ -31,6 +31,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     bind: bool
     walltime: float | None
     grace: float
+    linger: float = LINGER_S
     retries: int
     reissue: bool
     once: str
@@ -102,7 +103,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             environment=TaskEnvironment(stdout=self.out, stderr=self.err, bind=self.bind), retries=self.retries,
             reissue=self.reissue, at_most_once=self.once == "at-most", fail_fast=self.fail_fast, bundle=self.bundle,
             window=self.window or 0, lost_after_s=self.lost_after, wait_for_driver_s=self.wait_for_driver,
-            grace_s=self.grace, service=self.service or bool(self.auto_slurm), env=env,
+            grace_s=self.grace, linger_s=self.linger, service=self.service or bool(self.auto_slurm), env=env,
         )  # fmt: skip
 
     def contexts(self) -> list[ProgramContext]:

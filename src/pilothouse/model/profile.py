@@ -132,6 +132,13 @@ class Profile(msgspec.Struct, eq=False, gc=False):
     source: msgspec.Raw | None = None
 
 
+def is_same(one: Profile, other: Profile) -> bool:
+    """Whether two profiles have equal content, however it was written."""
+    if one.source is None or other.source is None:
+        return (one.spec, one.return_code, one.extra_data) == (other.spec, other.return_code, other.extra_data)
+    return bool(msgspec.json.decode(one.source) == msgspec.json.decode(other.source))
+
+
 def parts_of(spec: Spec) -> tuple[str, ...]:
     """The names of the profiles that this one runs, empty for a plain task."""
     if isinstance(spec, Sequence | ForkJoin | Merge):

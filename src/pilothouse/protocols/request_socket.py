@@ -241,13 +241,14 @@ class RequestChannel:
         self._timeout_s = timeout_s
         self._process = process
         self._socket = RequestSocket(endpoint, most_bytes)
-        self._ready = False
+        self.ready = False
+        """Whether the scheduler has been reached."""
 
     def exchange(self, request: bytes, last: bool = False) -> bytes:
         """Sends a request and waits for the answer. Raises PeerError. If the peer closes the connection on the last
         message, the answer is empty."""
         try:
-            if not self._ready:
+            if not self.ready:
                 self._connect()
             answer = self._socket.ask(request)
             return self._wait() if answer is None else answer
@@ -265,15 +266,15 @@ class RequestChannel:
         since = time.monotonic()
         waiting = Waiting(f"a scheduler that listens at {self._endpoint}")
         hang_ups = 0
-        while not self._ready:
+        while not self.ready:
             asked_at = time.monotonic()
             try:
-                self._ready = self._socket.connect()
+                self.ready = self._socket.connect()
             except PeerLeft:
                 hang_ups += 1
                 if hang_ups == MOST_HANG_UPS:
                     raise PeerError(self.peer, "hangs up on us", hint="is it a ZeroMQ REP socket?") from None
-            if not self._ready:
+            if not self.ready:
                 waiting.still()
                 self._check_peer(since)
                 time.sleep(max(0.0, SLICE_S - (time.monotonic() - asked_at)))
@@ -290,7 +291,7 @@ class RequestChannel:
         if self._process is not None:
             self._process.check(self.peer)
         if self._timeout_s and time.monotonic() - since > self._timeout_s:
-            what = "did not answer" if self._ready else "could not be reached"
+            what = "did not answer" if self.ready else "could not be reached"
             raise PeerError(self.peer, f"{what} for {self._timeout_s:g} s")
 
     def close(self) -> None:

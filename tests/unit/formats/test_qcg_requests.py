@@ -151,11 +151,18 @@ def test_split_into_inside_a_size_is_the_upper_end_of_a_range() -> None:
     assert "at least 1" in refusal(job(resources={"numCores": {"min": 1, "split-into": 0}}))
 
 
-def test_resources_are_required_in_the_specification() -> None:
+def test_a_job_without_resources_has_the_dialect_of_its_request() -> None:
     bare = {"name": "b", "execution": {"exec": "true"}}
-    # A job without resources is one of the later dialect, even among others.
-    named = {item.name: item.dialect for item in submit(loop(), bare)}
-    assert named["b"] is Dialect.LATER
+    (alone,) = submit(bare)
+    assert alone.dialect is Dialect.LATER, "the specification requires resources"
+    # Among others it is one of theirs, and asks for one core.
+    named = {item.name: item for item in submit(loop(), bare)}
+    assert named["b"].dialect is Dialect.SPECIFICATION
+    assert named["b"].description.resources == alone.description.resources
+    marked = {item.name: item.dialect for item in submit(loop(), {**bare, "execution": {"script": "true"}})}
+    assert marked["b"] is Dialect.LATER
+    whole = msgspec.json.encode({"request": "submit", "jobs": [{**bare, "name": "b_${it}", "iterate": [0, 2]}]})
+    assert preferred_dialect([whole]) is Dialect.SPECIFICATION
 
 
 def test_iterations_need_different_names() -> None:

@@ -24,7 +24,7 @@ from pilothouse.model.events import Begins
 from pilothouse.model.profile import Profile, Sequence
 from pilothouse.protocols.batsim.decider import BatsimDecider
 from pilothouse.protocols.batsim.settings import Dialect, Settings
-from pilothouse.worlds.simulated.message_server.generations import BATSIM4
+from pilothouse.worlds.simulated.message_server.generations import BATSIM2, BATSIM4
 from pilothouse.worlds.simulated.message_server.server import Server
 from pilothouse.worlds.simulated.message_server.sources import EventSource, JobSource, Source
 from pilothouse.worlds.simulated.message_server.workflow import WorkflowSource
@@ -58,6 +58,7 @@ def simulate(options: Options) -> int:
             command=options.decider_command,
             keeps_rounding=True,
             profiles=server.profiles,
+            any_dialect="--decider-dialect any",
         )
         measured = MeasuredDecider(decider, Wants())
         with on_signals(leave, signal.SIGTERM, signal.SIGHUP):
@@ -157,7 +158,8 @@ class Batsim4Inputs:
             events = external_events.read(path, f"ee{i}", forward_unknown=forward, knows_generic=False)
             sources.append(EventSource(events))
         ends = options.ignore_beyond_last_workflow and bool(self.workflows)
-        rules = msgspec.structs.replace(BATSIM4, ends_with_workflows=ends)
+        generation = BATSIM4 if Dialect.named(options.decider_dialect).since_three else BATSIM2
+        rules = msgspec.structs.replace(generation, ends_with_workflows=ends)
         server = Server(
             self.begins, sources, self.platform, rules, record=outputs.record, tracers=outputs.tracers
         )

@@ -41,8 +41,6 @@ def disbatch(arguments: Sequence[str], program: str) -> int:
         except OSError as error:
             complain(f"error: argument taskfile: cannot open {options.task_file}: {error}")
             return 2
-    if options.web:
-        return complain("there is no web interface here: use pilothouse watch")
     from pilothouse.dropins.disbatch.names import NoSuchFolder
     from pilothouse.dropins.disbatch.run import DisbatchRun
 

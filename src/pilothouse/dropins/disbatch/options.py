@@ -110,7 +110,7 @@ def _run_parser(program: str) -> argparse.ArgumentParser:
     add("-S", "--startup-only", action="store_true", help="start no context; the utility script adds them")
     add("--status-header", action="store_true", help="begin the status file with a line of column names")
     add("--use-address", metavar="HOST:PORT", help="host name and port that engines and clients can reach")
-    add("-w", "--web", action="store_true", help="not available (nor is it in disBatch 3.0)")
+    add("-w", "--web", action="store_true", help="names the command that shows the run (disBatch 3.0 has no web page either)")
     add("-f", "--fail-fast", action="store_true", help="end everything, with a code other than 0, when a task fails")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--taskcommand", metavar="COMMAND", help="this command gives the tasks, through the KVS")

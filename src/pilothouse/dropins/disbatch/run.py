@@ -35,12 +35,14 @@ from pilothouse.worlds.live.contexts.layout import NoContext, only_here
 from pilothouse.worlds.live.contexts.nodes import NodesContext
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
-from pilothouse.worlds.live.records import EngineJoined, EngineLeft, Record, TaskEnded
+from pilothouse.worlds.live.records import EngineJoined, EngineLeft, Record, TaskEnded, barrier_passed
 from pilothouse.worlds.live.services.kvs_server import KvsServer
 from pilothouse.worlds.live.services.redis_shelf import RedisShelf
 from pilothouse.worlds.live.stream_lines import StreamLines
 from pilothouse.worlds.live.world import NO_ENGINE, LiveWorld
 
+LINGER_S = 5.0
+"""disBatch's: a slot is held until the output of background commands is closed, at most so long for each stream."""
 _MOST_SKIPPED_AT_ONCE = 1000
 """Lines of skipped tasks that are kept before they are written."""
 REDIS_VARIABLE = "PILOTHOUSE_KVS_REDIS"
@@ -68,6 +70,8 @@ class DisbatchRun:
         """Tasks to run, where that can be known beforehand."""
         self._kvs_tasks: KvsTasks | None = None
         self._task_program: subprocess.Popen[bytes] | None = None
+        self._tasks_at = _regular_from(options.task_file) if options.task_file else None
+        """Where the tasks begin in a regular file, which can be read more than once; None: a pipe, or no file."""
 
     def run(self) -> int:
         with hold_folder(self._folder):
@@ -75,17 +79,25 @@ class DisbatchRun:
 
     def _run(self) -> int:
         self._open_log()
+        if self.options.web:
+            print(f"--web: there is no web interface; see this run with: pilothouse watch {self._folder}", file=sys.stderr)
         earlier = self._earlier_runs()
         kvs, kvs_info = self._open_kvs()
-        status = StatusWriter(Path(f"{self._id}_status.txt"), header=self.options.status_header)
+        status_path = Path(f"{self._id}_status.txt")
+        if earlier is not None and status_path.is_file():
+            status_path.unlink()  # A run may resume from the file that it replaces: `earlier` reads on in the old one.
+        status = StatusWriter(status_path, header=self.options.status_header)
         try:
             feeder = self._feeder(kvs, earlier, status)
             bridge = Bridge(kvs, self._kvs_tasks, self._common_env())
             script = write_script(Path(f"{self._id}_dbUtil.sh"), self._id, self._folder, kvs.address)
             if feeder.over and not (feeder.engine_start or feeder.engine_stop):
-                if not feeder.skipped:
+                barriers = [barrier_passed(line, time.time()) for line in feeder.passed()]
+                if not (feeder.skipped or barriers):
                     print("No tasks to run.", file=sys.stderr)
-                status.write(self._take_skipped())
+                bridge.write([*barriers])
+                lines = [*self._take_skipped(), *map(status_line, barriers)]
+                status.write(sorted(lines, key=lambda line: line.task_id))
                 return self._exit_code()
             return self._run_world(feeder, bridge, kvs, status, script)
         finally:
@@ -145,15 +157,13 @@ class DisbatchRun:
 
         reader = TaskReader(self.options.task_file, lenient=True, on_problem=problem)
         lines: Iterator[TaskLine | None]
-        if self.options.task_file:
-            stream = self._open_tasks()
-            if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                known_already = self._check_resume(earlier) if earlier is not None else 0
-                with self._open_tasks() as counted:
-                    self._total = check_stream(counted, self.options.task_file, lenient=True).tasks - known_already
-                lines = reader.read(stream)
-            else:
-                lines = iter(StreamLines(stream, reader, self._ring))
+        if self.options.task_file and self._tasks_at is not None:
+            known_already = self._check_resume(earlier) if earlier is not None else 0
+            with self._open_tasks() as counted:
+                self._total = check_stream(counted, self.options.task_file, lenient=True).tasks - known_already
+            lines = reader.read(self._open_tasks())
+        elif self.options.task_file:
+            lines = iter(StreamLines(self._open_tasks(), reader, self._ring))
         else:
             self._kvs_tasks = KvsTasks(kvs, self._ring, reader)
             lines = iter(self._kvs_tasks)
@@ -172,9 +182,12 @@ class DisbatchRun:
         return Feeder(lines, known if earlier is not None else None)
 
     def _open_tasks(self) -> BinaryIO:
-        if self.options.task_file == "-":
-            return sys.stdin.buffer
-        return open(self.options.task_file, "rb")
+        """At its first task. Standard input is one description for all who open it: one reader at a time."""
+        stdin = self.options.task_file == "-"
+        stream = open(os.dup(0) if stdin else self.options.task_file, "rb")  # noqa: SIM115 - the caller's
+        if self._tasks_at is not None:
+            stream.seek(self._tasks_at)
+        return stream
 
     def _check_resume(self, earlier: EarlierRuns) -> int:
         """All of the file is compared with the earlier results before anything runs. How many tasks have one."""
@@ -210,9 +223,11 @@ class DisbatchRun:
             env={**self._common_env(), "DISBATCH_KVSSTCP_HOST": kvs.address},
             fail_fast=options.fail_fast,
             service=options.startup_only,
+            retire_idle=True,
             context_limits=limits,
             bundle=1 if options.startup_only else LiveOptions().bundle,
             grace_s=2.0,
+            linger_s=LINGER_S,
         )
         world = LiveWorld(
             live, folder=self._folder, recorder=journal, contexts=contexts, feeder=feeder, total=self._total,
@@ -330,6 +345,13 @@ class DisbatchRun:
             print(f"{self.failed} tasks failed; see {self._id}_status.txt", file=sys.stderr)
             return 1
         return 0
+
+
+def _regular_from(task_file: str) -> int | None:
+    """The position from which a regular file is read: standard input may have been read in part. None: not regular."""
+    if task_file == "-":
+        return os.lseek(0, 0, os.SEEK_CUR) if stat.S_ISREG(os.fstat(0).st_mode) else None
+    return 0 if Path(task_file).is_file() else None
 
 
 class _ReportedJournal(Journal):

@@ -26,10 +26,15 @@ from pilothouse.formats.qcg_requests import SubmittedJob
 from pilothouse.model.errors import InputError
 from pilothouse.model.lifecycle import QCG, JobState
 from pilothouse.protocols.qcg.client import manager_folders
-from pilothouse.protocols.qcg.network import Answer
+from pilothouse.protocols.qcg.network import FOLDER_PREFIX, Answer
 
 _REMOVED = "REMOVED"
 _STATES = {QCG[state]: state for state in (JobState.SUCCEEDED, JobState.FAILED, JobState.KILLED, JobState.OMITTED)}
+
+
+def _is_ours(link: Path) -> bool:
+    """Whether this is a link into the folder of a manager."""
+    return link.is_symlink() and os.readlink(link).startswith(FOLDER_PREFIX)
 
 
 class ManagerFiles:
@@ -83,13 +88,17 @@ class ManagerFiles:
     def write_status(self, status: Answer) -> None:
         (self.folder / "final_status.json").write_bytes(msgspec.json.format(msgspec.json.encode(status), indent=2))
 
-    def link_into(self, wd: Path) -> None:
-        """The specification has service.log and jobs.report in the working directory itself."""
+    def link_into(self, wd: Path, *, specified: bool) -> None:
+        """The specification has service.log and jobs.report in the working directory itself. Links that an earlier manager
+        made there are those of the latest one, whatever its dialect.
+        """
         for target in (self.folder / "service.log", self._report_path):
             link = wd / target.name
-            if link.is_symlink() or not link.exists():
-                link.unlink(missing_ok=True)
-                link.symlink_to(os.path.relpath(target, wd))
+            if _is_ours(link) or (specified and not link.exists() and not link.is_symlink()):
+                draft = wd / f"{self.folder.name}.link"
+                draft.unlink(missing_ok=True)
+                draft.symlink_to(os.path.relpath(target, wd))
+                draft.replace(link)
 
     def close(self) -> None:
         for stream in (self._reqs, self._states, self._report):

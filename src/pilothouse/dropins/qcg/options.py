@@ -59,6 +59,8 @@ class QcgOptions(msgspec.Struct, kw_only=True):
     slurm_resources_file: str | None
     nl_init_timeout: float
     nl_ready_threshold: float
+    address_fd: int | None
+    """A descriptor for the address of the network interface (local_manager.py waits for it)."""
     without_effect: list[str]
     """One message for each given option that has no effect."""
 

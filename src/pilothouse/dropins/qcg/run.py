@@ -119,8 +119,7 @@ def _manage(
     files = ManagerFiles(folder, options.report_file, report_format)
     files.write_environment(os.environ)
     network = _network(options, folder) if options.networked else None
-    if specified:
-        files.link_into(wd)
+    files.link_into(wd, specified=specified)
     manager = Manager(
         _system(instance, wd, network, file=requests is not None), (), lambda: uuid.uuid4().hex,
         cluster=nodes.cluster, reserved=nodes.reserved,
@@ -181,7 +180,11 @@ def _network(options: QcgOptions, folder: Path) -> Network:
         options.net_address, options.net_port, options.net_pub_port, range(low, high + 1), not options.disable_pub,
         int(former.rpartition(":")[2]) if former else None,
     )  # fmt: skip
-    return Network(endpoint, folder)
+    network = Network(endpoint, folder)
+    if options.address_fd is not None:
+        with open(options.address_fd, "w", encoding="ascii") as waiting:
+            waiting.write(network.address)
+    return network
 
 
 def _system(instance: str, wd: Path, network: Network | None, *, file: bool) -> System:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pilothouse.core.contract import Traits
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
-from pilothouse.model.errors import InputError
+from pilothouse.model.errors import InputError, PeerError
 from pilothouse.model.power_states import sleep_states
 from pilothouse.model.profile import Profile
 from pilothouse.protocols.batsim import codec
@@ -34,7 +34,7 @@ class BatsimDecider:
     """A scheduler behind a socket. `timeout` (seconds) limits the wait for an answer; None: no limit.
 
     `keeps_rounding`: rounded dates stay as they are, as in a real Batsim. `profiles`: a dictionary of the profiles by full
-    name to which the owner adds registered ones.
+    name to which the owner adds registered ones. `any_dialect`: how a user asks for messages that every generation reads.
     """
 
     traits = Traits(full_names=True, withdrawals=False, requeues=False, lost_nodes=False, feasibility=False)
@@ -50,6 +50,7 @@ class BatsimDecider:
         name: str = "",
         keeps_rounding: bool = False,
         profiles: dict[str, Profile] | None = None,
+        any_dialect: str = "?dialect=any",
     ) -> None:
         self.name = name or f"scheduler at {endpoint or DEFAULT_ENDPOINT}"
         self._endpoint = endpoint or DEFAULT_ENDPOINT
@@ -60,6 +61,7 @@ class BatsimDecider:
         self._profiles = profiles
         self._dialect = Dialect.named(dialect or "any")
         self._is_any = self._dialect is Dialect.ANY
+        self._any_dialect = any_dialect
         self._channel: RequestChannel | None = None
         self._process: PeerProcess | None = None
         self._store: RedisStore | None = None
@@ -108,8 +110,10 @@ class BatsimDecider:
             events = writer.withheld(said=False)
         if not events:
             return d.Reply(now, [])
+        opens = bool(batch.events) and type(batch.events[0]) is e.Began and not self._is_any
         last = self._over = bool(batch.events) and type(batch.events[-1]) is e.Ended
-        answer = channel.exchange(codec.encode(now, events), last)
+        message = codec.encode(now, events)
+        answer = self._first_answer(message) if opens else channel.exchange(message, last)
         if not answer:
             return d.Reply(now, [])  # It closed the connection instead of answering the last message.
         reply = self._reader.reply(codec.decode_from_scheduler(answer, self.name))
@@ -118,6 +122,18 @@ class BatsimDecider:
         if not self._keeps_rounding:
             _restore_dates(reply, now)
         return reply
+
+    def _first_answer(self, message: bytes) -> bytes:
+        """Asks a scheduler of one generation for the first time. One of another generation ends here as a rule."""
+        assert self._channel is not None
+        try:
+            return self._channel.exchange(message)
+        except PeerError as problem:
+            if not self._channel.ready:
+                raise
+            spoken = f"it was told SIMULATION_BEGINS of Batsim {self._dialect.value}"
+            hint = f"{spoken}; if it is for another generation: {self._any_dialect}"
+            raise PeerError(problem.peer, problem.problem, hint=hint) from None
 
     def _tell_withheld(self, now: float, reply: d.Reply) -> None:
         """Sends notifications that waited for the scheduler's generation; adds the decisions that follow to the reply."""

@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from pilothouse.model import events as e
 from pilothouse.model.job import Job
-from pilothouse.model.lifecycle import BATSIM
+from pilothouse.model.lifecycle import BATSIM, JobState
 from pilothouse.model.profile import Profile, ReceiveMessage, SendMessage, Sequence, TraceReplay
 from pilothouse.protocols.batsim import messages as wire
 from pilothouse.protocols.batsim import simulation_begins as begins_of
@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 
 NO_PROFILE = '{"type":"delay","delay":1}'
 """The profile of a job that has only a command: schedulers need one, and do not read it."""
+
+_KILL_REASONS = {
+    JobState.TIMED_OUT: "walltime reached",
+    JobState.KILLED: "killed by the scheduler",
+    JobState.LOST: "its node was lost",
+}
+"""Generation 2: `kill_reason` where the world gives none."""
 
 _WITHOUT_PROGRESS = (SendMessage, ReceiveMessage, TraceReplay)
 
@@ -106,7 +113,9 @@ class EventWriter:
     def _job_ended(self, event: e.JobEnded) -> str:
         # The other one.
         self._jobs.discard(event.job_id)
-        reason = "" if self._since_three else f'"kill_reason":{quote(event.reason)},'
+        reason = ""
+        if not self._since_three:
+            reason = f'"kill_reason":{quote(event.reason or _KILL_REASONS.get(event.state, ""))},'
         return (
             f'{{"timestamp":{event.at:.6f},"type":"JOB_COMPLETED","data":{{"job_id":{quote(event.job_id)},'
             f'"job_state":"{BATSIM[event.state]}","return_code":{event.return_code},{reason}'

@@ -7,7 +7,7 @@ from math import inf
 import msgspec
 
 from pilothouse.model.job import Shape
-from pilothouse.worlds.live.wire.messages import TaskEnvironment
+from pilothouse.worlds.live.wire.messages import LINGER_S, TaskEnvironment
 
 TASK_ENV = "\0".join(
     (
@@ -59,8 +59,12 @@ class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long a resumed driver waits for the engines that it had."""
     grace_s: float = 10.0
     """Between TERM and KILL."""
+    linger_s: float = LINGER_S
+    """How long a slot waits for the output of commands that its task left in the background."""
     env: dict[str, str] = {}
     task_env: str = TASK_ENV
+    retire_idle: bool = False
+    """Engines leave as soon as no task is left for them, while others still work."""
     service: bool = False
     """The run goes on without engines and without work until `no_more` is called."""
     context_limits: dict[str, int] = {}

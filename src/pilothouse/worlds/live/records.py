@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from pilothouse.formats.task_file import TaskLine
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live.wire.messages import Task
 
@@ -98,6 +99,14 @@ class TaskEnded(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     final: bool = True
     job_id: str = ""
+
+
+def barrier_passed(line: TaskLine, at: float) -> TaskEnded:
+    """The record of a barrier that was passed."""
+    return TaskEnded(
+        line.task_id, line.line_number, line.repeat_index, 1, line.kind.value, JobState.SUCCEEDED, 0, -1, "", -1, at, at,
+        0, b"", 0, b"", line.command.encode("utf-8", "surrogateescape"),
+    )  # fmt: skip
 
 
 class Refused(msgspec.Struct, frozen=True):

@@ -423,7 +423,7 @@ class LiveWorld:
             for context in self.contexts:
                 if context.name == joined.context and context.again(joined.key, self.launch(), had_joined=True):
                     self._warn(f"{context.name}: the engine on {joined.node} was lost; starting another")
-        may_come = self.options.service or self._given_up < self._expected
+        may_come = self.options.service or self._gone_for_good < self._expected
         if self._given_up and not driver.engines.present and not may_come:
             stop(driver, NO_ENGINE, now)
 

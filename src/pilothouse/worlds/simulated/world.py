@@ -200,7 +200,7 @@ class SimulatedWorld:
     def _no_more_external_events(self, _: None) -> None:
         self._events.append(e.NoMoreExternalEvents(self._agenda.now))
 
-    def _job_is_over(self, run: Run, state: JobState, return_code: int) -> None:
+    def _job_is_over(self, run: Run, state: JobState, return_code: int, reason: str = "") -> None:
         job, now = run.job, self._agenda.now
         del self._runs[job.id]
         energy = None
@@ -208,7 +208,7 @@ class SimulatedWorld:
             energy = self._physics.machines.leave(run.units, job.id)
         metadata = self._metadata.pop(job.id, "") if self._metadata else ""
         self._record(JobRecord(job, state, run.started_at, now, run.units, return_code, energy, metadata))
-        self._events.append(JobEnded(now, job.id, state, return_code, run.units))
+        self._events.append(JobEnded(now, job.id, state, return_code, run.units, reason))
         if job.id in self._needed:
             self._release(job, state)
 
@@ -320,11 +320,14 @@ class SimulatedWorld:
             return
         if run is None:
             assert job is not None
-            self._record(JobRecord(job, decision.state, None, self._agenda.now, IdSet(), metadata=decision.reason))
+            metadata = self._metadata.pop(job.id, decision.reason)
+            self._record(JobRecord(job, decision.state, None, self._agenda.now, IdSet(), metadata=metadata))
+            if job.id in self._needed:
+                self._release(job, decision.state)
         else:
             if run.units:
                 self._physics.kill(run)
-            self._job_is_over(run, decision.state, 0)
+            self._job_is_over(run, decision.state, 0, decision.reason)
 
     def _stop_world(self, decision: d.StopWorld) -> None:
         self._stopped = self._aside = True

@@ -375,3 +375,134 @@ def wait_until(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
 def is_alive(pid: int) -> bool:
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
     return state.strip()[:1] not in ("", "Z")
+
+
+THREE_JOBS = workload(jobs=[{"id": str(n), "subtime": 0, "walltime": 100, "res": 1, "profile": "d"} for n in (1, 2, 3)])
+
+
+class ChangesStates:
+    """Runs job 1 and changes the state of all jobs at the first submission, as the specification's example does."""
+
+    def __init__(self, *changes: tuple[str, str]) -> None:
+        self.changes = changes
+        self.ended: dict[str, dict[str, Any]] = {}
+
+    def __call__(self, message: dict[str, Any]) -> bytes:
+        now, orders = message["now"], []
+        for event in message["events"]:
+            if event["type"] == "JOB_COMPLETED":
+                self.ended[event["data"]["job_id"]] = event["data"]
+        if any(event["type"] == "JOB_SUBMITTED" for event in message["events"]):
+            orders.append({"timestamp": now, "type": "EXECUTE_JOB", "data": {"job_id": "w0!1", "alloc": "0"}})
+            for job_id, state in self.changes:
+                data = {"job_id": job_id, "job_state": state, "kill_reason": "Sub-jobs were killed."}
+                orders.append({"timestamp": now, "type": "CHANGE_JOB_STATE", "data": data})
+        return json.dumps({"now": now, "events": orders}).encode()
+
+
+def changed(tmp_path: Path, decide: Callable[[dict[str, Any]], bytes], *more: str) -> tuple[int, str, dict[str, str]]:
+    """The exit code, the error, and the final states."""
+    (tmp_path / "w.json").write_text(json.dumps(THREE_JOBS))
+    player = Live(f"ipc://{tmp_path}/s", decide)
+    try:
+        code, stderr = run(
+            ["-p", PLATFORM, "-w", str(tmp_path / "w.json"), "-e", str(tmp_path / "out"), "-s", f"ipc://{tmp_path}/s",
+             "--decider-timeout", "20", *more]
+        )  # fmt: skip
+    finally:
+        player.close()
+    return code, stderr, {row["job_id"]: row["final_state"] for row in csv.DictReader((tmp_path / "out_jobs.csv").open())}
+
+
+@pytest.mark.parametrize("dialect", ["2", "any"])
+@pytest.mark.parametrize(
+    "state", ["COMPLETED_SUCCESSFULLY", "COMPLETED_FAILED", "COMPLETED_WALLTIME_REACHED", "COMPLETED_KILLED"]
+)
+def test_a_scheduler_of_batsim_2_ends_jobs(state: str, dialect: str, tmp_path: Path) -> None:
+    """One that runs on a host, one that runs nowhere, one that waits; another one is rejected."""
+    changes = ChangesStates(("w0!1", state), ("w0!2", "RUNNING"), ("w0!2", state), ("w0!3", "REJECTED"))
+    code, stderr, states = changed(tmp_path, changes, "--decider-dialect", dialect)
+    assert code == 0, stderr
+    assert states == {"1": state, "2": state, "3": "REJECTED"}
+    assert changes.ended["w0!1"]["kill_reason"] == changes.ended["w0!2"]["kill_reason"] == "Sub-jobs were killed."
+    (tmp_path / "waits").mkdir()
+    changes = ChangesStates(("w0!2", state), ("w0!3", "REJECTED"))
+    code, stderr, states = changed(tmp_path / "waits", changes, "--decider-dialect", dialect)
+    assert code == 0, stderr
+    assert states == {"1": "COMPLETED_SUCCESSFULLY", "2": state, "3": "REJECTED"}
+    assert changes.ended["w0!1"]["kill_reason"] == ""
+
+
+@pytest.mark.parametrize(
+    ("dialect", "changes"),
+    [
+        ("2", [("w0!1", "REJECTED")]),
+        ("2", [("w0!2", "REJECTED"), ("w0!2", "RUNNING")]),
+        ("2", [("w0!2", "COMPLETED_KILLED"), ("w0!2", "COMPLETED_FAILED")]),
+        ("2", [("w0!2", "SUBMITTED")]),
+        ("4", [("w0!1", "COMPLETED_KILLED")]),
+        ("4", [("w0!2", "REJECTED")]),
+    ],
+)
+def test_changes_of_state_that_make_no_sense(dialect: str, changes: list[tuple[str, str]], tmp_path: Path) -> None:
+    """A real Batsim 4 aborts at every state but RUNNING."""
+    code, stderr, _ = changed(tmp_path, ChangesStates(*changes), "--decider-dialect", dialect)
+    assert code == 1
+    assert stderr.count("\n") == 1 and f"event {len(changes)} (CHANGE_JOB_STATE) refused" in stderr
+
+
+class Kills(Fcfs):
+    """Kills each job one second after its start, or leaves it to its walltime."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reasons: dict[str, str] = {}
+
+    def __call__(self, message: dict[str, Any]) -> bytes:
+        for event in message["events"]:
+            if event["type"] == "JOB_COMPLETED":
+                self.reasons[event["data"]["job_state"]] = event["data"]["kill_reason"]
+        now, orders = message["now"], json.loads(super().__call__(message))["events"]
+        if orders:
+            orders.append({"timestamp": now, "type": "KILL_JOB", "data": {"job_ids": ["w0!1"]}})
+        return json.dumps({"now": now, "events": orders}).encode()
+
+
+def test_batsim_2_says_why_a_job_was_killed(tmp_path: Path) -> None:
+    jobs = [{"id": "1", "subtime": 0, "walltime": 100, "res": 1, "profile": "d"}]
+    jobs += [{"id": "2", "subtime": 0, "walltime": 5, "res": 1, "profile": "d"}]
+    (tmp_path / "w.json").write_text(json.dumps(workload(jobs=jobs)))
+    kills = Kills()
+    player = Live(f"ipc://{tmp_path}/s", kills)
+    try:
+        code, stderr = run(
+            ["-p", PLATFORM, "-w", str(tmp_path / "w.json"), "-e", str(tmp_path / "out"), "-s", f"ipc://{tmp_path}/s",
+             "--decider-dialect", "2", "--decider-timeout", "20"]
+        )  # fmt: skip
+    finally:
+        player.close()
+    assert code == 0, stderr
+    assert kills.reasons == {
+        "COMPLETED_KILLED": "killed by the scheduler", "COMPLETED_WALLTIME_REACHED": "walltime reached"
+    }  # fmt: skip
+
+
+def test_a_profile_may_be_registered_again_with_the_same_content(tmp_path: Path) -> None:
+    def register(**profile: object) -> bytes:
+        data = {"workload_name": "w0", "profile_name": "p", "profile": profile}
+        return json.dumps({"now": 0, "events": [{"timestamp": 0, "type": "REGISTER_PROFILE", "data": data}]}).encode()
+
+    done = b'{"now": 20, "events": [{"timestamp": 20, "type": "NOTIFY", "data": {"type": "registration_finished"}}]}'
+    same = [register(type="delay", delay=1), register(delay=1.0, type="delay")]
+    conversation(tmp_path, workload(jobs=[]), *same, done, NOP, more=("--enable-dynamic-jobs",))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/w.json").write_text(json.dumps(workload(jobs=[])))
+    player = Player(f"ipc://{tmp_path}/other/s", [same[0], register(type="delay", delay=2), NOP])
+    try:
+        code, stderr = run(
+            ["-p", PLATFORM, "-w", f"{tmp_path}/other/w.json", "-e", f"{tmp_path}/other/out", "-s",
+             f"ipc://{tmp_path}/other/s", "--enable-dynamic-jobs", "--decider-timeout", "20"]
+        )  # fmt: skip
+    finally:
+        player.close()
+    assert code == 1 and "there already is a profile w0!p" in stderr

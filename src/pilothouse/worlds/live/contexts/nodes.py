@@ -24,7 +24,7 @@ from pilothouse.worlds.live.contexts.slurm_queue import allocation_end
 from pilothouse.worlds.live.engine.config import EngineConfig
 
 RETIRE_AFTER_S = 10.0
-"""Nodes that are given back within this time of each other are given back together: Slurm is not to be flooded."""
+"""Nodes are given back at most this often, all that are free together: Slurm is not to be flooded."""
 TERMINATE_S = 15.0
 
 
@@ -71,7 +71,7 @@ class NodesContext(ProgramContext):
             name = self._ended_parts[gone.key]
             self.log.info("the engine on %s ended with code %d", name, gone.code)
             self._retiring[name] = gone.code
-            self._retire_at = now + RETIRE_AFTER_S
+            self._retire_at = min(self._retire_at, now + RETIRE_AFTER_S)
             if same_host(name, self._host):
                 self._driver_node = name
         if now >= self._retire_at and self._children:

@@ -223,6 +223,7 @@ def _welcome(driver: DriverState, proxy: EngineProxy) -> None:
             heartbeat_s=min(max(options.heartbeat_s, len(driver.engines.present) / 500), options.lost_after_s / 4),
             wait_for_driver_s=options.wait_for_driver_s,
             grace_s=options.grace_s,
+            linger_s=options.linger_s,
             first_unit=joined.first_unit,
             on_join=[task_of_line(line) for line in feeder.engine_start] if feeder else [],
             on_leave=[task_of_line(line) for line in feeder.engine_stop] if feeder else [],

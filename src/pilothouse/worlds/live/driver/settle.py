@@ -16,7 +16,6 @@ from pilothouse.worlds.live.driver.assignments import kill_group
 from pilothouse.worlds.live.driver.engine_frames import ask_to_leave, send_delayed_leaves
 from pilothouse.worlds.live.driver.state import DriverState
 from pilothouse.worlds.live.driver.submissions import release_dependents
-from pilothouse.worlds.live.driver.task_groups import task_of_line
 from pilothouse.worlds.live.driver.update import record
 from pilothouse.worlds.live.feeder import Feeding
 
@@ -67,6 +66,8 @@ def settle(driver: DriverState, now: float) -> None:
     if driver.no_more and not driver.told_no_more and (feeder is None or feeder.state in _NOTHING_MORE):
         driver.told_no_more = True
         driver.events.append(e.NoMoreJobs(now))
+    if driver.options.retire_idle and driver.told_no_more and not driver.stopped_because:
+        _retire_idle(driver, now)
     if driver.parting_until == inf and driver.nothing_to_do:
         driver.parting_until = now + PARTING_S
         for engine in list(driver.engines.present):
@@ -75,6 +76,24 @@ def settle(driver: DriverState, now: float) -> None:
         # START and STOP commands take as long as they take.
         waits = driver.has_engine_commands and not driver.stopped_because
         driver.over = driver.over or not driver.engines.present or (now > driver.parting_until and not waits)
+
+
+def _retire_idle(driver: DriverState, now: float) -> None:
+    """Engines that have finished leave while others still work: no task will come for them. Their contexts give their nodes
+    back.
+    """
+    if driver.waiting or not driver.assignments or driver.backlog.waiting_here or driver.dependencies.held:
+        return
+    spanned = 0
+    for job_id in driver.spanning:
+        spanned |= driver.groups[job_id].units.mask
+    idle = [
+        proxy.id
+        for proxy in driver.engines.present.values()
+        if proxy.welcomed and not (proxy.closed_for or proxy.assignments or proxy.node.mask & spanned)
+    ]
+    for engine in idle:
+        ask_to_leave(driver, engine, "no more tasks", now)
 
 
 def _submit_work(driver: DriverState, now: float) -> None:
@@ -100,12 +119,7 @@ def _record_barriers(driver: DriverState, now: float) -> None:
     assert driver.backlog.feeder is not None
     for line in driver.backlog.feeder.passed():
         if line.task_id not in driver.done:
-            at, task = driver.date(now), task_of_line(line)
-            ended = r.TaskEnded(
-                task.task_id, task.line_number, task.repeat_index, 1, line.kind.value, JobState.SUCCEEDED, 0, -1, "", -1,
-                at, at, 0, b"", 0, b"", task.line,
-            )  # fmt: skip
-            record(driver, ended, now)
+            record(driver, r.barrier_passed(line, driver.date(now)), now)
 
 
 def stop(driver: DriverState, reason: str, now: float) -> None:

@@ -23,18 +23,21 @@ class Capture:
         self._first = b""
         self._last = b""
 
-    def drain(self) -> None:
+    def drain(self) -> bool:
+        """Takes what is there. Whether nobody can write any more."""
         while True:
             try:
                 chunk = os.read(self.read_fd, _CHUNK_BYTES)
             except BlockingIOError:
-                return
+                return False
+            if not chunk:
+                return True
             if len(self._first) < KEPT_BYTES:
                 self._first += chunk[: KEPT_BYTES - len(self._first)]
             self._count += len(chunk)
             self._last = (self._last + chunk)[-KEPT_BYTES:]
             if len(chunk) < _CHUNK_BYTES:
-                return
+                return False
 
     def take(self) -> tuple[int, bytes]:
         """Bytes seen since the last take, and the snippet."""
@@ -48,10 +51,16 @@ class Capture:
             return count, first + last[2 * KEPT_BYTES - count :]
         return count, first + GAP + last
 
+    def close_write(self) -> None:
+        """From now on `drain` notices when the last process that may write is gone. `replace` comes next."""
+        os.close(self.write_fd)
+        self.write_fd = -1
+
     def replace(self) -> None:
         """A fresh pipe. Processes that still hold the old one get SIGPIPE, as after the end of a terminal."""
         os.close(self.read_fd)
-        os.close(self.write_fd)
+        if self.write_fd >= 0:
+            os.close(self.write_fd)
         self.read_fd, self.write_fd = _pipe()
 
 

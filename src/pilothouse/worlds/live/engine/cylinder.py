@@ -29,8 +29,6 @@ from pilothouse.worlds.live.engine.spool import Region
 from pilothouse.worlds.live.wire import messages as m
 
 FLUSH_S = 0.2
-LINGER_S = 0.05
-"""How long the last words of a task's background commands are waited for."""
 _LENGTH = struct.Struct("<I")
 _MOST_POLL_MS = 3_600_000
 _NOT_STARTED = 127
@@ -231,7 +229,7 @@ class Cylinder:
             if reason:
                 _signal_group(pid, signal.SIGKILL)
             else:
-                self._linger(pid)
+                self._linger(pid, started + environment.walltime)
             # Bytes that survivors write from now on must not count for the next task.
             self._renew(self._out)
             self._renew(self._err)
@@ -361,17 +359,42 @@ class Cylinder:
             if capture.read_fd in ready:
                 capture.drain()
 
-    def _linger(self, pid: int) -> None:
-        """What background commands write right after the end of their shell belongs to the task as well: disBatch, which looks
-        for ends once a second, counts it.
+    def _linger(self, pid: int, deadline: float) -> None:
+        """What background commands write after the end of their shell belongs to the task as well. The slot is held until they
+        have closed its stdout and stderr, or for `linger_s` each, as in disBatch.
         """
         streams = select.poll()
-        streams.register(self._out.read_fd, select.POLLIN)
-        streams.register(self._err.read_fd, select.POLLIN)
-        until = time.monotonic() + LINGER_S
-        while _group_alive(pid) and time.monotonic() < until:
-            self._drain([fd for fd, _ in streams.poll(5)])
-        self._drain([self._out.read_fd, self._err.read_fd])
+        streams.register(self._link.fileno(), select.POLLIN)
+        waited_for = [self._out, self._err]
+        for capture in waited_for:
+            capture.close_write()
+            streams.register(capture.read_fd, select.POLLIN)
+        until = min(deadline, time.monotonic() + self._prepare.linger_s)
+        while waited_for:
+            wake = min(until, self._cut_at) if self._behind else until
+            ready = [fd for fd, _ in streams.poll(None if wake == inf else _milliseconds(wake))]
+            first = waited_for[0]
+            for capture in list(waited_for):
+                if capture.read_fd in ready and capture.drain():
+                    streams.unregister(capture.read_fd)
+                    waited_for.remove(capture)
+            if self._link.fileno() in ready:
+                try:
+                    self._hear()
+                except EngineGone:
+                    _signal_group(pid, signal.SIGKILL)
+                    raise
+            now = time.monotonic()
+            if self._behind and now >= self._cut_at:
+                self._give_back()
+            if self._stop is not None or now >= deadline:
+                _signal_group(pid, signal.SIGKILL)
+                return
+            if waited_for and (now >= until or waited_for[0] is not first):
+                if waited_for[0] is first:
+                    streams.unregister(first.read_fd)
+                    waited_for.remove(first)
+                until = min(deadline, now + self._prepare.linger_s)
 
     def _renew(self, capture: Capture) -> None:
         self._poll.unregister(capture.read_fd)

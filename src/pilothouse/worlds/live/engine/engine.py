@@ -232,7 +232,7 @@ class Engine:
             for name, values in self._slot_env.items():
                 if values:
                     own[name] = values[cylinder % len(values)]
-            self._tell(cylinder, m.Prepare(own, welcome.task_env, welcome.grace_s))
+            self._tell(cylinder, m.Prepare(own, welcome.task_env, welcome.grace_s, welcome.linger_s))
         if not self._prepared and welcome.on_join:
             self._tell(self._hello.slots, m.Work(self._extra(_JOIN, welcome.on_join), {}))
         else:

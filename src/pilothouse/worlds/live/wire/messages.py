@@ -20,6 +20,8 @@ import msgspec
 
 VERSION = 1
 """Raised with every change that an older peer would misread; a frame of another version is refused with a warning."""
+LINGER_S = 0.05
+"""How long a slot waits for the output of commands that a task left in the background."""
 
 MOST_FRAME_BYTES = 64 * 2**20
 
@@ -142,6 +144,7 @@ class Welcome(msgspec.Struct, tag="welcome"):
     """Per-engine START commands: done in order before any assignment is begun."""
     on_leave: list[Task] = []
     """Per-engine STOP commands: done in order after the last assignment."""
+    linger_s: float = LINGER_S
 
 
 class Start(msgspec.Struct, tag="start", gc=False):
@@ -179,6 +182,7 @@ class Prepare(msgspec.Struct, tag="prepare"):
     env: dict[str, str]
     task_env: str
     grace_s: float
+    linger_s: float = LINGER_S
 
 
 class Work(msgspec.Struct, tag="work"):

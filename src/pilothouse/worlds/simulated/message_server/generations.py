@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+import msgspec
+
 from pilothouse.core.decision_table import DECISIONS, nothing, table
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
@@ -50,6 +52,9 @@ BATSIM4 = Rules(
         "Batsim 4",
     )
 )
+
+BATSIM2 = msgspec.structs.replace(BATSIM4, handlers={**BATSIM4.handlers, d.SetJobState: jobs.on_any_job_state})
+"""Batsim 4, which stands in for its predecessors, with a scheduler of the specification's generation."""
 
 BATSIM5 = Rules(
     dict.fromkeys(DECISIONS, _unhandled)

@@ -16,7 +16,7 @@ from pilothouse.model import events as e
 from pilothouse.model.errors import DecisionError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
-from pilothouse.model.lifecycle import BATSIM, ENDS, JobState, Stimulus
+from pilothouse.model.lifecycle import BATSIM, ENDS, FINAL, JobState, Stimulus
 from pilothouse.model.profile import (
     Delay,
     HomogeneousTask,
@@ -314,20 +314,30 @@ def on_job_state(server: Server, decision: d.SetJobState) -> None:
 
 
 def on_any_job_state(server: Server, decision: d.SetJobState) -> None:
-    """As in the simulated world without messages: a job may also be ended."""
+    """Batsim 2, and as in the simulated world without messages: a job may also be ended."""
     tracked = tracked_job(server, decision.job_id)
     if decision.state is JobState.RUNNING:
         on_job_state(server, decision)
         return
-    if tracked.run is not None and tracked.state is JobState.RUNNING:
+    stimulus = ENDS.get(decision.state)
+    refused = stimulus in (Stimulus.REFUSED, Stimulus.OMITTED)
+    if stimulus is None or tracked.state in FINAL or (refused and tracked.state is JobState.RUNNING):
+        change = f"{BATSIM[tracked.state]} to {BATSIM[decision.state]}"
+        detail = f"job {decision.job_id}: {change}; a running job may only be completed, an ended job not be changed"
+        raise server.refuse("change of state", detail)
+    ran = tracked.state is JobState.RUNNING
+    if not ran and not refused:
+        tracked.launch(None)  # Only a job that runs can end.
+    if tracked.run is not None:
         server.physics.kill(tracked.run)
-        tracked.step(ENDS[decision.state])
+    tracked.step(stimulus)
+    if tracked.run is not None:
         server.release(tracked, 0)
-        server.over(tracked)
-        return
-    tracked.step(ENDS[decision.state])
-    tracked.metadata = tracked.metadata or decision.reason
-    server.forget(tracked)
+    if ran:
+        server.over(tracked, decision.reason)
+    else:
+        tracked.metadata = tracked.metadata or decision.reason
+        server.forget(tracked)
 
 
 def on_send_to_job(server: Server, decision: d.SendToJob) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.job import Job
-from pilothouse.model.profile import ForkJoin, Merge, ParallelTask, Profile, Sequence, parts_of
+from pilothouse.model.profile import ForkJoin, Merge, ParallelTask, Profile, Sequence, is_same, parts_of
 from pilothouse.worlds.simulated.message_server.tracked_job import TrackedJob
 
 if TYPE_CHECKING:
@@ -74,7 +74,11 @@ def _register_profile(server: Server, profile: Profile) -> None:
     if in_words_of_5 and not bang:
         raise server.refuse("profile id", f"{invalid}: '{name}' has no workload name")
     # Batsim 5 lets a profile that is gone be registered again.
-    if name in server.profiles and not (in_words_of_5 and name in server.hidden_profiles):
+    known = server.profiles.get(name)
+    if known is not None and not (in_words_of_5 and name in server.hidden_profiles):
+        if not in_words_of_5 and is_same(known, profile):
+            server.hidden_profiles.discard(name)
+            return
         in_5 = f"{invalid}: '{name}' already exists in the workload."
         raise server.refuse("duplicate profile", f"there already is a profile {name}", in_5)
     if in_words_of_5 and isinstance(profile.spec, ForkJoin | Merge):

@@ -459,10 +459,10 @@ class Server:
             yield post(origin, tracked.job.id, FREE)
         self.over(tracked)
 
-    def over(self, tracked: TrackedJob) -> None:
+    def over(self, tracked: TrackedJob, reason: str = "") -> None:
         """The server hears that a job is over: the decider will, and it is forgotten once the decider knows."""
         units = tracked.run.units if tracked.run is not None else IdSet()
-        self.tell(e.JobEnded(self.agenda.now, tracked.job.id, tracked.state, tracked.return_code, units))
+        self.tell(e.JobEnded(self.agenda.now, tracked.job.id, tracked.state, tracked.return_code, units, reason))
         self.forget(tracked)
 
     def forget(self, tracked: TrackedJob) -> None:

@@ -74,6 +74,45 @@ def _started(table: Table, *units: int) -> list[Start]:
     return [start for _, start in table.sent(Start) if isinstance(start, Start)]
 
 
+def test_engines_without_work_leave_while_others_work() -> None:
+    table = Table(LiveOptions(bundle=1, retire_idle=True), tasks=2)
+    for engine in ("a", "b", "c"):
+        table.join(engine)
+    begins(table.driver, 0.0)
+    first, second = _started(table, 0, 1)
+    assert [engine for engine, _ in table.sent(Leave)] == []  # Start and Leave went out together.
+    assert table.driver.engines.present["c"].closed_for == "no more tasks"
+    assert not table.driver.engines.present["a"].closed_for
+    (done,) = first.assignments
+    result = Result(done.tasks[0].task_id, 1, 0, 7, 0.0, 1.0)
+    table.say("a", Report([Finished(done.id, [result], closed=True)]))
+    assert [engine for engine, _ in table.sent(Leave)] == ["a"]
+    table.say("c", Bye())
+    # The last engine that works is lost: its task waits, and an engine that comes gets it.
+    engine_vanished(table.driver, "b", "gone", 1.0)
+    table.join("d")
+    assert not table.driver.engines.present["d"].closed_for
+    (again,) = _started(table, table.driver.engines.present["d"].node.first)
+    assert again.assignments[0].tasks[0].task_id == second.assignments[0].tasks[0].task_id
+
+
+def test_engines_stay_where_their_run_says_so_and_while_work_may_come() -> None:
+    table = Table(tasks=1)
+    table.join("a")
+    table.join("b")
+    begins(table.driver, 0.0)
+    _started(table, 0)
+    assert not table.driver.engines.present["b"].closed_for
+    table = Table(LiveOptions(bundle=1, retire_idle=True))
+    lines = [TaskLine(0, 1, -1, "true"), TaskLine(1, 2, -1, "", LineKind.BARRIER), TaskLine(2, 3, -1, "true")]
+    table.driver.feed(Feeder(iter(lines)))
+    table.join("a")
+    table.join("b")
+    begins(table.driver, 0.0)
+    _started(table, 0)
+    assert not table.driver.engines.present["b"].closed_for, "a task comes after the barrier"
+
+
 def _spanning_two(table: Table) -> Start:
     """Starts a job on the units 0 and 1; returns what the first of their engines is told."""
     submit(table.driver, Job("wide", 2, command=Command(line="true")), 0.0)

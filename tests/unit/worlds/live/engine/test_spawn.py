@@ -7,16 +7,21 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 import traceback
 from collections.abc import Callable
+from functools import partial
+from math import inf
 from pathlib import Path
 
 import pytest
 
+import components
 from pilothouse.worlds.live.engine.cylinder import Cylinder, Inbox, decode_finished, send
 from pilothouse.worlds.live.engine.spawn import Launcher, find_native
 from pilothouse.worlds.live.engine.spool import Spool
 from pilothouse.worlds.live.wire.messages import (
+    LINGER_S,
     Assignment,
     Finished,
     Prepare,
@@ -78,7 +83,8 @@ def cylinder(request: pytest.FixtureRequest) -> Run:
         pytest.skip("the compiled twin is not built")
 
     def run(
-        *lines: str, environment: TaskEnvironment | None = None, stop_after: str = "", cut_after: float = 1e9
+        *lines: str, environment: TaskEnvironment | None = None, stop_after: str = "", cut_after: float = 1e9,
+        linger_s: float = LINGER_S,
     ) -> list[Finished]:
         ours, theirs = socket.socketpair()
         spool = Spool(1)
@@ -92,7 +98,7 @@ def cylinder(request: pytest.FixtureRequest) -> Run:
             finally:
                 os._exit(0)
         theirs.close()
-        send(ours, Prepare({"COMMON": "c"}, "TASK={task:03d}\0TRY={attempt}", 0.3))
+        send(ours, Prepare({"COMMON": "c"}, "TASK={task:03d}\0TRY={attempt}", 0.3, linger_s))
         tasks = [Task(index, line=line.encode()) for index, line in enumerate(lines)]
         work = Assignment(7, (0,), tasks, environment or TaskEnvironment(), cut_after=cut_after)
         send(ours, Work(work, {"PLACE": "p"}))
@@ -124,12 +130,38 @@ def results(reports: list[Finished]) -> list[Result]:
     return [result for report in reports for result in report.results]
 
 
-def test_last_words_of_background_commands(cylinder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They come after the end of the shell; whoever goes on for longer is not waited for."""
-    monkeypatch.setattr("pilothouse.worlds.live.engine.cylinder.LINGER_S", 60.0)
-    first, second = results(cylinder("(sleep 0.1; echo late; echo so late >&2) & echo soon", "echo next"))
+@pytest.mark.parametrize("linger_s", [60.0, inf])
+def test_last_words_of_background_commands(linger_s: float, cylinder: Run) -> None:
+    """They come after the end of the shell, and the slot is held for them."""
+    lines = ("(sleep 0.1; echo late; exec >&-; echo so late >&2) & echo soon", "echo next")
+    first, second = results(cylinder(*lines, linger_s=linger_s))
     assert (first.out_snippet, first.err_snippet) == (b"soon\nlate\n", b"so late\n")
-    assert second.out_snippet == b"next\n"
+    assert second.out_snippet == b"next\n" and second.started_at > first.ended_at + 0.09
+
+
+def test_background_commands_are_waited_for_no_longer_than_told(cylinder: Run, tmp_path: Path) -> None:
+    """Those that closed the task's output not at all; a walltime and a kill end those that are waited for."""
+    quiet = "sleep 60 > /dev/null 2>&1 & echo $!"
+    loud = "sleep 60 & echo $!"
+    first, second, third = results(cylinder(quiet, loud, "echo next", linger_s=0.2))
+    assert second.started_at < first.ended_at + 0.2
+    assert third.started_at > second.ended_at + 0.4, "stdout, then stderr"
+    environment = TaskEnvironment(walltime=0.5)
+    timed, after = results(cylinder(loud, "true", environment=environment, linger_s=60.0))
+    assert timed.return_code == 0 and after.started_at < timed.started_at + 5
+    stopped = results(cylinder(f"{loud}; touch {tmp_path}/sign", stop_after=f"{tmp_path}/sign", linger_s=60.0))
+    assert stopped[0].ended_at < time.time()
+    for end in (first, second):
+        os.kill(int(end.out_snippet), signal.SIGKILL)
+    for end in (timed, stopped[0]):
+        components.wait_until(partial(_is_over, int(end.out_snippet)), "the background to be ended")
+
+
+def _is_over(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z"
+    except OSError:
+        return True
 
 
 def test_codes_and_outputs(cylinder: Run) -> None:
