@@ -34,6 +34,8 @@ def _arrival(server: Server, units: IdSet, target: int) -> Callable[[IdSet], boo
         missing -= there
         if missing:
             return False
+        if server.rules.switch_ends_metered:
+            server.machines.tell_switch()
         server.machines.tell_power(units, target)
         server.tell(e.UnitsSwitched(server.agenda.now, units, target))
         return True

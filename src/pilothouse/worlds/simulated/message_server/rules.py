@@ -36,7 +36,6 @@ class Rules(msgspec.Struct, frozen=True):
     """Executor mappings of rigid profiles are judged, and profiles that Batsim 5 cannot run are refused."""
     late_call_is_wrong: bool = True
     """A call for a date that has passed is refused; otherwise it arrives at once."""
-    unique_calls: bool = False
     ends_with_workflows: bool = False
     """Jobs that are submitted after the last workflow's end are left out."""
     holds_dependents: bool = False
@@ -55,6 +54,8 @@ class Rules(msgspec.Struct, frozen=True):
     """A parallel task that reached its walltime stays on hosts and links until the job is forgotten."""
     messages_share_links: bool = False
     """The message of a job's end gets its share of links that parallel tasks use."""
+    switch_ends_metered: bool = False
+    """The table of energy gets a row at the end of a switch too."""
     stay_computing: bool = False
     """A machine is not idle again after its last job."""
     registered_when_read: bool = True

@@ -155,6 +155,8 @@ class Server:
         self.periodic = Periodic(self)
         self._decision_index = 0
         self._meters_read_at: dict[int, float] = {}
+        self.submission_noted = False
+        """A source was about to submit jobs."""
         self._events: list[e.Event] = []
         """For the next batch."""
         self._event_at = 0.0
@@ -182,12 +184,24 @@ class Server:
             if self._meters_read_at.get(unit) != now:
                 yield turn(partial(self._meters_read_at.__setitem__, unit, now))
 
+    def read_meters_of(self, units: Iterable[int]) -> Generator[Command, Any, None]:
+        """The turns that reading the meters of these machines takes: one for each that has not been read at this date."""
+        now, meters = self.agenda.now, self.machines.meters
+        for unit in units:
+            if meters[unit].last < now:
+                yield turn(partial(self.machines.energy_j, (unit,)))
+
     def job_due(self) -> None:
         """A source is about to submit jobs."""
+        self.submission_noted = True
         for tracer in self.machines.tracers:
             tracer.job_due(self.machines)
 
     # ---- events
+
+    def note_date(self) -> None:
+        """Something of this date was heard: what has no date of its own (rules.stale_dates) is dated so from now on."""
+        self._event_at = self.agenda.now
 
     def tell(self, event: e.Event) -> None:
         """Adds an event, dated now, to the next batch."""
