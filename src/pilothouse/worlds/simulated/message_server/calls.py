@@ -3,9 +3,9 @@
 In: CallAt, CallEvery, StopCalls and the decisions about probes. Out: CallArrived and ProbeData.
 
 Batsim 5 keeps periodic calls and probes in one actor (`Periodic`), which sends the server one message at each tick with
-all that is due. One-shot calls may share their ids. Ticks are the multiples of a period in absolute time, so several periods share ticks; for that, each live
-period must be a multiple of all shorter ones. A probe's first tick only sets it up. Our own server has an actor for each
-series of calls, and the probes of the physics.
+all that is due. Ticks are the multiples of a period in absolute time, so several periods share ticks; for that, each live
+period must be a multiple of all shorter ones. A probe's first tick only sets it up. One-shot calls may share their ids.
+Our own server has an actor for each series of calls, and the probes of the physics.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pilothouse.core.calls import next_multiple
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import RunError
+from pilothouse.worlds.simulated.message_server.meter_readings import read_meters_of
 from pilothouse.worlds.simulated.message_server.rounds import Actor, Command, Mailbox, post, receive, send, sleep, turn
 
 if TYPE_CHECKING:
@@ -170,6 +171,7 @@ class Periodic:
         self._actor: Actor | None = None
         self._tick_entry = 0
         self._tick_is_due = False
+        self._next_ms = 0
 
     # ---- what the server asks for
 
@@ -246,8 +248,6 @@ class Periodic:
         self._tick_entry = agenda.alarm((shortest - since_ms) * 1e-3, self._tick)
         return self._next_ms
 
-    _next_ms = 0
-
     def _tick(self, _: object) -> None:
         self._tick_entry = 0
         if self._mailbox.receiver is None:
@@ -292,7 +292,7 @@ class Periodic:
                         events.append(_arrived(server, trigger.id, last))
                     else:
                         self._refuse_measurement(trigger.probe)
-                        yield from server.read_meters_of(trigger.probe.units)
+                        yield from read_meters_of(server, trigger.probe.units)
                         events.append(self._measured(trigger.probe))
                     if last:
                         del live[trigger.id]

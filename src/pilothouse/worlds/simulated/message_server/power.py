@@ -15,6 +15,7 @@ from pilothouse.model import events as e
 from pilothouse.model.errors import RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.worlds.simulated.message_server.rounds import Actor, sleep
+from pilothouse.worlds.simulated.message_server.unit_messages import send_from
 from pilothouse.worlds.simulated.physics.machine_states import Machine, MachineState
 from pilothouse.worlds.simulated.physics.machines import TO_COMPUTATION, TO_SLEEP
 
@@ -55,7 +56,7 @@ def _transit(
         if arrived(IdSet(1 << machine.number)):
             server.machines.tell()
 
-    yield server.send(heard, unit=machine.number)
+    yield from send_from(server, machine.number, heard)
 
 
 # ---- Batsim 5

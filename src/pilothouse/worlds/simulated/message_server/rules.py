@@ -42,16 +42,17 @@ class Rules(msgspec.Struct, frozen=True):
     """A job is submitted when the jobs that it depends on have succeeded."""
     meters_take_turns: bool = True
     """Reading energy lets others go on within the round."""
+    cut_takes_turn: bool = True
+    """So does cancelling a parallel task that reached its walltime."""
     hosts_asked_first: bool = False
     """With energy, the first submission asks each host for its energy, which takes a turn."""
-    start_takes_turn: bool = True
-    """A job starts as an actor of its own; otherwise at once."""
     kill_takes_turn: bool = False
     """A job runs on until the actor that kills it has had its turn."""
     own_return_codes: bool = False
     """A profile's negative return codes are taken for Batsim's own."""
     tasks_linger: bool = False
-    """A parallel task that reached its walltime stays on hosts and links until the job is forgotten."""
+    """A parallel task that reached its walltime stays on hosts and links until the server has got the message of the
+    job's end: it ends with the job's actor."""
     messages_share_links: bool = False
     """The message of a job's end gets its share of links that parallel tasks use."""
     switch_ends_metered: bool = False

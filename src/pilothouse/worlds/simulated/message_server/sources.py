@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pilothouse.model import events as e
 from pilothouse.model.job import Job
+from pilothouse.worlds.simulated.message_server.meter_readings import read_meters_of
 from pilothouse.worlds.simulated.message_server.rounds import Actor, sleep
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class JobSource:
             elif asks_hosts and job is self.jobs[0] and not server.submission_noted:
                 # QUIRK: each question takes a turn, so at one date the jobs come behind what the decider decides first.
                 if server.begins.energy:
-                    yield from server.read_meters_of(range(len(server.machines)))
+                    yield from read_meters_of(server, range(len(server.machines)))
                 server.job_due()
             due.append(job)
         if due:
