@@ -53,10 +53,10 @@ def read_units(text: str, field: str) -> IdSet:
     """A set of hosts: numbers and ranges, one space or more between two of them.
 
     QUIRK: what follows the digits of a number is left out, so that `0,1` is host 0 alone, as in Batsim's own parser. A
-    space at the beginning or at the end is refused, and so is an empty set.
+    space at the beginning or at the end is refused.
     """
     mask = 0
-    for part in text.split(" "):
+    for part in text.split(" ") if text else ():
         if part.isdecimal() and len(part) < 8:
             mask |= 1 << int(part)
             continue
@@ -64,11 +64,13 @@ def read_units(text: str, field: str) -> IdSet:
             continue  # between two spaces
         found = _RANGE.match(part)
         if found is None:
-            raise Malformed(f"{field}: {part!r} in {text!r} is neither a number nor a range of numbers")
+            raise Malformed(f"{field}: {text!r} is not a set of ids: {part!r} is neither a number nor a range")
         first = int(found[1])
         last = first if found[2] is None else int(found[2])
-        if not first <= last < MOST_UNITS:
-            raise Malformed(f"{field}: {part!r} is not a range of numbers below {MOST_UNITS}")
+        if last < first:
+            raise Malformed(f"{field}: {part!r} runs backwards")
+        if last >= MOST_UNITS:
+            raise Malformed(f"{field}: {last} is above {MOST_UNITS - 1}, the highest id")
         mask |= (2 << last) - (1 << first)
     return IdSet(mask)
 
