@@ -364,6 +364,6 @@ def test_a_component_that_wants_an_init_string(
         schedule_of(edc_decider(path))
     with pytest.raises(PeerError, match=rf"returned 7.*{told}\?init="):
         schedule_of(edc_decider(path, {"inprocess": "1"}))
-    with pytest.raises(PeerError, match="returned 7$"):  # the user has given one
+    with pytest.raises(PeerError, match=r"returned 7$"):  # the user has given one
         schedule_of(edc_decider(path, {"init": "{}"}))
     assert schedule_of(edc_decider(path, {"init": "json"}))
