@@ -16,7 +16,7 @@ import pytest
 
 from golden.batsim5_replay import HERE, RecordedComponent, Recording, SimpleComponent, difference, same
 from pilothouse.worlds.simulated.message_server import rounds, server
-from pilothouse.worlds.simulated.message_server.stepped_agenda import PlainSteppedAgenda
+from pilothouse.worlds.simulated.physics.agenda import PlainSteppedAgenda
 
 SHARED = Path(__file__).resolve().parents[3] / "shared/reference"
 OWN = {folder.name: folder for folder in sorted((HERE / "random").iterdir())}
