@@ -268,3 +268,11 @@ def test_no_foreign_runtime_is_loaded_before_the_component() -> None:
         "sys.exit('libstdc++' in maps or 'zmq' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+def test_simulate_says_that_messages_took_no_time(library: str, tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "pilothouse", "simulate", "-p", SMALL, "-w", DELAYS, "--by", f"edc:{library}"]
+    for more, told in (((), True), (("--control-latency",), False), (("-q",), False)):
+        command = [*program, "-e", f"{tmp_path}/", *more]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        assert ("may differ from a real Batsim's; see --control-latency" in done.stdout) is told

@@ -284,6 +284,10 @@ static uint32_t read_json(const char *data, double *now) {
 
 uint8_t batsim_edc_init(const uint8_t *data, uint32_t n, uint32_t *flags, uint8_t **reply, uint32_t *reply_size) {
     char word[32];
+#ifdef WANTS_INIT /* 1: crashes without an init string, 2: returns an error, 3: wants another one than {} */
+    if (!n && WANTS_INIT == 1) abort();
+    if (!n || (WANTS_INIT == 3 && data[0] == '{')) return 7;
+#endif
     for (uint32_t i = 0; i < n;) {
         uint32_t k = 0;
         while (i < n && data[i] != ' ' && data[i] != '\n' && k < sizeof word - 1) word[k++] = (char)data[i++];

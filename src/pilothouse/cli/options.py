@@ -65,9 +65,12 @@ def decider_options(default: str) -> Callable[[Command], Command]:
             "--policy", "by", default=default, show_default=True, metavar="POLICY", shell_complete=complete_policy,
             help="Who decides: see `pilothouse policies`.",
         ),
-        click.option("--by", "by", metavar="DECIDER", help="The same for any decider: batsim:ENDPOINT, edc:LIB, rfc27:PATH."),
+        click.option(
+            "--by", "by", metavar="DECIDER",
+            help="The same for any decider: batsim:ENDPOINT, edc:LIB[?init=STRING], rfc27:PATH.",
+        ),
         click.option(
             "--decider-timeout", "timeout", type=Seconds(), metavar="SECONDS", help="How long a foreign scheduler may think."
         ),
         click.option("--decider-command", metavar="COMMAND", help="Start this scheduler, wait for it, and end it."),
-    )  # fmt: skip
+    )

@@ -24,7 +24,11 @@ from pilothouse.cli.options import Seconds, decider_options, platform_option, wo
     help="How parallel tasks share hosts and links.",
 )
 @click.option("--trace-machines", is_flag=True, help="Also write machine_states.csv and pstate_changes.csv (--energy does).")
-@click.option("--control-latency", is_flag=True, help="Charge simulated time for each message to the master host, as Batsim.")
+@click.option(
+    "--control-latency", is_flag=True,
+    help="Charge simulated time for each message to the master host, as Batsim. Without it, start times under a Batsim "
+    "scheduler may differ from those of a real Batsim.",
+)  # fmt: skip
 @click.option("--plot", is_flag=True, help="Also draw utilisation, queue and Gantt chart (PNG and SVG).")
 @click.option(
     "--tau", type=Seconds(above_zero=True), default=10.0, show_default=True,
@@ -44,6 +48,7 @@ def command(**given: Any) -> None:
       pilothouse simulate -p 64 -w trace.swf --policy mine.py:ShortestFirst
       pilothouse simulate -p 4x28 -w requests.json --policy qcg --duration 300
       pilothouse simulate -p 100 -w trace.swf --by batsim:tcp://localhost:28000
+      pilothouse simulate -p cluster.xml -w workload.json --by 'edc:./libfcfs.so?init={}' --control-latency
     """
     from pilothouse.launch.simulation import simulate
 

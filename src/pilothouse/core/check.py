@@ -14,6 +14,7 @@ from pilothouse.model import decisions as d
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import FINAL, JobState
+from pilothouse.model.profile import problem_of
 
 if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster
@@ -121,7 +122,8 @@ def refuse_register_profile(cluster: Cluster, decision: d.RegisterProfile) -> Re
         return Refusal(
             "registration", f"profile {decision.profile.name} was registered, but dynamic registration is not enabled"
         )
-    return None
+    problem = problem_of(decision.profile.spec)
+    return Refusal("profile", f"profile {decision.profile.name}: {problem}") if problem else None
 
 
 def refuse_units(cluster: Cluster, decision: d.SetPowerState | d.SwitchUnits) -> Refusal | None:

@@ -21,7 +21,7 @@ class BatsimTables(MachineTables):
     jobs: JobsCsv
     writes_at_once = False
     """No row of a job waits here for others."""
-    joules_before_submission = 0.0
+    joules_before_submission = -1.0
     """The energy at the first submission of a run without any."""
 
     def __init__(

@@ -32,6 +32,9 @@ _of_states = itemgetter(*_COUNTED)
 class MachineTables(Tracer):
     """`prefix` is what the names of files begin with. `opens` opens a file for writing."""
 
+    lists_storage = False
+    """Storages are among the machines of the first rows of pstate_changes.csv."""
+
     def __init__(
         self,
         prefix: str,
@@ -69,7 +72,7 @@ class MachineTables(Tracer):
     def began(self, machines: Machines) -> None:
         self._machines = machines
         if self._pstates is not None:
-            for power_state, units in machines.by_power_state():
+            for power_state, units in machines.by_power_state(with_storage=self.lists_storage):
                 self._pstates.write(f"0,{units},{power_state}\n")
 
     def job_due(self, machines: Machines) -> None:

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from pilothouse.launch.machine_outputs import MachineTables
 
 
+BATSIM_DECIDERS = ("batsim", "edc")
+NO_LATENCY = "messages took no simulated time, so start times may differ from a real Batsim's; see --control-latency"
+"""Printed after a run with a decider that was written for Batsim."""
+
+
 def load(
     platform: str,
     workloads: Sequence[str],
@@ -90,6 +95,8 @@ def simulate(
         for line in setup.oddities:
             click.echo(f"note: {line}")
         click.echo(run_summary(metrics, units, by, time.process_time() - began))
+        if by.partition(":")[0] in BATSIM_DECIDERS and not control_latency:
+            click.echo(f"note: {NO_LATENCY}")
         click.echo(f"files: {prefix}jobs.csv, {prefix}schedule.json")
     if plot:
         from pilothouse.views.plots import draw

@@ -6,6 +6,7 @@ Names of parts (in compositions) are full profile names, e.g. `w0!delay10`. Amou
 from __future__ import annotations
 
 import enum
+from math import inf, isqrt
 
 import msgspec
 
@@ -137,6 +138,36 @@ def is_same(one: Profile, other: Profile) -> bool:
     if one.source is None or other.source is None:
         return (one.spec, one.return_code, one.extra_data) == (other.spec, other.return_code, other.extra_data)
     return bool(msgspec.json.decode(one.source) == msgspec.json.decode(other.source))
+
+
+def problem_of(spec: Spec) -> str:
+    """What is wrong with the amounts of a profile, empty if nothing is. Its parts are not looked at."""
+    if isinstance(spec, Delay):
+        return "" if 0.0 < spec.seconds < inf else f"a delay of {spec.seconds:g} s: it must be above 0"
+    if isinstance(spec, ParallelTask):
+        count = len(spec.flop) or isqrt(len(spec.bytes))
+        if spec.bytes and len(spec.bytes) != count * count:
+            return f"a matrix of {len(spec.bytes)} amounts for {count} executors: {count * count} are needed"
+    for kind, amounts in _amounts_of(spec):
+        for amount in amounts:
+            if not 0.0 <= amount < inf:
+                return f"{amount:g} {kind}: amounts must be 0 or more"
+    if isinstance(spec, Sequence) and spec.repeat < 0:
+        return f"{spec.repeat} repetitions: there must be 0 or more"
+    return ""
+
+
+def _amounts_of(spec: Spec) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    """The amounts of a task, each kind with its unit."""
+    if isinstance(spec, ParallelTask):
+        return ("flop", spec.flop), ("bytes", spec.bytes)
+    if isinstance(spec, HomogeneousTask):
+        return ("flop", (spec.flop,)), ("bytes", (spec.bytes,))
+    if isinstance(spec, StorageTask):
+        return (("bytes", (spec.read_bytes, spec.write_bytes)),)
+    if isinstance(spec, StagingTask):
+        return (("bytes", (spec.bytes,)),)
+    return ()
 
 
 def parts_of(spec: Spec) -> tuple[str, ...]:

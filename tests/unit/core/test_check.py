@@ -13,7 +13,7 @@ from pilothouse.model.errors import DecisionError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
-from pilothouse.model.profile import Delay, Profile
+from pilothouse.model.profile import Delay, HomogeneousTask, ParallelTask, Profile, Spec
 
 
 def cluster(**options: object) -> Cluster:
@@ -122,3 +122,12 @@ def test_events_and_decisions_are_all_structs() -> None:
     for kind in (*get_args(e.Event), *get_args(d.Decision)):
         assert issubclass(kind, msgspec.Struct)
         assert "at" in kind.__struct_fields__
+
+
+@pytest.mark.parametrize("spec", [Delay(0.0), Delay(-1.0), HomogeneousTask(-1.0, 0.0), ParallelTask((1.0,), (0.0,) * 3)])
+def test_registered_profiles_must_have_sensible_amounts(spec: Spec) -> None:
+    c = cluster(dynamic_registration=True)
+    c.book(d.RegisterProfile(10, Profile("good", Delay(1.0))))
+    with pytest.raises(DecisionError) as refused:
+        c.book(d.RegisterProfile(10, Profile("bad", spec)))
+    assert refused.value.rule == "profile" and "bad" in str(refused.value)

@@ -22,7 +22,6 @@ VERSION = "v4.2.1"
 class Batsim4Outputs(BatsimTables):
     """`finish` writes the summary."""
 
-    joules_before_submission = -1.0
 
     def __init__(
         self, prefix: str, *, energy: bool = False, machine_states: bool = True, schedule_trace: bool = True

@@ -16,7 +16,14 @@ from typing import Protocol
 
 from pilothouse.model.errors import PeerError
 from pilothouse.protocols.batprotocol import library_host
-from pilothouse.protocols.batprotocol.library_host import HEAD, MOST_BYTES, CLibrary, LibraryProblem, receive_exactly
+from pilothouse.protocols.batprotocol.library_host import (
+    HEAD,
+    MOST_BYTES,
+    CLibrary,
+    LibraryProblem,
+    ReturnedError,
+    receive_exactly,
+)
 from pilothouse.protocols.request_socket import RequestChannel
 
 try:
@@ -28,6 +35,10 @@ SILENCE_S = 600.0
 """A component that does not answer for this long is an error, unless the user sets another limit."""
 END_S = 5.0
 """How long a child process may take to end after its last answer."""
+
+
+NEEDS_INIT = "; if it wants an init string, give it one: edc:LIBRARY?init=STRING (often init={}) or ?init_file=FILE"
+"""What to do about a component that does not start with an empty init string."""
 
 
 class Channel(Protocol):
@@ -66,7 +77,8 @@ class InProcessLibrary:
                 self._address = self._library.address
             return hello
         except LibraryProblem as problem:
-            raise PeerError(self.name, str(problem)) from None
+            needs = NEEDS_INIT if isinstance(problem, ReturnedError) and not init else ""
+            raise PeerError(self.name, f"{problem}{needs}") from None
 
     def exchange(self, message: bytes) -> bytes:
         if self._address:
@@ -93,18 +105,44 @@ class InProcessLibrary:
 
 
 class ChildLibrary:
-    """The component is loaded by a child process and called over a socket pair: its crash is an error, not the end of us."""
+    """The component is loaded by a child process and called over a socket pair: its crash is an error, not the end of us.
 
-    def __init__(self, path: str, method: str = "dlopen", silence_s: float = SILENCE_S) -> None:
+    A component that does not start with an empty init string gets another try with `or_init`.
+    """
+
+    def __init__(
+        self, path: str, method: str = "dlopen", silence_s: float = SILENCE_S, *, or_init: bytes = b""
+    ) -> None:
         self.name = Path(path).name
         self._path = path
         self._method = method
         self._silence_s = silence_s
+        self._or_init = or_init
         self._child: subprocess.Popen[bytes] | None = None
         self._link: socket.socket | None = None
         self._failed = False
 
     def hello(self, init: bytes) -> tuple[int, bytes]:
+        try:
+            return self._start(init)
+        except PeerError as problem:
+            if init:
+                raise
+            first = problem
+        if self._or_init:
+            self._end(kill=True)
+            try:
+                hello = self._start(self._or_init)
+            except PeerError:
+                pass
+            else:
+                given = self._or_init.decode()
+                sys.stderr.write(f"{self.name}: does not start with an empty init string; it was given {given}\n")
+                return hello
+        raise PeerError(self.name, f"{first.problem}{NEEDS_INIT}") from None
+
+    def _start(self, init: bytes) -> tuple[int, bytes]:
+        self._failed = False
         ours, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()

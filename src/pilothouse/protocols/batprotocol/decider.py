@@ -168,4 +168,6 @@ def edc_decider(address: str, options: dict[str, str] | None = None, *, timeout:
         raise InputError(address, "no such library")
     if options.get("inprocess", "0") not in ("", "0", "no", "false"):
         return EdcDecider(InProcessLibrary(address, method), init)
-    return EdcDecider(ChildLibrary(address, method, silence_s), init)
+    # Most libraries read their init string as JSON, and do not start with an empty one.
+    or_init = b"" if options.keys() & {"init", "init_file"} else b"{}"
+    return EdcDecider(ChildLibrary(address, method, silence_s, or_init=or_init), init)

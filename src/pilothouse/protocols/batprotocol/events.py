@@ -7,7 +7,7 @@ unknown ones, and is left out otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import BATPROTOCOL, FROM_BATSIM
-from pilothouse.model.profile import Profile, parts_of
+from pilothouse.model.profile import Profile
 from pilothouse.protocols.batprotocol import messages as m
 from pilothouse.protocols.batprotocol.decisions import METRICS, read_units, write_resources
 from pilothouse.protocols.batprotocol.jobs import read_job, read_profile, write_job, write_profile
@@ -112,18 +112,14 @@ class EventWriter:
         progresses = [m.JobAndProgress(job_id, _progress_out(found)) for job_id, found in event.progress.items()]
         profiles = None
         if self.wants.forward_profiles_on_kill:
-            profiles = [write_profile(profile) for profile in self._profiles_of(event.job_ids)]
+            profiles = [write_profile(profile) for profile in self._profiles_of(event.progress)]
         return m.JobsKilledEvent(list(event.job_ids), progresses, profiles)
 
-    def _profiles_of(self, job_ids: tuple[str, ...]) -> list[Profile]:
-        """The profiles of these jobs and of their parts, each once."""
-        found: dict[str, Profile] = {}
-        todo = [job.profile for job_id in job_ids if (job := self._jobs.get(job_id)) is not None]
-        for profile in todo:
-            if profile is not None and profile.name not in found:
-                found[profile.name] = profile
-                todo.extend(self.profiles.get(part) for part in parts_of(profile.spec))
-        return list(found.values())
+    def _profiles_of(self, job_ids: Iterable[str]) -> list[Profile]:
+        """The profiles of these jobs, each once, by name. Their parts are not among them."""
+        jobs = [job for job_id in job_ids if (job := self._jobs.get(job_id)) is not None]
+        found = {job.profile.name: job.profile for job in jobs if job.profile is not None}
+        return [found[name] for name in sorted(found)]
 
     def _probe_data(self, event: e.ProbeData) -> m.ProbeDataEmittedEvent:
         probe = self._probes.get(event.probe_id)

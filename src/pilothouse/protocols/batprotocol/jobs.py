@@ -41,7 +41,7 @@ def read_job(job_id: str, job: m.Job, find: Callable[[str], p.Profile | None], s
     name = job.profile_id or ""
     if "!" not in name:
         name = f"{job_id.partition('!')[0]}!{name}"
-    walltime = inf if job.walltime is None else job.walltime
+    walltime = inf if job.walltime is None or job.walltime < 0 else job.walltime
     return Job(job_id, job.resource_request, walltime, submitted_at, find(name), extra_data=job.extra_data or None)
 
 
@@ -55,6 +55,9 @@ def write_profile(profile: p.Profile) -> m.ProfileAndId:
 def read_profile(profile: m.ProfileAndId) -> p.Profile:
     """A part without a workload belongs to the workload of the whole profile."""
     spec = _READERS[type(profile.profile)](profile.profile)
+    problem = p.problem_of(spec)
+    if problem:
+        raise Malformed(f"Invalid registration of profile '{profile.id}': {problem}")
     workload, bang, _ = profile.id.partition("!")
     if bang and isinstance(spec, p.Sequence | p.ForkJoin | p.Merge):
         parts = tuple(part if "!" in part else f"{workload}!{part}" for part in spec.parts)

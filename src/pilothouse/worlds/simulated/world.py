@@ -25,7 +25,7 @@ from pilothouse.model.events import Batch, JobEnded, JobSubmitted
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
-from pilothouse.model.profile import Profile
+from pilothouse.model.profile import Profile, parts_of
 from pilothouse.model.record import JobRecord
 from pilothouse.worlds.simulated.machine_decisions import MachineDecisions
 from pilothouse.worlds.simulated.physics.agenda import FastAgenda
@@ -300,7 +300,11 @@ class SimulatedWorld:
             self._events.append(JobSubmitted(self._agenda.now, job))
 
     def _register_profile(self, decision: d.RegisterProfile) -> None:
-        self._profiles[decision.profile.name] = decision.profile
+        profile = decision.profile
+        for part in parts_of(profile.spec):
+            if part not in self._profiles:
+                raise RunError(f"profile {profile.name} was registered: it is made of {part}, which does not exist")
+        self._profiles[profile.name] = profile
 
     def _finish_registration(self, decision: d.FinishRegistration) -> None:
         self._registering = False

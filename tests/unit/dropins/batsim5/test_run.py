@@ -131,6 +131,10 @@ def once(call_id: str) -> Order:
     return "CallMeLaterEvent", {"call_me_later_id": call_id, "when_type": "OneShot", "when": {"time": 50}}
 
 
+def work(name: str, kind: str, **fields: object) -> Order:
+    return "RegisterProfileEvent", {"profile": {"id": name, "profile_type": kind, "profile": fields}}
+
+
 FINISH: Order = ("FinishRegistrationEvent", {})
 DYNAMIC = {"dynamic_registration": True, "acknowledge_dynamic_jobs": True}
 
@@ -156,14 +160,25 @@ DYNAMIC = {"dynamic_registration": True, "acknowledge_dynamic_jobs": True}
         ([probe(data_accumulation_strategy_type="NONE")], "only accumulation without reset"),
         ([calls("c", 10), calls("c", 10)], "this id is in use"),
         ([calls("a", 10), calls("b", 15)], "not a multiple"),
-        ([once("c"), once("c")], "this id is in use"),
-        ([calls("c", 10), once("c")], "this id is in use"),
-        ([once("c"), calls("c", 10)], "this id is in use"),
+        ([probe(), probe()], "this id is in use"),
+        ([once("")], "Invalid (empty) call_me_later_id"),
+        ([execute("w0!1", " 0")], "is not a set of ids"),
         ([("ChangeHostsPStateEvent", {"host_ids": "0", "pstate": 7})], "has 1 pstates"),
         ([("ChangeHostsPStateEvent", {"host_ids": "9", "pstate": 0})], "Machine 9 does not exist"),
         ([switch("0", 0)], "Asked to turn ON a host already in a computing pstate"),
         ([profile("w0!delay10")], "Invalid new profile registration: 'w0!delay10' already exists in the workload."),
-        ([profile("noworkload")], "has no workload name"),
+        ([work("d!p", "DelayProfile", delay=0.0)], "it must be above 0"),
+        ([work("d!p", "DelayProfile", delay=-1.0)], "it must be above 0"),
+        ([work("d!p", "ParallelTaskHomogeneousProfile", computation_amount=-1.0)], "amounts must be 0 or more"),
+        ([work("d!p", "ParallelTaskProfile", computation_vector=[1.0, -2.0])], "amounts must be 0 or more"),
+        ([work("d!p", "ParallelTaskProfile", communication_matrix=[0.0] * 3)], "1 are needed"),
+        (
+            [work("d!p", "ParallelTaskProfile", computation_vector=[1.0, 1.0], communication_matrix=[0.0] * 3)],
+            "4 are needed",
+        ),
+        ([work("d!p", "ParallelTaskOnStorageHomogeneousProfile", storage_name="s", bytes_to_read=-1.0)], "0 or more"),
+        ([work("d!p", "SequentialCompositionProfile", profile_ids=["d!nothing"])], "which does not exist"),
+        ([work("d!p", "ForkJoinCompositionProfile", profile_ids=["w0!delay10"])], "not implemented"),
         ([job("w0!1", "w0!delay10")], "already exists"),
         ([job("w0!2", "w0!nothing")], "its profile does not exist"),
         ([job("bare", "w0!delay10")], "has no workload name"),
@@ -222,6 +237,38 @@ def test_parts_of_a_registered_sequence_are_sought_in_its_workload(bench: Bench)
     code, words = bench(Script(*orders, JobSubmittedEvent=[[execute("w0!1", "1")]]))
     assert code == 0, words
     assert [row["execution_time"] for row in bench.rows() if row["workload_name"] == "d"] == ["20.000000"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "repetitions", "seconds"),
+    [([], 1, 1e-5), (["w0!delay10"], 0, 1e-5), (["d!none"] * 3, 1_000_000_000, 1e-5), (["d!none", "w0!delay10"], 2, 20.0)],
+)
+def test_sequences_of_nothing_take_no_time(parts: list[str], repetitions: int, seconds: float, bench: Bench) -> None:
+    kind = "SequentialCompositionProfile"
+    orders: list[Order] = [
+        work("d!none", kind, profile_ids=[]),
+        work("d!s", kind, profile_ids=parts, repetition_count=repetitions),
+        job("d!1", "d!s"),
+        execute("d!1", "0"),
+    ]
+    code, words = bench(Script(*orders, JobSubmittedEvent=[[execute("w0!1", "1")]]))
+    assert code == 0, words
+    row = next(row for row in bench.rows() if row["workload_name"] == "d")
+    assert row["final_state"] == "COMPLETED_SUCCESSFULLY" and float(row["execution_time"]) == pytest.approx(seconds)
+
+
+def test_calls_that_share_an_id_all_come(bench: Bench) -> None:
+    component = Script(once("c"), once("c"), calls("c", 10, 3), JobSubmittedEvent=[[execute("w0!1", "0")]])
+    code, words = bench(component)
+    assert code == 0, words
+    assert len(component.told("RequestedCallEvent")) == 2 + 3
+
+
+def test_a_profile_needs_no_workload_and_a_comma_ends_a_number(bench: Bench) -> None:
+    component = Script(profile("bare"), JobSubmittedEvent=[[execute("w0!1", "0,1")]])
+    code, words = bench(component)
+    assert code == 0, words
+    assert bench.rows()[0]["allocated_resources"] == "0"
 
 
 def test_registration_that_never_finishes_is_a_deadlock(bench: Bench) -> None:
@@ -293,7 +340,7 @@ def test_a_kill_that_was_asked_for_already_is_dropped_from_the_list(bench: Bench
 def test_stopping_unknown_calls_is_only_a_warning(bench: Bench) -> None:
     stop = ("StopCallMeLaterEvent", {"call_me_later_id": "nothing"})
     code, words = bench(Script(stop, JobSubmittedEvent=[[execute("w0!1", "0")]]))
-    assert code == 0 and "Cannot stop periodic trigger 'nothing'" in words
+    assert code == 0 and "Cannot stop periodic call 'nothing'" in words
 
 
 def test_calls_without_end_stop_when_told(bench: Bench) -> None:

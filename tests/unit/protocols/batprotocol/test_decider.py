@@ -346,3 +346,24 @@ def test_idset_text_of_an_allocation() -> None:
     decider.begin(begins(), Cluster(begins(), "scripted"))
     (order,) = decider.decide(e.Batch(0.0, [e.NoMoreJobs(0.0)])).decisions
     assert isinstance(order, d.StartJob) and order.units == IdSet.of((0, 1, 3))
+
+
+@pytest.mark.parametrize(("wants", "told"), [(1, "it was given {}"), (2, "it was given {}"), (3, "edc:LIBRARY")])
+def test_a_component_that_wants_an_init_string(
+    wants: int, told: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "libwants.so")
+    source = Path(__file__).resolve().parents[3] / "edc/fcfs.c"
+    command = ["gcc", "-O1", f"-DWANTS_INIT={wants}", "-shared", "-fPIC", "-o", path, str(source)]
+    subprocess.run(command, check=True, timeout=60)
+    if wants < 3:
+        assert schedule_of(edc_decider(path)) == schedule_of(edc_decider(path, {"init": "json"}))
+        assert told in capfd.readouterr().err
+        return
+    with pytest.raises(PeerError, match=rf"batsim_edc_init returned 7.*{told}\?init="):
+        schedule_of(edc_decider(path))
+    with pytest.raises(PeerError, match=rf"returned 7.*{told}\?init="):
+        schedule_of(edc_decider(path, {"inprocess": "1"}))
+    with pytest.raises(PeerError, match=r"returned 7$"):  # the user has given one
+        schedule_of(edc_decider(path, {"init": "{}"}))
+    assert schedule_of(edc_decider(path, {"init": "json"}))

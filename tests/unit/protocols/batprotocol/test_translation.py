@@ -145,14 +145,15 @@ def test_a_job_without_walltime() -> None:
     assert isinstance(found, e.JobSubmitted) and found.job.walltime == inf
 
 
-def test_killed_jobs_with_the_profiles_of_all_their_parts() -> None:
+def test_jobs_that_were_killed_with_their_own_profiles() -> None:
     out = EventWriter(d.Wants(forward_profiles_on_kill=True))
     whole = p.Profile("w0!s", p.Sequence(("w0!p", "w0!p")))
-    out.profiles["w0!p"] = PROFILE
-    out.write(e.JobSubmitted(0.0, Job("w0!1", 1, profile=whole)))
-    event = out.write(e.JobsKilled(1.0, ("w0!1",), {}))
+    for name, profile in (("w0!1", whole), ("w0!2", whole), ("w0!3", PROFILE)):
+        out.write(e.JobSubmitted(0.0, Job(name, 1, profile=profile)))
+    killed = {name: e.Progress("w0!s", 0.5) for name in ("w0!1", "w0!2")}
+    event = out.write(e.JobsKilled(1.0, ("w0!1", "w0!2", "w0!3"), killed))
     assert isinstance(event, m.JobsKilledEvent) and event.profiles is not None
-    assert [profile.id for profile in event.profiles] == ["w0!s", "w0!p"]
+    assert [profile.id for profile in event.profiles] == ["w0!s"]
 
 
 def test_registered_job_names_a_profile_of_its_workload() -> None:

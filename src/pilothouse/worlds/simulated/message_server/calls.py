@@ -4,13 +4,15 @@ In: CallAt, CallEvery, StopCalls and the decisions about probes. Out: CallArrive
 
 Batsim 5 keeps periodic calls and probes in one actor (`Periodic`), which sends the server one message at each tick with
 all that is due. Ticks are the multiples of a period in absolute time, so several periods share ticks; for that, each live
-period must be a multiple of all shorter ones. A probe's first tick only sets it up. Our own server has an actor for each
-series of calls, and the probes of the physics.
+period must be a multiple of all shorter ones. A probe's first tick only sets it up. One-shot calls may share their ids.
+Our own server has an actor for each series of calls, and the probes of the physics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from math import fmod
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,7 +21,8 @@ from pilothouse.core.calls import next_multiple
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import RunError
-from pilothouse.worlds.simulated.message_server.rounds import Actor, Mailbox, receive, send, sleep
+from pilothouse.worlds.simulated.message_server.meter_readings import read_meters_of
+from pilothouse.worlds.simulated.message_server.rounds import Actor, Command, Mailbox, post, receive, send, sleep, turn
 
 if TYPE_CHECKING:
     from pilothouse.worlds.simulated.message_server.server import Server
@@ -39,8 +42,6 @@ def on_call(server: Server, decision: d.CallAt) -> Sequence[Actor]:
     now, rules = server.agenda.now, server.rules
     if rules.late_call_is_wrong and not decision.when > now:
         raise server.refuse("call in the past", f"a call was asked for at {decision.when:f}, and it is {now:f}")
-    if rules.unique_calls and (decision.call_id in server.calls or decision.call_id in server.periodic):
-        raise server.refuse("id in use", f"Cannot create call '{decision.call_id}': this id is in use")
     return [_caller(server, _new_call(server, decision.call_id), decision.when)]
 
 
@@ -66,9 +67,15 @@ def _caller(server: Server, call: Call, when: float) -> Actor:
     def due(_: object) -> None:
         if not call.stopped:
             _forget(server, call)
-            server.tell(e.CallArrived(server.agenda.now, call.id))
+            server.tell(_arrived(server, call.id))
 
     yield server.send(due)
+
+
+def _arrived(server: Server, call_id: str, last: bool = False) -> e.CallArrived:
+    if server.rules.in_words_of_5 and not call_id:
+        raise server.refuse("call id", "Invalid (empty) call_me_later_id received")
+    return e.CallArrived(server.agenda.now, call_id, last)
 
 
 # ---- our own server
@@ -124,11 +131,10 @@ def on_probe(server: Server, decision: d.CreateProbe | d.TriggerProbe | d.ResetP
         raise server.refuse("probe", str(problem)) from None
 
 
-def _tell(server: Server, events: list[e.Event], over: int = 0) -> Actor:
-    """One message with several events; `over` series end with it."""
+def _tell(server: Server, events: list[e.Event]) -> Actor:
+    """One message with several events."""
 
     def heard(_: object) -> None:
-        server.pending -= over
         for event in events:
             event.at = server.agenda.now
             server.tell(event)
@@ -151,124 +157,187 @@ class Trigger(msgspec.Struct, eq=False):
 
 
 class Periodic:
-    """All live series of one simulation, and the actor that keeps them."""
+    """All live series of one simulation, and the actor that keeps them.
+
+    The actor waits for messages of the server until the next tick. At a tick it sends the server one message with all
+    that is due, also if nothing is, and waits until the server has got it. Calls and probes have ids of their own.
+    """
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._mailbox = Mailbox()
-        self._live: dict[str, Trigger] = {}
+        self._calls: dict[str, Trigger] = {}
+        self._probes: dict[str, Trigger] = {}
+        self._actor: Actor | None = None
         self._tick_entry = 0
+        self._tick_is_due = False
+        self._next_ms = 0
 
-    def __contains__(self, trigger_id: str) -> bool:
-        return trigger_id in self._live
+    # ---- what the server asks for
 
-    def keep(self) -> Actor:
-        """The actor: does what the server tells it to."""
-        while True:
-            then = yield receive(self._mailbox)
-            then()
-
-    def talk(self, then: Callable[[], None]) -> Actor:
+    def talk(self, then: Callable[[], Command | None]) -> Actor:
         """The server sends a message to this actor, and waits until it is there."""
         yield send(self._mailbox, then, self._server.costs.from_master)
 
     def add_calls(self, decision: d.CallEvery) -> Actor:
-        return self._add(Trigger(decision.call_id, round(decision.period * 1000), decision.count))
+        self._server.pending += 1
+        trigger = Trigger(decision.call_id, round(decision.period * 1000), decision.count)
+        return self.talk(partial(self._add, self._calls, trigger))
 
     def add_probe(self, decision: d.CreateProbe) -> Actor:
-        missing = self._what_is_missing(decision)
-        if missing:
-            raise self._server.refuse("probe", f"Cannot create probe '{decision.probe_id}': {missing}")
-        assert decision.period is not None
+        server = self._server
+        if decision.period is None:
+            raise server.refuse(
+                "probe", f"Cannot create probe '{decision.probe_id}': only periodic triggers are implemented"
+            )
         # QUIRK: whatever else was asked for, the values are joules since the start, and all are told.
         if decision.accumulate is not d.Cumulative.SUM or decision.per_second or decision.temporal or decision.only_if:
             ignored = "its cumulative function, normalization, temporal aggregation and filter are ignored"
-            self._server.warn(f"Probe '{decision.probe_id}': {ignored}")
-        period_ms = round(decision.period * 1000)
-        return self._add(Trigger(decision.probe_id, period_ms, decision.count, decision, is_set_up=False))
-
-    def _what_is_missing(self, decision: d.CreateProbe) -> str:
-        server = self._server
-        if decision.metric is not d.Metric.POWER:
-            return f"metric '{decision.metric.value}' is not implemented"
-        if decision.links or not decision.units:
-            return "only host resources are implemented"
-        if decision.units.mask >> len(server.machines):
-            return f"hosts {decision.units} do not all exist"
-        if decision.period is None:
-            return "only periodic triggers are implemented"
-        if decision.accumulate is None or decision.reset_to is not None:
-            return "only accumulation without reset is implemented"
-        if decision.aggregation is d.Aggregation.QUANTILE:
-            return "this aggregation is not implemented"
-        if not server.begins.energy:
-            return "the energy of hosts is not simulated (--energy-host)"
-        return ""
-
-    def _add(self, trigger: Trigger) -> Actor:
-        server = self._server
-        if trigger.id in self._live or trigger.id in server.calls:
-            raise server.refuse("id in use", f"Cannot create periodic trigger '{trigger.id}': this id is in use")
-        for other in self._live.values():
-            longer, shorter = max(other.period_ms, trigger.period_ms), min(other.period_ms, trigger.period_ms)
-            if longer % shorter:
-                detail = f"periods {longer} ms and {shorter} ms: the longer is not a multiple of the shorter"
-                raise server.refuse("periods", f"Cannot create periodic trigger '{trigger.id}': {detail}")
-        self._live[trigger.id] = trigger
+            server.warn(f"Probe '{decision.probe_id}': {ignored}")
         server.pending += 1
-        return self.talk(self._plan)
+        trigger = Trigger(decision.probe_id, round(decision.period * 1000), decision.count, decision, is_set_up=False)
+        return self.talk(partial(self._add, self._probes, trigger))
 
-    def stop(self, trigger_id: str) -> Actor | None:
-        """Ends a series; an unknown one is only worth a warning."""
-        server = self._server
-        if self._live.pop(trigger_id, None) is None:
-            server.warn(f"Cannot stop periodic trigger '{trigger_id}': it does not exist (anymore)")
-            return None
-        server.pending -= 1
-        return self.talk(self._plan)
+    def stop_calls(self, call_id: str) -> Actor:
+        return self.talk(partial(self._stop, self._calls, call_id))
+
+    def stop_probe(self, probe_id: str) -> Actor:
+        return self.talk(partial(self._stop, self._probes, probe_id))
 
     def clear(self) -> None:
         """Forgets everything: the simulation is being stopped."""
-        self._server.pending -= len(self._live)
-        self._live.clear()
-        self._plan()
-
-    def _plan(self) -> None:
-        """Enters the next tick."""
-        agenda = self._server.agenda
+        self._server.pending -= len(self._calls) + len(self._probes)
+        self._calls.clear()
+        self._probes.clear()
+        self._tick_is_due = False
         if self._tick_entry:
-            agenda.cancel(self._tick_entry)
+            self._server.agenda.cancel(self._tick_entry)
             self._tick_entry = 0
-        if self._live:
-            shortest = min(trigger.period_ms for trigger in self._live.values())
-            tick = int(agenda.now * 1000 / shortest + 1e-9) + 1
-            self._tick_entry = agenda.at(tick * shortest / 1000, self._on_tick, tick * shortest)
 
-    def _on_tick(self, now_ms: int) -> None:
-        server = self._server
-        self._tick_entry = 0
-        events: list[e.Event] = []
-        over: list[Trigger] = []
-        for trigger in self._live.values():
-            if now_ms % trigger.period_ms:
-                continue
-            if not trigger.is_set_up:
-                trigger.is_set_up = True
-                continue
-            if trigger.left == 1:
-                over.append(trigger)
-            elif trigger.left:
-                trigger.left -= 1
-            last = trigger.left == 1 and trigger in over
-            if trigger.probe is None:
-                events.append(e.CallArrived(server.agenda.now, trigger.id, last))
+    # ---- the actor
+
+    def keep(self) -> Actor:
+        """The actor. Its waits end with a message of the server, or with None at a tick."""
+        self._actor = actor = self._keep()
+        return actor
+
+    def _keep(self) -> Actor:
+        while True:
+            tick_ms = self._plan()
+            then = None if self._tick_is_due else (yield receive(self._mailbox))
+            if then is None:
+                self._tick_is_due = False
+                yield turn()  # SimGrid cancels the receive.
+                yield from self._on_tick(tick_ms)
             else:
-                events.append(self._measured(trigger.probe))
-        for trigger in over:
-            del self._live[trigger.id]
-        if events:
-            server.rounds.start(_tell(server, events, len(over)))
-        self._plan()
+                if self._tick_entry:
+                    self._server.agenda.cancel(self._tick_entry)
+                    self._tick_entry = 0
+                answer = then()
+                if answer is not None:
+                    yield answer
+
+    def _plan(self) -> int:
+        """Enters the next tick, and returns it in milliseconds."""
+        live = [*self._calls.values(), *self._probes.values()]
+        if not live or self._tick_is_due:
+            return self._next_ms
+        agenda = self._server.agenda
+        shortest = min(trigger.period_ms for trigger in live)
+        now_ms = agenda.now * 1e3
+        since_ms = fmod(fmod(now_ms, max(trigger.period_ms for trigger in live)), shortest)
+        self._next_ms = (round((now_ms - since_ms) / shortest) + 1) * shortest
+        self._tick_entry = agenda.alarm((shortest - since_ms) * 1e-3, self._tick)
+        return self._next_ms
+
+    def _tick(self, _: object) -> None:
+        self._tick_entry = 0
+        if self._mailbox.receiver is None:
+            self._tick_is_due = True  # A message is on its way here; the tick comes behind it.
+            return
+        assert self._actor is not None
+        self._mailbox.receiver = None
+        self._server.rounds.start(self._actor)
+
+    def _add(self, live: dict[str, Trigger], trigger: Trigger) -> None:
+        server = self._server
+        kind = "call" if trigger.probe is None else "probe"
+        if trigger.id in live:
+            raise server.refuse("id in use", f"Cannot create periodic {kind} '{trigger.id}': this id is in use")
+        for other in (*self._calls.values(), *self._probes.values()):
+            longer, shorter = max(other.period_ms, trigger.period_ms), min(other.period_ms, trigger.period_ms)
+            if longer % shorter:
+                detail = f"periods {longer} ms and {shorter} ms: the longer is not a multiple of the shorter"
+                raise server.refuse("periods", f"Cannot create periodic {kind} '{trigger.id}': {detail}")
+        live[trigger.id] = trigger
+
+    def _stop(self, live: dict[str, Trigger], trigger_id: str) -> Command | None:
+        """Ends a series, of which the server is told; an unknown one is only worth a warning."""
+        server = self._server
+        if live.pop(trigger_id, None) is None:
+            kind = "call" if live is self._calls else "probe"
+            server.warn(f"Cannot stop periodic {kind} '{trigger_id}': it does not exist (anymore)")
+            return None
+        return post(server.mailbox, (_one_less, server), server.costs.from_master)
+
+    def _on_tick(self, now_ms: int) -> Actor:
+        server = self._server
+        events: list[e.Event] = []
+        over = 0
+        for live in (self._calls, self._probes):
+            for trigger in sorted(live.values(), key=lambda trigger: trigger.id):
+                if now_ms % trigger.period_ms:
+                    continue
+                if trigger.is_set_up:
+                    last = trigger.left == 1
+                    if trigger.probe is None:
+                        events.append(_arrived(server, trigger.id, last))
+                    else:
+                        self._refuse_measurement(trigger.probe)
+                        yield from read_meters_of(server, trigger.probe.units)
+                        events.append(self._measured(trigger.probe))
+                    if last:
+                        del live[trigger.id]
+                        over += 1
+                        continue
+                    trigger.left = max(0, trigger.left - 1)
+                if trigger.probe is not None:
+                    self._refuse_set_up(trigger.probe)
+                    trigger.is_set_up = True
+
+        def heard(_: object) -> None:
+            server.pending -= over
+            server.note_date()
+            for event in events:
+                event.at = server.agenda.now
+                server.tell(event)
+
+        yield server.send(heard)
+
+    def _refuse_measurement(self, probe: d.CreateProbe) -> None:
+        """What the real one finds out at the first measurement."""
+        server = self._server
+        missing = ""
+        if probe.metric is not d.Metric.POWER:
+            missing = f"metric '{probe.metric.value}' is not implemented"
+        elif probe.links or not probe.units:
+            missing = "only host resources are implemented"
+        elif not server.begins.energy:
+            missing = "the energy of hosts is not simulated (--energy-host)"
+        elif probe.units.mask >> len(server.machines):
+            missing = f"hosts {probe.units} do not all exist"
+        elif probe.aggregation is d.Aggregation.QUANTILE:
+            missing = "this aggregation is not implemented"
+        self._refuse(probe, missing)
+
+    def _refuse_set_up(self, probe: d.CreateProbe) -> None:
+        """What the real one finds out at each tick of a probe."""
+        wrong = probe.accumulate is None or probe.reset_to is not None
+        self._refuse(probe, "only accumulation without reset is implemented" if wrong else "")
+
+    def _refuse(self, probe: d.CreateProbe, missing: str) -> None:
+        if missing:
+            raise self._server.refuse("probe", f"Cannot measure probe '{probe.probe_id}': {missing}")
 
     def _measured(self, probe: d.CreateProbe) -> e.ProbeData:
         """QUIRK: how often it was emitted or triggered is always told as 0."""
@@ -282,17 +351,21 @@ class Periodic:
         return e.ProbeData(server.agenda.now, probe.probe_id, (total,), aggregated=True)
 
 
+def _one_less(server: Server) -> None:
+    server.pending -= 1
+
+
 def on_periodic_calls(server: Server, decision: d.CallEvery) -> Actor:
     return server.periodic.add_calls(decision)
 
 
-def on_stop_periodic_calls(server: Server, decision: d.StopCalls) -> Actor | None:
-    return server.periodic.stop(decision.call_id)
+def on_stop_periodic_calls(server: Server, decision: d.StopCalls) -> Actor:
+    return server.periodic.stop_calls(decision.call_id)
 
 
 def on_periodic_probe(server: Server, decision: d.CreateProbe) -> Actor:
     return server.periodic.add_probe(decision)
 
 
-def on_stop_periodic_probe(server: Server, decision: d.StopProbe) -> Actor | None:
-    return server.periodic.stop(decision.probe_id)
+def on_stop_periodic_probe(server: Server, decision: d.StopProbe) -> Actor:
+    return server.periodic.stop_probe(decision.probe_id)

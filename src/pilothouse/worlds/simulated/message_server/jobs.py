@@ -29,6 +29,7 @@ from pilothouse.model.profile import (
     TraceReplay,
     parts_of,
 )
+from pilothouse.worlds.simulated.message_server.meter_readings import read_meters
 from pilothouse.worlds.simulated.message_server.rounds import Actor, spawn, turn
 from pilothouse.worlds.simulated.physics.activities import CANCELLED
 from pilothouse.worlds.simulated.physics.execution import Run
@@ -293,7 +294,7 @@ def _killer(server: Server, asked: list[TrackedJob]) -> Actor:
 
 def _killed_job(server: Server, tracked: TrackedJob, run: Run) -> Actor:
     server.release(tracked, run.kill_code)
-    yield from server.read_meters(run.units)
+    yield from read_meters(server, run.units)
 
 
 # ---- the rest

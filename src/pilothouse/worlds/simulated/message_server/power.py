@@ -15,6 +15,7 @@ from pilothouse.model import events as e
 from pilothouse.model.errors import RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.worlds.simulated.message_server.rounds import Actor, sleep
+from pilothouse.worlds.simulated.message_server.unit_messages import send_from
 from pilothouse.worlds.simulated.physics.machine_states import Machine, MachineState
 from pilothouse.worlds.simulated.physics.machines import TO_COMPUTATION, TO_SLEEP
 
@@ -34,6 +35,8 @@ def _arrival(server: Server, units: IdSet, target: int) -> Callable[[IdSet], boo
         missing -= there
         if missing:
             return False
+        if server.rules.switch_ends_metered:
+            server.machines.tell_switch()
         server.machines.tell_power(units, target)
         server.tell(e.UnitsSwitched(server.agenda.now, units, target))
         return True
@@ -53,7 +56,7 @@ def _transit(
         if arrived(IdSet(1 << machine.number)):
             server.machines.tell()
 
-    yield server.send(heard, unit=machine.number)
+    yield from send_from(server, machine.number, heard)
 
 
 # ---- Batsim 5

@@ -68,11 +68,9 @@ def _judge_permission(server: Server, what: str) -> None:
 
 def _register_profile(server: Server, profile: Profile) -> None:
     name, in_words_of_5 = profile.name, server.rules.in_words_of_5
-    workload, bang, _ = name.partition("!")
+    workload = name.partition("!")[0]  # QUIRK: in Batsim 5, a name without a workload is a workload too.
     invalid = "Invalid new profile registration"
     _judge_permission(server, f"profile {name}")
-    if in_words_of_5 and not bang:
-        raise server.refuse("profile id", f"{invalid}: '{name}' has no workload name")
     # Batsim 5 lets a profile that is gone be registered again.
     known = server.profiles.get(name)
     if known is not None and not (in_words_of_5 and name in server.hidden_profiles):

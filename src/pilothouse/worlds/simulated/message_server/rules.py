@@ -36,25 +36,27 @@ class Rules(msgspec.Struct, frozen=True):
     """Executor mappings of rigid profiles are judged, and profiles that Batsim 5 cannot run are refused."""
     late_call_is_wrong: bool = True
     """A call for a date that has passed is refused; otherwise it arrives at once."""
-    unique_calls: bool = False
     ends_with_workflows: bool = False
     """Jobs that are submitted after the last workflow's end are left out."""
     holds_dependents: bool = False
     """A job is submitted when the jobs that it depends on have succeeded."""
     meters_take_turns: bool = True
     """Reading energy lets others go on within the round."""
+    cut_takes_turn: bool = True
+    """So does cancelling a parallel task that reached its walltime."""
     hosts_asked_first: bool = False
     """With energy, the first submission asks each host for its energy, which takes a turn."""
-    start_takes_turn: bool = True
-    """A job starts as an actor of its own; otherwise at once."""
     kill_takes_turn: bool = False
     """A job runs on until the actor that kills it has had its turn."""
     own_return_codes: bool = False
     """A profile's negative return codes are taken for Batsim's own."""
     tasks_linger: bool = False
-    """A parallel task that reached its walltime stays on hosts and links until the job is forgotten."""
+    """A parallel task that reached its walltime stays on hosts and links until the server has got the message of the
+    job's end: it ends with the job's actor."""
     messages_share_links: bool = False
     """The message of a job's end gets its share of links that parallel tasks use."""
+    switch_ends_metered: bool = False
+    """The table of energy gets a row at the end of a switch too."""
     stay_computing: bool = False
     """A machine is not idle again after its last job."""
     registered_when_read: bool = True

@@ -17,7 +17,6 @@ a decision for later may rely on something that ends in between.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -34,11 +33,11 @@ from pilothouse.model.record import JobRecord
 from pilothouse.worlds.simulated.message_server import registration
 from pilothouse.worlds.simulated.message_server.calls import Call, Periodic
 from pilothouse.worlds.simulated.message_server.message_costs import MessageCosts
+from pilothouse.worlds.simulated.message_server.meter_readings import read_meters
 from pilothouse.worlds.simulated.message_server.rounds import (
     FREE,
     Actor,
     Command,
-    Cost,
     Mailbox,
     Rounds,
     Wait,
@@ -53,11 +52,12 @@ from pilothouse.worlds.simulated.message_server.rounds import (
 from pilothouse.worlds.simulated.message_server.rules import Rules
 from pilothouse.worlds.simulated.message_server.sources import JobSource, Source
 from pilothouse.worlds.simulated.message_server.tracked_job import TrackedJob
+from pilothouse.worlds.simulated.message_server.unit_messages import send_from
 from pilothouse.worlds.simulated.message_server.workflow import WorkflowSource
 from pilothouse.worlds.simulated.physics.agenda import SteppedAgenda
 from pilothouse.worlds.simulated.physics.execution import Physics, Run
 from pilothouse.worlds.simulated.physics.machines import Machines, Tracer
-from pilothouse.worlds.simulated.physics.platform import MASTER, Platform
+from pilothouse.worlds.simulated.physics.platform import Platform
 from pilothouse.worlds.simulated.physics.sharing import Flow
 
 _SEND = Wait.SEND
@@ -154,7 +154,10 @@ class Server:
         """Calls that are still to come."""
         self.periodic = Periodic(self)
         self._decision_index = 0
-        self._meters_read_at: dict[int, float] = {}
+        self.meters_read_at: dict[int, float] = {}
+        """When the meter of each machine was read last by an actor (meter_readings.py)."""
+        self.submission_noted = False
+        """A source was about to submit jobs."""
         self._events: list[e.Event] = []
         """For the next batch."""
         self._event_at = 0.0
@@ -170,24 +173,17 @@ class Server:
         """The jobs that wait for others."""
         return [job.id for job in self._dependencies.held.values()]
 
-    def read_meters(self, units: IdSet) -> Generator[Command, Any, None]:
-        """The turns that Batsim 4 spends on reading the meters of these machines, then of all.
-
-        A meter that has not been read at this date costs a turn. No time passes, but messages of others get ahead.
-        """
-        now = self.agenda.now
-        if not self.begins.energy or not self.rules.meters_take_turns:
-            return
-        for unit in (*units, *range(len(self.machines))):
-            if self._meters_read_at.get(unit) != now:
-                yield turn(partial(self._meters_read_at.__setitem__, unit, now))
-
     def job_due(self) -> None:
         """A source is about to submit jobs."""
+        self.submission_noted = True
         for tracer in self.machines.tracers:
             tracer.job_due(self.machines)
 
     # ---- events
+
+    def note_date(self) -> None:
+        """Something of this date was heard: what has no date of its own (rules.stale_dates) is dated so from now on."""
+        self._event_at = self.agenda.now
 
     def tell(self, event: e.Event) -> None:
         """Adds an event, dated now, to the next batch."""
@@ -263,8 +259,6 @@ class Server:
 
     def _forget_job(self, job_id: str) -> None:
         profile = self.jobs.pop(job_id).job.profile
-        if self._lingering and (flow := self._lingering.pop(job_id, None)) is not None:
-            self.physics.stop_flow(flow)
         begins = self.begins
         if profile is None or (begins.dynamic_registration and begins.profile_reuse):
             return
@@ -380,17 +374,13 @@ class Server:
     def start(self, tracked: TrackedJob, run: Run) -> Sequence[Actor]:
         """Starts a job: it runs from now on."""
         tracked.launch(run)
-        if self.rules.start_takes_turn:
-            return (self._run(run),)
-        self.machines.join(run.units, run.job.id)
-        self.physics.start(run)
-        return ()
+        return (self._run(run),)
 
     def _run(self, run: Run) -> Actor:
         machines = self.machines
         machines.occupy(run.units, run.job.id, self.agenda.now)
         if machines.meters:
-            yield from self.read_meters(run.units)
+            yield from read_meters(self, run.units)
         if machines.meters or machines.tracers:
             machines.note_start(run.units, run.job.id)
         self.physics.start(run)
@@ -408,18 +398,15 @@ class Server:
             state = JobState.TIMED_OUT if return_code == -1 else JobState.KILLED
         if tracked.state is not _RUNNING:
             return  # It was killed in the same round.
-        if run.task_was_cut and rules.meters_take_turns:
+        if run.task_was_cut and rules.cut_takes_turn:
             yield turn()  # Cancelling the task.
         tracked.step(ENDS[state])
         self.release(tracked, return_code)
         if self.begins.energy:
-            yield from self.read_meters(run.units)
-        unit = run.units.first()
-        cost = self.costs.from_unit(unit)
-        if rules.messages_share_links and self.physics.fluid.busy:
-            message = self.physics.demands.message(unit, MASTER, 1.0, _ignore)
-            cost = Cost(cost.latency_s, self.physics.fluid.rate_of_newcomer(message))
-        yield (_SEND, self.mailbox, (self._on_ended, tracked), cost)
+            yield from read_meters(self, run.units)
+        yield from send_from(self, run.units.first(), self._on_ended, tracked)
+        if self._lingering and (flow := self._lingering.pop(tracked.job.id, None)) is not None:
+            self.physics.stop_flow(flow)
 
     def _on_job_speaks(self, run: Run, message: msgspec.Raw, heard: Callable[[], None]) -> None:
         self.rounds.start(self._speaker(run, message, heard))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from pilothouse.model import events as e
 from pilothouse.model.job import Job
-from pilothouse.worlds.simulated.message_server.rounds import Actor, sleep, turn
+from pilothouse.worlds.simulated.message_server.meter_readings import read_meters_of
+from pilothouse.worlds.simulated.message_server.rounds import Actor, sleep
 
 if TYPE_CHECKING:
     from pilothouse.worlds.simulated.message_server.server import Server
@@ -41,11 +42,6 @@ class JobSource:
         agenda = server.agenda
         yield server.send(hello)
         asks_hosts = server.rules.hosts_asked_first
-        if asks_hosts and server.begins.energy and self.jobs and self.jobs[0].submitted_at <= agenda.now:
-            server.job_due()
-            # QUIRK: each question takes a turn, so at one date the jobs come behind what the decider decides first.
-            for _ in server.machines:
-                yield turn()
         awake_at = agenda.now
         due: list[Job] = []
         for job in self.jobs:
@@ -56,6 +52,11 @@ class JobSource:
                 yield sleep(job.submitted_at - awake_at)
                 awake_at = agenda.now
             if not due and not asks_hosts:
+                server.job_due()
+            elif asks_hosts and job is self.jobs[0] and not server.submission_noted:
+                # QUIRK: each question takes a turn, so at one date the jobs come behind what the decider decides first.
+                if server.begins.energy:
+                    yield from read_meters_of(server, range(len(server.machines)))
                 server.job_due()
             due.append(job)
         if due:

@@ -161,9 +161,15 @@ class Parts(Activity):
     def begin(self, left: float, over: Over) -> None:
         self._over = over
         self._left = left
-        self._next()
+        if self.physics.is_empty(self.profile):
+            over(self.profile.return_code, left)
+        else:
+            self._next()
 
     def _next(self) -> None:
+        while self.physics.is_empty(self._parts[self._index]) and not self._parts[self._index].return_code:
+            if self._step_is_last():
+                return
         self._current = self.physics.activity(self.run, self._parts[self._index])
         self._current.begin(self._left, self._part_over)
 
@@ -173,19 +179,25 @@ class Parts(Activity):
             self._current = None
             self._over(code, left)
             return
+        if not self._step_is_last():
+            self._next()
+
+    def _step_is_last(self) -> bool:
+        """Goes on to the next part; True: there is none, and the sequence is over."""
         self._index += 1
         if self._index == len(self._parts):
             self._index = 0
             self._repetition += 1
             if self._repetition == self._repeat:
                 self._current = None
-                self._over(self.profile.return_code, left)
-                return
-        self._next()
+                self._over(self.profile.return_code, self._left)
+                return True
+        return False
 
     def cancel(self) -> Progress:
         inner = self._current.cancel() if self._current is not None else None
-        done = (self._repetition * len(self._parts) + self._index) / (self._repeat * len(self._parts))
+        all_parts = self._repeat * len(self._parts)
+        done = (self._repetition * len(self._parts) + self._index) / all_parts if all_parts else 1.0
         parts = (inner,) if inner is not None else ()
         return Progress(self.profile.name, done, self._repetition, self._index, parts)
 

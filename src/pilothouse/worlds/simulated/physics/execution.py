@@ -233,6 +233,16 @@ class Physics:
             raise RunError(f"profile {name!r} does not exist")
         return found
 
+    def is_empty(self, profile: Profile) -> bool:
+        """Whether a profile is a sequence of nothing, or of nothing but such sequences that succeed: it takes no time."""
+        spec = profile.spec
+        if type(spec) is not Sequence:
+            return False
+        if not spec.repeat:
+            return True
+        parts = [self.profile(name) for name in dict.fromkeys(spec.parts)]
+        return all(not part.return_code and self.is_empty(part) for part in parts)
+
     def activity(self, run: Run, profile: Profile) -> Activity:
         """What a profile becomes when it runs as a part of this job."""
         return _MAKERS[type(profile.spec)](self, run, profile)

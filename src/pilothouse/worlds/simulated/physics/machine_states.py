@@ -190,9 +190,9 @@ class MachineStates:
             seconds[machine.state] += now - machine.since
         return seconds
 
-    def by_power_state(self) -> list[tuple[int, IdSet]]:
-        """Which compute machines are in which power state, ascending."""
+    def by_power_state(self, *, with_storage: bool = False) -> list[tuple[int, IdSet]]:
+        """Which machines are in which power state, ascending."""
         found: dict[int, int] = {}
-        for machine in self.machines[: self.compute_count]:
+        for machine in self.machines if with_storage else self.machines[: self.compute_count]:
             found[machine.power_state] = found.get(machine.power_state, 0) | 1 << machine.number
         return [(state, IdSet(mask)) for state, mask in sorted(found.items())]

@@ -120,11 +120,15 @@ class Machines(MachineStates):
 
     def set_pstate(self, units: IdSet, pstate: int) -> None:
         """Changes the power state at once; running tasks go on at the new speed."""
-        for tracer in self.tracers:
-            tracer.before_switch(self)
+        self.tell_switch()
         for number in units:
             self.change(self.machines[number], pstate)
         self.tell_power(units, pstate)
+
+    def tell_switch(self) -> None:
+        """Power states are about to change, or have changed at the end of a switch."""
+        for tracer in self.tracers:
+            tracer.before_switch(self)
 
     def tell_power(self, units: IdSet, pstate: int) -> None:
         for tracer in self.tracers:
@@ -164,8 +168,7 @@ class Machines(MachineStates):
     def begin_switch(self, units: IdSet, pstate: int) -> list[tuple[Machine, int]]:
         """Sends machines on their way; returns each with its transition state. RunError: why there is no way."""
         ways = [(self.machines[unit], self._transition(self.machines[unit], pstate)) for unit in units]
-        for tracer in self.tracers:
-            tracer.before_switch(self)
+        self.tell_switch()
         self.grouped_switches += 1
         self.switched_machines += len(ways)
         goes_off = bool(ways) and pstate in ways[0][0].sleep_states

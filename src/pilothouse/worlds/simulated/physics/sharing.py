@@ -202,21 +202,6 @@ class Fluid:
         """Whether anything is in progress."""
         return bool(self._active)
 
-    def rate_of_newcomer(self, flow: Flow) -> float:
-        """The rate that a flow would get that joined now, for something too short to be worth joining."""
-        flows, members = _crowd(flow)
-        private, bounds = [UNUSED] * len(flows), [one.bound for one in flows]
-        rows: dict[Constraint, list[Row]] = {}
-        for slot, one in enumerate(flows):
-            best = inf
-            for constraint, use in one.uses.items():
-                if constraint in members:
-                    rows.setdefault(constraint, []).append((slot, *use))
-                elif constraint.capacity < best * use[0]:
-                    best = constraint.capacity / use[0]
-                    private[slot] = (constraint.capacity, use[0])
-        return solve_rounds(private, bounds, [one.capacity for one in rows], list(rows.values()), PRECISION)[0]
-
     def settle(self) -> None:
         """Gives all flows their rates now, for those who must read them before the agenda goes on."""
         if self._dirty:
@@ -343,25 +328,6 @@ def _component(flow: Flow) -> tuple[list[Flow], dict[Constraint, None]]:
                         found[other] = None
                         queue.append(other)
     return queue, seen
-
-
-def _crowd(newcomer: Flow) -> tuple[list[Flow], set[Constraint]]:
-    """The newcomer and all that it would be connected with, and the constraints that several of them would share."""
-    found = {newcomer: None}
-    members: set[Constraint] = set()
-    queue = [newcomer]
-    for one in queue:
-        for constraint, use in one.uses.items():
-            users = constraint.users
-            if constraint in members or not constraint.shared:
-                continue
-            if len(users) + (constraint in newcomer.uses) > 1 or use[2] > 1:
-                members.add(constraint)
-                for other in users:
-                    if other not in found:
-                        found[other] = None
-                        queue.append(other)
-    return queue, members
 
 
 def fair_bottleneck(flows: list[Flow], constraints: Collection[Constraint]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -91,28 +90,3 @@ def test_a_stopped_flow_tells_what_was_left() -> None:
     agenda.run_until(6.0)
     assert fluid.stop(flow) == pytest.approx(0.5)
     assert not host.users and agenda.next_date() == float("inf")
-
-
-def test_a_newcomer_would_get_the_rate_that_it_gets_when_it_joins() -> None:
-    """Flows of random links and amounts: thinking of one more, and then really starting it, come to the same rate."""
-    dice = Random(5)
-    for _ in range(40):
-        agenda = Agenda()
-        fluid = Fluid(agenda)
-        links = [Constraint(f"l{i}", dice.choice((10.0, 40.0, 300.0)), shared=dice.random() < 0.9) for i in range(6)]
-        flows = []
-        for _ in range(dice.randint(1, 8)):
-            uses = {}
-            for link in dice.sample(links, dice.randint(1, 3)):
-                amount = dice.choice((1.0, 100.0, 1e4))
-                uses[link] = (amount, amount, 1)
-            flows.append(Flow(uses, lambda _: None, bound=dice.choice((float("inf"), 0.5))))
-        newcomer = flows.pop()
-        for flow in flows:
-            fluid.start(flow)
-        fluid.settle()
-        assert fluid.busy == bool(flows)
-        thought = fluid.rate_of_newcomer(newcomer)
-        fluid.start(newcomer)
-        fluid.settle()
-        assert newcomer.rate == pytest.approx(thought, rel=1e-12)
