@@ -43,6 +43,7 @@ from pilothouse.worlds.live.world import LiveWorld
 DEFAULT_FILE = "qcg_pm_reqs.json"
 LOCK_S = 60.0
 """How long a resumed manager waits for the one before it to end."""
+OPEN_WARNING = "--open-to-all: everyone who reaches the network interface can run commands as you"
 KILL_GRACE_S = 10.0
 """Between TERM and KILL when a job is cancelled, as in 0.14.2."""
 
@@ -177,9 +178,12 @@ def _network(options: QcgOptions, folder: Path) -> Network:
     if low > high:
         raise InputError("--net-port-min", f"no port between {low} and {high}")
     former = (folder / "address").read_text(encoding="utf-8") if (folder / "address").exists() else ""
+    if options.open_to_all:
+        log.warning("%s", OPEN_WARNING)
+        click.echo(f"Warning: {OPEN_WARNING}", err=True)
     endpoint = Endpoint(
         options.net_address, options.net_port, options.net_pub_port, range(low, high + 1), not options.disable_pub,
-        int(former.rpartition(":")[2]) if former else None,
+        int(former.rpartition(":")[2]) if former else None, options.open_to_all,
     )  # fmt: skip
     return Network(endpoint, folder)
 
@@ -204,5 +208,6 @@ def _log_into(path: Path, level: str) -> None:
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s: %(message)s"))
     log.handlers[:] = [handler]
+    logging.getLogger("pilothouse.access").handlers[:] = [handler]
     log.setLevel(level.upper())
     log.propagate = False

@@ -100,7 +100,6 @@ class LiveWorld:
         self._peers: dict[str, bytes] = {}
         self._poller = zmq.Poller()
         self._poller.register(self._wire.socket, zmq.POLLIN)
-        self._poller.register(self._wire.zap, zmq.POLLIN)
         self._calls: list[Callable[[], object]] = []
         self._lock = threading.RLock()  # a signal handler may come while it is held
         self._bell_read, self._bell_write = os.pipe()
@@ -222,6 +221,11 @@ class LiveWorld:
     @property
     def port(self) -> int:
         return self._wire.port
+
+    @property
+    def engine_hosts(self) -> set[str]:
+        """The addresses of the hosts that engines have joined from."""
+        return self._wire.engine_hosts
 
     def restore(self, journal: Iterable[r.Record]) -> None:
         """Before begin: takes up the run that the journal describes."""
@@ -353,8 +357,6 @@ class LiveWorld:
         wait_s = max(0.0, min(self._ticked_at + TICK_S, driver.calls.next_at) - now)
         ready = {source for source, _ in self._poller.poll(int(wait_s * 1000) + 1)}
         now = self.now()
-        if self._wire.zap in ready:
-            self._wire.authenticate()
         if self._wire.socket in ready:
             self._receive(now)
         if self._bell_read in ready:

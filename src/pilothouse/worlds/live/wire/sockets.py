@@ -15,12 +15,11 @@ import msgspec
 import zmq
 from zmq.utils import z85
 
+from pilothouse.access.zmq_door import Door, other_users
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.worlds.live.engine.config import Credentials
 
 KEYS_FILE = "keys.json"
-_DOMAIN = b"pilothouse"
-_ZAP = "inproc://zeromq.zap.01"
 
 
 class Keys(msgspec.Struct, frozen=True):
@@ -84,20 +83,18 @@ def own_addresses(port: int, *, remote: bool) -> tuple[str, ...]:
 
 
 class DriverSocket:
-    """The driver's end. `socket` and `zap` belong into a poller; `receive` gives what has come, checked by key."""
+    """The driver's end. `socket` belongs into a poller; `receive` gives what has come, checked by key."""
 
     def __init__(self, keys: Keys, host: str, port: int = 0) -> None:
         self._context = zmq.Context()
-        self._client = z85.decode(keys.client_public.encode())
-        self.zap = self._context.socket(zmq.REP)
-        self.zap.linger = 0
-        self.zap.bind(_ZAP)
+        self._door = Door(self._context, other_users, client_key=z85.decode(keys.client_public.encode()))
         self.socket = self._context.socket(zmq.ROUTER)
         self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self.socket.setsockopt(zmq.SNDHWM, 0)
         self.socket.setsockopt(zmq.RCVHWM, 0)
         self.socket.linger = 500
-        self.socket.zap_domain = _DOMAIN
+        self._door.watch(self.socket)
+        self._door.open()
         self.socket.curve_server = True
         self.socket.curve_publickey = keys.server_public.encode()
         self.socket.curve_secretkey = keys.server_secret.encode()
@@ -108,13 +105,10 @@ class DriverSocket:
             raise RunError(f"cannot listen on {host}:{port}: {error}") from error
         self.port = int(self.socket.get_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
 
-    def authenticate(self) -> None:
-        """Answers authentication requests (ZeroMQ RFC 27, ZAP): only the run's own client key may join."""
-        while self.zap.poll(0):
-            version, request_id, _domain, _address, _identity, mechanism, *credentials = self.zap.recv_multipart()
-            good = mechanism == b"CURVE" and credentials == [self._client]
-            verdict = [b"200", b"OK"] if good else [b"400", b"not a key of this run"]
-            self.zap.send_multipart([version, request_id, *verdict, b"engine", b""])
+    @property
+    def engine_hosts(self) -> set[str]:
+        """The addresses from which programs with the run's key have connected."""
+        return self._door.hosts
 
     def receive(self) -> list[tuple[bytes, bytes]]:
         """All (sender, message) that are here."""
@@ -131,9 +125,9 @@ class DriverSocket:
         self.socket.send_multipart([peer, message])
 
     def close(self) -> None:
-        self.zap.close()
-        if hasattr(self, "socket"):
-            self.socket.close()
+        self.socket.disable_monitor()
+        self.socket.close()
+        self._door.close()
         self._context.term()
 
 
