@@ -71,11 +71,6 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             again = msgspec.structs.replace(self, slots=other.slots or self.slots, hosts=hosts, slurm=other.slurm)
         return msgspec.structs.replace(again, decider_command=other.decider_command or self.decider_command)
 
-    @property
-    def remote(self) -> bool:
-        """Whether engines may be on other hosts."""
-        return bool(self.hosts or self.slurm or self.service or self.auto_slurm)
-
     def check(self) -> None:
         """Raises InputError for mistakes that would otherwise show only when the run has begun."""
         from pilothouse.launch import naming

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from pilothouse.access.files import write_whole
+from pilothouse.access.interfaces import ALL, towards_by_ssh
 from pilothouse.access.peer import Peer, Whose
 from pilothouse.core.session import Session
 from pilothouse.dropins.disbatch.bridge import Bridge, Kvs, KvsTasks, RemoteKvs, status_line
@@ -130,7 +132,9 @@ class DisbatchRun:
                 raise InputError("--use-address", "not an address", expected="HOST:PORT", found=options.use_address)
             host, port = shown, int(number)
         elif options.startup_only or not only_here(self._ssh_nodes(), self._host):
-            host, shown = "", self._host
+            names = [word.rpartition(":")[0] for word in self._ssh_nodes().split(",") if word]
+            listens = (ALL,) if options.startup_only or not names else towards_by_ssh(names)
+            host, shown = (listens[0], "") if len(listens) == 1 and listens[0] != ALL else (ALL, self._host)
         redis = os.environ.get(REDIS_VARIABLE)
         shelf = RedisShelf(redis, os.path.basename(self._id)) if redis else None
         if options.open_to_all:
@@ -138,9 +142,7 @@ class DisbatchRun:
         trusts = everyone if options.open_to_all else self._trusts
         server = KvsServer(host, port, secret=self._secret, trusts=trusts, advertised_host=shown, shelf=shelf)
         info = Path(f"{self._id}_kvsinfo.txt")
-        draft = info.with_name(f"{info.name}.new")
-        draft.write_text(server.address)
-        draft.rename(info)  # it appears complete
+        write_whole(info, server.address.encode(), mode=0o644)
         log.info("KVS Server: %s", server.address)
         return server, info
 
@@ -230,7 +232,8 @@ class DisbatchRun:
         )
         world = LiveWorld(
             live, folder=self._folder, recorder=journal, contexts=contexts, feeder=feeder, total=self._total,
-            remote=options.startup_only, warn=lambda text: log.warning("%s", text), logs=f"{self._id}_*_engine_wrap.log",
+            listens=(ALL,) if options.startup_only else (), warn=lambda text: log.warning("%s", text),
+            logs=f"{self._id}_*_engine_wrap.log",
         )  # fmt: skip
         self._world = world
         if options.startup_only:

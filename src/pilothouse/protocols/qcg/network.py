@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import zmq
 
+from pilothouse.access.files import write_whole
 from pilothouse.access.zmq_door import Door, all_but_us, no_one
 from pilothouse.model.errors import InputError
 
@@ -175,7 +176,5 @@ def _reachable(host: str, port: int) -> str:
 def _make_keys(path: Path) -> tuple[bytes, bytes]:
     """A new key pair. The public half is written to the file, readable by the owner only."""
     public, secret = zmq.curve_keypair()
-    path.unlink(missing_ok=True)
-    path.touch(mode=0o600)
-    path.write_bytes(public + b"\n")
+    write_whole(path, public + b"\n")
     return public, secret

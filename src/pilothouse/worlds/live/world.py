@@ -30,7 +30,8 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live import records as r
-from pilothouse.worlds.live.contexts import Context, Launch
+from pilothouse.worlds.live.contexts import Context, Launch, listening
+from pilothouse.worlds.live.descriptors import raise_limit
 from pilothouse.worlds.live.driver import decisions, engine_frames, submissions
 from pilothouse.worlds.live.driver.restore import restore
 from pilothouse.worlds.live.driver.settle import PARTING_S, begins, settle, stop
@@ -71,11 +72,14 @@ class LiveWorld:
         total: int | None = None,
         session: int = 1,
         port: int = 0,
-        remote: bool = False,
+        listens: tuple[str, ...] = (),
         warn: Callable[[str], None] | None = None,
         logs: str = "",
     ) -> None:
-        """`logs`: where engines write their logs, for messages, if that is not the folder."""
+        """`listens`: addresses of this host, if not those by which the contexts' nodes are reached. `logs`: where engines write
+        their logs, for messages, if that is not the folder.
+        """
+        raise_limit()
         self.options = options
         self.folder = folder
         self._logs = logs or f"the engine logs in {folder}"
@@ -94,9 +98,9 @@ class LiveWorld:
         self._recorder = recorder
         self._warn = warn or (lambda _text: None)
         self._keys = Keys.load_or_make(folder)
-        remote = remote or any(context.remote for context in self.contexts)
-        self._wire = DriverSocket(self._keys, "0.0.0.0" if remote else "127.0.0.1", port)
-        self.addresses = own_addresses(self._wire.port, remote=remote)
+        listens = listens or listening(self.contexts)
+        self._wire = DriverSocket(self._keys, *listens, port=port)
+        self.addresses = own_addresses(self._wire.port, listens)
         self._peers: dict[str, bytes] = {}
         self._poller = zmq.Poller()
         self._poller.register(self._wire.socket, zmq.POLLIN)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import zmq
 
+from pilothouse.access.files import write_whole
 from pilothouse.worlds.live.engine.config import Credentials
-from pilothouse.worlds.live.wire.sockets import DriverSocket, EngineSocket, Keys, write_secret
+from pilothouse.worlds.live.wire.sockets import DriverSocket, EngineSocket, Keys
 
 WAIT_MS = 5000
 REFUSED_MS = 400
@@ -66,5 +67,5 @@ def test_no_key_at_all_is_refused() -> None:
 def test_keys_are_kept_and_private(tmp_path: Path) -> None:
     keys = Keys.load_or_make(tmp_path)
     assert Keys.load_or_make(tmp_path) == keys
-    write_secret(tmp_path / "other", b"x")
+    write_whole(tmp_path / "other", b"x")
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
