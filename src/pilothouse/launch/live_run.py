@@ -136,6 +136,8 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, *, quiet: bool) -> int:
                 outcome = Session(world, decider, name=options.by).run()
     finally:
         service.close()
+    if not (folder / FILE_NAME).exists():
+        raise RunError(f"{folder}: was removed while the run went on; its results are lost")
     return progress.finish(outcome)
 
 
@@ -195,15 +197,18 @@ def _lines(plan: RunPlan, world: LiveWorld, *, fresh: bool) -> Iterator[TaskLine
 
 def _copied_stdin(path: str) -> Iterator[bytes]:
     """The lines of standard input as they come. They are kept in the run's folder, so that the run can be resumed."""
-    rest = b""
+    rest: list[bytes] = []  # of a line, joined once: a line may be long
     with os.fdopen(open_own(Path(path), os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as copy:
         while chunk := os.read(0, 1 << 16):
             copy.write(chunk)
             copy.flush()
-            *lines, rest = (rest + chunk).split(b"\n")
-            yield from lines
-    if rest:
-        yield rest
+            first, *others = chunk.split(b"\n")
+            rest.append(first)
+            for other in others:
+                yield b"".join(rest)
+                rest = [other]
+    if last := b"".join(rest):
+        yield last
 
 
 def _on_problem(number: int, problem: str) -> None:

@@ -52,6 +52,9 @@ FIRST_ENGINE_S = 120.0
 NO_ENGINE = "no engine is left"
 STUCK_S = 60.0
 """After how long the user is told that jobs wait and nothing runs."""
+STOP_S = 20.0
+"""How long a run that was stopped waits for its engines and for room on the disk, beside the grace of its tasks."""
+SAY_EVERY_S = 5.0
 DEADLOCK_S = 2.0
 """After how long a run in which nothing can happen any more is stopped."""
 
@@ -115,6 +118,9 @@ class LiveWorld:
         self._given_up = 0
         self._gone_for_good = 0
         self._stuck_since = 0.0
+        self._stopping_since = 0.0
+        self._say_at = SAY_EVERY_S
+        self._abandoned = False
         self._closed = False
         self._ended = False
 
@@ -159,7 +165,7 @@ class LiveWorld:
         while True:
             settle(driver, self.now())
             self._flush()
-            if driver.over:
+            if driver.over or self._abandoned:
                 self._ended = True
                 now = self.now()
                 return e.Batch(now, [*self._take_events(), e.Ended(now, self.never_started)])
@@ -195,7 +201,7 @@ class LiveWorld:
         ones.
         """
         driver = self._driver
-        if driver.over or not driver.engines.present:
+        if driver.over or self._abandoned or not driver.engines.present:
             return
         while self._watched:
             self._poller.unregister(self._watched.pop())
@@ -371,6 +377,7 @@ class LiveWorld:
             self._look_at_contexts(now)
             self._answer_requests()
             self._look_whether_stuck(now)
+            self._look_whether_stopping(now)
             for show in self.on_tick:
                 show()
         settle(driver, now)
@@ -384,7 +391,7 @@ class LiveWorld:
                 continue
             try:
                 frame = decode_from_engine(message)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 self._warn(f"dropped a malformed message from an engine: {error}")
                 continue
             if frame.version != VERSION:
@@ -433,6 +440,22 @@ class LiveWorld:
         if self._given_up and not driver.engines.present and not may_come:
             stop(driver, NO_ENGINE, now)
 
+    def _look_whether_stopping(self, now: float) -> None:
+        """A run that was stopped says what it waits for, and ends after a limit whatever its engines do."""
+        driver = self._driver
+        if not driver.stopped_because:
+            self._stopping_since = now
+            return
+        waited_s = now - self._stopping_since
+        engines = ", ".join(sorted(proxy.node.name for proxy in driver.engines.present.values())[:5])
+        waits_for = f"{driver.running_tasks} tasks and {len(driver.engines.present)} engines ({engines})"
+        if waited_s > STOP_S + self.options.grace_s:
+            self._warn(f"gave up waiting for {waits_for} after {waited_s:.0f} s")
+            self._abandoned = True
+        elif waited_s >= self._say_at:
+            self._say_at += SAY_EVERY_S
+            self._warn(f"stopping ({driver.stopped_because}): waiting for {waits_for}")
+
     def _look_whether_stuck(self, now: float) -> None:
         """Tells the user that engines are idle while jobs wait; stops the run if no engine and no event is to come."""
         driver = self._driver
@@ -464,6 +487,8 @@ class LiveWorld:
                     self._recorder.write(records)
                     break
                 except RunError as error:
+                    if driver.stopped_because and self.now() > self._stopping_since + STOP_S:
+                        raise
                     self._warn(f"{error}; trying again")
                     time.sleep(1.0)
             if self.on_task:
