@@ -98,7 +98,8 @@ def test_a_long_line_takes_time_in_proportion(tmp_path: Path) -> None:
         ran = subprocess.run(
             [*COMMAND, "run", "--dir", "r", "-"], cwd=tmp_path, stdin=stream, capture_output=True, timeout=LIMIT_S, check=False
         )
-    assert ran.returncode == 1  # no system executes such a line
+    assert ran.returncode == 2  # no system executes such a line
+    assert b"bytes, more than a command can have" in ran.stderr
 
 
 def test_an_early_kill_leaves_a_folder_that_can_be_used_again(tmp_path: Path) -> None:
