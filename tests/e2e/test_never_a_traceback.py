@@ -9,6 +9,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,14 +93,25 @@ def test_no_request_ends_a_qcg_manager(request_text: bytes) -> None:
     assert manager.handle(request_text, 1.0)["code"] == 1
 
 
-def test_a_long_line_takes_time_in_proportion(tmp_path: Path) -> None:
-    (tmp_path / "in").write_bytes(b"echo " + b"x" * 80_000_000 + b"\ntrue\n")
+def test_a_line_that_no_system_executes_is_refused_at_once(tmp_path: Path) -> None:
+    code, line = said(tmp_path, "run", tasks(tmp_path, "echo " + "x" * 80_000_000 + "\ntrue\n"))
+    assert code == 2 and "bytes, more than a command can have" in line
+
+
+def test_a_long_line_of_standard_input_is_read_in_proportion(tmp_path: Path) -> None:
+    from pilothouse.launch.live_run import _copied_stdin
+
+    (tmp_path / "in").write_bytes(b"x" * 80_000_000 + b"\nlast")
+    kept = os.dup(0)
     with (tmp_path / "in").open("rb") as stream:
-        ran = subprocess.run(
-            [*COMMAND, "run", "--dir", "r", "-"], cwd=tmp_path, stdin=stream, capture_output=True, timeout=LIMIT_S, check=False
-        )
-    assert ran.returncode == 2  # no system executes such a line
-    assert b"bytes, more than a command can have" in ran.stderr
+        os.dup2(stream.fileno(), 0)
+    try:
+        before = time.process_time()
+        assert [len(line) for line in _copied_stdin(str(tmp_path / "copy"))] == [80_000_000, 4]
+        assert time.process_time() - before < 10
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
 
 
 def test_an_early_kill_leaves_a_folder_that_can_be_used_again(tmp_path: Path) -> None:
