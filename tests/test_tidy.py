@@ -23,10 +23,11 @@ ROOT = components.ROOT
 PACKAGE = ROOT / "src" / "pilothouse"
 MODULE_LINES_MAX = 500
 
-BELOW_WORLDS = {"model", "formats", "policies", "core"}
+BELOW_WORLDS = {"model", "formats", "policies", "core", "access"}
 UP_TO_VIEWS = BELOW_WORLDS | {"worlds", "protocols", "journal", "views", "campaign"}
 MAY_IMPORT: dict[str, set[str]] = {
     "model": {"model"},
+    "access": {"model", "access"},
     "formats": {"model", "formats"},
     "policies": {"model", "policies"},
     "core": {"model", "policies", "core"},

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pilothouse.access.files import own_folder
 from pilothouse.core.contract import Decider
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
@@ -99,7 +100,7 @@ class Pool(Executor):
             decider = PolicyDecider(policy) if isinstance(policy, Policy) else policy
         self._own_folder = folder is None
         self.folder = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="pilothouse-"))
-        self.folder.mkdir(parents=True, exist_ok=True)
+        own_folder(self.folder)
         if contexts is None:
             contexts = [LocalContext(slots or len(os.sched_getaffinity(0)))]
         self._world = LiveWorld(

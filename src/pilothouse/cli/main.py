@@ -94,6 +94,12 @@ def main() -> None:
     except PilothouseError as problem:
         click.echo(f"pilothouse: {problem}", err=True)
         sys.exit(problem.exit_code)
+    except RecursionError:
+        click.echo("pilothouse: an input is nested too deep", err=True)
+        sys.exit(2)
+    except MemoryError:
+        click.echo("pilothouse: not enough memory", err=True)
+        sys.exit(1)
     except BrokenPipeError:
         # The reader of our output has gone (`| head`); Python must not complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -43,6 +43,10 @@ class _Word(click.Choice):  # type: ignore[type-arg]  # click 8.1 has no argumen
     "--net-address", default="127.0.0.1", show_default=True, metavar="HOST",
     help="Where to listen; beyond loopback clients need the key in the manager's folder.",
 )  # fmt: skip
+@click.option(
+    "--open-to-all", is_flag=True,
+    help="Let every user and host send requests, without a key. They can then run commands as you.",
+)  # fmt: skip
 @click.option("--disable-pub", is_flag=True, help="No events.")
 @click.option("--file", "file", is_flag=True, help="Read requests from a file.")
 @click.option("--file-path", metavar="FILE", help="The request file (implies --file; default qcg_pm_reqs.json).")

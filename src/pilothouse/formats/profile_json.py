@@ -116,6 +116,10 @@ def extra_text(raw: msgspec.Raw, place: Place) -> str | None:
     raise place.error("extra_data must be a string, an object or an array", found=quoted(value))
 
 
+LEAST_POLLTIME_S = 1e-6
+"""A job that looks for a message more often than this would never get on."""
+
+
 def _amount(value: object, field: str, place: Place, *, positive: bool = False) -> float:
     if value is None:
         raise place.error(f"field {field!r} is missing")
@@ -228,7 +232,10 @@ def _send(w: Written, place: Place) -> p.Spec:
 
 def _receive(w: Written, place: Place) -> p.Spec:
     match, other, timeout = (place.full(name) if name else "" for name in (w.success, w.failure, w.timeout))
-    return p.ReceiveMessage(w.regex, match, other, timeout, _amount(w.polltime, "polltime", place, positive=True))
+    polltime = _amount(w.polltime, "polltime", place, positive=True)
+    if polltime < LEAST_POLLTIME_S:
+        raise place.error("field 'polltime'", expected=f"{LEAST_POLLTIME_S:g} or more", found=quoted(w.polltime))
+    return p.ReceiveMessage(w.regex, match, other, timeout, polltime)
 
 
 _Read = Callable[[Written, Place], p.Spec]

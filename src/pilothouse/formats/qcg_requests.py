@@ -36,6 +36,9 @@ LATER_RESOURCES = frozenset({"wt", "nodeCrs"})
 FINISH_WHEN_DONE = "finishAfterAllTasksDone"
 
 
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
+
 class RequestError(ValueError):
     """A request that is refused as a whole; the text is the client's answer."""
 
@@ -141,6 +144,8 @@ def parse_request(text: bytes, variables: Callable[[], dict[str, str]], preferre
     """Reads one request. `preferred` is the dialect of requests that fit both. Raises RequestError."""
     try:
         text.decode()  # parts of it are only read later
+        if _NUL.search(text):
+            raise RequestError("Invalid request: a text holds a NUL character")
         envelope = msgspec.json.decode(text, type=_Envelope)
     except msgspec.ValidationError:
         raise RequestError("Invalid request: Invalid request") from None

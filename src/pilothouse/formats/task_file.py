@@ -96,6 +96,10 @@ class _Statement(msgspec.Struct, frozen=True, gc=False):
     key: bytes = b""
 
 
+MOST_LINE_BYTES = 32 * 4096 - 1
+"""Linux executes no longer argument (MAX_ARG_STRLEN), and a line is one argument of the shell."""
+
+
 class TaskReader:
     """Reads items (of one or more lines each) into TaskLines; keeps the state of the language between lines.
 
@@ -188,6 +192,8 @@ class TaskReader:
     def _command(self, line: bytes) -> bytes:
         if b"\0" in line and not self.lenient:
             raise self._error(line, "a NUL byte, which no command can hold")
+        if len(line) > MOST_LINE_BYTES and not self.lenient:
+            raise self._error(line[:100], f"{len(line):,} bytes, more than a command can have ({MOST_LINE_BYTES:,})")
         return self._prefix + line + self._suffix
 
     def _directive(self, line: bytes) -> _Statement | None:

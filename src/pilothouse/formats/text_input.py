@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import os
+import stat
 import zlib
 from pathlib import Path
 
@@ -20,6 +22,8 @@ JSON_PROBLEMS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 def read_bytes(path: str | Path) -> bytes:
     """The whole file, unpacked if it is gzipped."""
     try:
+        if stat.S_ISCHR(os.stat(path).st_mode) and not os.path.samefile(path, "/dev/null"):
+            raise InputError(str(path), "is a device", expected="a file or a pipe")
         data = Path(path).read_bytes()
         if data.startswith(GZIP_MAGIC):
             with gzip.open(path) as stream:
@@ -32,6 +36,8 @@ def read_bytes(path: str | Path) -> bytes:
         raise InputError(str(path), f"a damaged gzip file ({problem})") from None
     except OSError as problem:
         raise InputError(str(path), f"cannot be read: {problem.strerror}") from None
+    except MemoryError:
+        raise InputError(str(path), "needs more memory than there is") from None
     if len(data) > MOST_BYTES:
         raise InputError(str(path), f"larger than {MOST_BYTES} bytes")
     return data

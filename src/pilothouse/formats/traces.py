@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from pilothouse.formats.text_input import read_text
 from pilothouse.model.errors import InputError, quoted
 
 
@@ -24,10 +25,7 @@ def trace_files(path: str) -> list[Path]:
 
 def read_lines(path: Path) -> list[tuple[int, str]]:
     """The lines of a trace with their numbers, without comments and empty ones."""
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"cannot read the trace: {error}") from error
+    text = read_text(path)
     lines = ((number, line.strip()) for number, line in enumerate(text.splitlines(), start=1))
     return [(number, line) for number, line in lines if line and not line.startswith("#")]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pilothouse.access.files import open_own
 from pilothouse.model.errors import InputError
 
 LOCK_FILE = "lock"
@@ -19,10 +21,10 @@ def hold(folder: Path, taken: Exception, *, wait_s: float = 0.0) -> Iterator[Non
     """Holds the folder's lock while the body runs. Raises `taken` if another process still holds it after `wait_s`."""
     until = time.monotonic() + wait_s
     try:
-        stream = (folder / LOCK_FILE).open("w")
-    except OSError as error:
+        fd = open_own(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT)
+    except FileNotFoundError as error:
         raise InputError(str(folder), f"cannot be written: {error.strerror}") from error
-    with stream:
+    with os.fdopen(fd, "r+b") as stream:
         while True:
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -37,7 +39,7 @@ def hold(folder: Path, taken: Exception, *, wait_s: float = 0.0) -> Iterator[Non
 def is_free(folder: Path) -> bool:
     """Whether the folder has a lock that no process holds. A lock that cannot be opened counts as held."""
     try:
-        with (folder / LOCK_FILE).open() as stream:
+        with os.fdopen(os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return False

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
 
 import msgspec
 
-from pilothouse.journal.store import FILE_NAME, decode_tasks
+from pilothouse.journal.store import FILE_NAME, decode_tasks, undamaged
 from pilothouse.model.errors import InputError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node
 from pilothouse.model.lifecycle import JobState
 
+Row = TypeVar("Row", bound=msgspec.Struct)
 UNFINISHED = "unfinished"
 """The state of a task that was cut off, or failed and will be tried again."""
 
@@ -43,7 +47,7 @@ def read_tasks(folder: Path, *, failed: bool = False) -> Iterator[TaskRow]:
     """Every task that was begun or ended, by id: finished ones first, then those that were cut off (by Ctrl-C, with an
     engine) or will be tried again, then those in hand, if not only `failed`.
     """
-    with open_for_reading(folder) as db:
+    with _reading(folder) as db:
         yield from _ends(db, "final AND kind = 'N'" + (" AND state != 'succeeded'" if failed else ""))
         in_hand = list(_in_hand(db))
         held = {row.task for row in in_hand}
@@ -73,7 +77,7 @@ class JobRow(msgspec.Struct, frozen=True):
 
 def read_jobs(folder: Path) -> list[JobRow]:
     """Every submitted job: those that ended, in order of their ends, then the others."""
-    with open_for_reading(folder) as db:
+    with _reading(folder) as db:
         units = dict(db.execute("SELECT job_id, units FROM assignments ORDER BY id"))
         cwds = {job_id: _cwd(data) for job_id, data in db.execute("SELECT job_id, data FROM jobs ORDER BY task_id")}
         query = """SELECT job_id, state, started_at, ended_at, return_code, pid FROM ends
@@ -87,7 +91,7 @@ def read_jobs(folder: Path) -> list[JobRow]:
 
 def read_nodes(folder: Path) -> tuple[Node, ...]:
     """The nodes that engines joined with, by their units."""
-    with open_for_reading(folder) as db:
+    with _reading(folder) as db:
         rows = db.execute("SELECT node, first_unit, slots FROM engines ORDER BY first_unit")
         return tuple(Node(*row) for row in rows)
 
@@ -100,7 +104,7 @@ def _cwd(data: bytes) -> str:
 
 def never_begun(folder: Path) -> int | None:
     """How many tasks of the file have not been begun; None: the number of tasks is not known."""
-    with open_for_reading(folder) as db:
+    with _reading(folder) as db:
         total = db.execute("SELECT value FROM notes WHERE name = 'total'").fetchone()
         begun = db.execute("SELECT count(DISTINCT task_id) FROM ends WHERE kind = 'N'").fetchone()[0]
         known = db.execute("SELECT DISTINCT task_id FROM ends WHERE kind = 'N' AND NOT final")
@@ -116,10 +120,10 @@ def _ends(db: sqlite3.Connection, where: str) -> Iterator[TaskRow]:
     for row in db.execute(query):
         task, line, repeat, state, code, attempt, node, started, ended, reason, command, job, *output = row
         out_bytes, out, err_bytes, err = output
-        yield TaskRow(
+        yield checked(TaskRow(
             task, line, repeat, state, code, attempt, node, started, ended, reason, _text(command), job,
             out_bytes, _text(out), err_bytes, _text(err),
-        )  # fmt: skip
+        ))  # fmt: skip
 
 
 def _in_hand(db: sqlite3.Connection) -> Iterator[TaskRow]:
@@ -136,11 +140,24 @@ def _in_hand(db: sqlite3.Connection) -> Iterator[TaskRow]:
                 )  # fmt: skip
 
 
+@contextmanager
+def _reading(folder: Path) -> Iterator[sqlite3.Connection]:
+    """The journal while it is read. What shows that it is damaged is an InputError."""
+    with undamaged(folder / FILE_NAME), closing(open_for_reading(folder)) as db:
+        yield db
+
+
 def open_for_reading(folder: Path) -> sqlite3.Connection:
     path = folder / FILE_NAME
     if not path.is_file():
         raise InputError(str(folder), "no run was recorded here", expected=f"a folder with {FILE_NAME}")
-    return sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
+    with undamaged(path):
+        return sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None)
+
+
+def checked(row: Row) -> Row:
+    """The same row. Raises ValidationError if a field has another type than it should: SQLite keeps whatever is written."""
+    return msgspec.convert(msgspec.structs.asdict(row), type(row))
 
 
 def _text(data: bytes) -> str:

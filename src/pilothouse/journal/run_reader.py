@@ -5,15 +5,14 @@ In: the run's folder. Out: RunStates. The journal is opened for reading only; it
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections import deque
 from pathlib import Path
 
 from pilothouse.journal.lock import is_free
-from pilothouse.journal.read import open_for_reading
+from pilothouse.journal.read import checked, open_for_reading
 from pilothouse.journal.run_state import EngineRow, Failure, RunState
-from pilothouse.model.errors import InputError
+from pilothouse.journal.store import FILE_NAME, undamaged
 
 MOST_FAILURES = 200
 """The last failures that are kept for showing."""
@@ -36,22 +35,24 @@ class RunReader:
         self._db.close()
 
     def read(self) -> RunState:
-        """The state now."""
-        try:
-            self._read_ends()
-            query = "SELECT engine, count(*) FROM assignments WHERE closed_at IS NULL GROUP BY engine"
-            running = dict(self._db.execute(query))
-            query = "SELECT engine, rank, context, node, slots, joined_at, left_at, lost FROM engines ORDER BY rank"
-            engines = self._db.execute(query).fetchall()
-            notes = dict(self._db.execute("SELECT name, value FROM notes"))
-        except sqlite3.Error as error:
-            raise InputError(str(self.folder), f"its journal cannot be read: {error}") from error
+        """The state now. Raises InputError if the journal is damaged."""
+        with undamaged(self.folder / FILE_NAME):
+            return self._state()
+
+    def _state(self) -> RunState:
+        self._read_ends()
+        query = "SELECT engine, count(*) FROM assignments WHERE closed_at IS NULL GROUP BY engine"
+        running = dict(self._db.execute(query))
+        query = "SELECT engine, rank, context, node, slots, joined_at, left_at, lost FROM engines ORDER BY rank"
+        engines = self._db.execute(query).fetchall()
+        notes = dict(self._db.execute("SELECT name, value FROM notes"))
         rows: list[EngineRow] = []
         for name, rank, context, node, slots, joined_at, left_at, lost in engines:
             state = "running" if left_at is None else "lost" if lost else "gone"
             finished, failed = self._by_rank.get(rank, (0, 0))
             busy = running.get(name, 0)
-            rows.append(EngineRow(rank, name, context, node, slots, busy, finished, failed, state, joined_at or 0.0))
+            row = EngineRow(rank, name, context, node, slots, busy, finished, failed, state, joined_at or 0.0)
+            rows.append(checked(row))
         now = time.time()
         ended_at = _number(notes.get("ended_at"))
         if ended_at is None and rows and not running and not any(row.present for row in rows):
@@ -98,7 +99,7 @@ class RunReader:
                     self._failed += 1
                     counts[1] += 1
                     text = bytes(command or b"").decode("utf-8", "replace")
-                    self._failures.append(Failure(task_id, line, code, node, ended_at, text, reason or ""))
+                    self._failures.append(checked(Failure(task_id, line, code, node, ended_at, text, reason or "")))
             if len(rows) < _BATCH:
                 return
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import astuple
 
+from pilothouse.access.files import make_private
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live import records as r
@@ -53,6 +55,22 @@ _encode = msgspec.msgpack.Encoder().encode
 decode_tasks = msgspec.msgpack.Decoder(list[Task]).decode
 
 
+DAMAGED = "the journal is damaged"
+_SIGNS = (
+    sqlite3.Error, msgspec.DecodeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError,
+)  # fmt: skip
+"""What reading rows of any type where others are expected may raise."""
+
+
+@contextmanager
+def undamaged(path: Path) -> Iterator[None]:
+    """While the body reads the journal: what shows that it is damaged becomes an InputError."""
+    try:
+        yield
+    except _SIGNS as error:
+        raise InputError(str(path), f"{DAMAGED}: {type(error).__name__}: {error}") from error
+
+
 class Journal:
     """The writer. One per run at a time (see journal/lock.py)."""
 
@@ -61,11 +79,12 @@ class Journal:
         if must_exist and not self.path.exists():
             raise InputError(str(folder), "no run was recorded here", expected=f"a folder with {FILE_NAME}")
         try:
+            make_private(self.path)
             self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.executescript(_SCHEMA)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise RunError(f"{self.path}: cannot open the journal: {error}") from error
 
     def write(self, records: list[r.Record]) -> None:
@@ -104,7 +123,8 @@ class Journal:
 
     def reopen_failed(self) -> None:
         """Tasks that did not succeed are open again: their ends become those of an attempt that did not count."""
-        self._db.execute("UPDATE ends SET final=0 WHERE final AND kind='N' AND state!='succeeded'")
+        with undamaged(self.path):
+            self._db.execute("UPDATE ends SET final=0 WHERE final AND kind='N' AND state!='succeeded'")
 
     def put_notes(self, **values: object) -> None:
         """Notes bytes as they are and everything else as text; None is left out."""
@@ -113,11 +133,29 @@ class Journal:
 
     def note(self, name: str) -> bytes | None:
         """The last value noted under this name."""
-        row = self._db.execute("SELECT value FROM notes WHERE name=?", (name,)).fetchone()
+        with undamaged(self.path):
+            row = self._db.execute("SELECT value FROM notes WHERE name=?", (name,)).fetchone()
+        if row is not None and not isinstance(row[0], bytes):
+            raise InputError(str(self.path), DAMAGED, found=f"note {name}: {row[0]!r}")
         return None if row is None else row[0]
 
+    def number(self, name: str) -> int:
+        """A number that was noted under this name; 0 if none was."""
+        with undamaged(self.path):
+            return int(self.note(name) or b"0")
+
+    @property
+    def noted(self) -> bool:
+        """Whether anything was noted, as every run does when it begins."""
+        with undamaged(self.path):
+            return self._db.execute("SELECT 1 FROM notes LIMIT 1").fetchone() is not None
+
     def replay(self) -> Iterator[r.Record]:
-        """The records that a restarted driver needs, in the order in which it can apply them."""
+        """The records that a restarted driver needs, in the order in which it can apply them. Raises InputError."""
+        with undamaged(self.path):
+            yield from self._replay()
+
+    def _replay(self) -> Iterator[r.Record]:
         db = self._db
         for row in db.execute("SELECT * FROM engines ORDER BY rank"):
             engine, rank, context, node, slots, first_unit, pid, at, key, gpus, memory_mb, cores = row[:12]

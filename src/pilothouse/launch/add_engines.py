@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pilothouse.access.files import read_own, write_whole
 from pilothouse.model.errors import InputError, PilothouseError
 from pilothouse.worlds.live.contexts import Launch
 from pilothouse.worlds.live.contexts.layout import ContextOptions, NoContext, plan
@@ -69,20 +70,18 @@ class JoinInfo(msgspec.Struct, frozen=True):
     def load(cls, folder: Path) -> JoinInfo:
         path = folder / JOIN_FILE
         try:
-            return msgspec.json.decode(path.read_bytes(), type=cls)
+            return msgspec.json.decode(read_own(path), type=cls)
         except FileNotFoundError as error:
             raise InputError(str(path), "the run is over, or never was here") from error
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InputError(str(path), f"cannot be read: {error}") from error
 
 
 @contextmanager
 def joinable(folder: Path, join: JoinInfo) -> Iterator[None]:
     """While the body runs, contexts may join the run of this folder."""
-    from pilothouse.worlds.live.wire.sockets import write_secret
-
     path = folder / JOIN_FILE
-    write_secret(path, msgspec.json.encode(join))
+    write_whole(path, msgspec.json.encode(join))
     try:
         yield
     finally:
@@ -100,12 +99,7 @@ def write_script(path: Path, prefix: str, folder: Path, kvs_address: str) -> Pat
         add=shlex.quote(f"{_FIND_US}; from pilothouse.launch.add_engines import main; sys.exit(main(sys.argv[1:]))"),
         prefix=shlex.quote(prefix),
     )
-    draft = path.with_name(f"{path.name}.new")
-    draft.unlink(missing_ok=True)
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        file.write(text)
-    draft.rename(path)
+    write_whole(path, text.encode(), mode=0o700)
     return path
 
 

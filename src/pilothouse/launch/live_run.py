@@ -17,10 +17,12 @@ from pathlib import Path
 import click
 import msgspec
 
+from pilothouse.access.files import open_own, own_folder
+from pilothouse.access.interfaces import ALL
 from pilothouse.core.session import Session
 from pilothouse.formats.task_file import TaskLine, TaskReader, check_file, read_file
 from pilothouse.journal.lock import hold
-from pilothouse.journal.store import FILE_NAME, Journal
+from pilothouse.journal.store import FILE_NAME, Journal, undamaged
 from pilothouse.launch import naming
 from pilothouse.launch.add_engines import JoinInfo, joinable, write_script
 from pilothouse.launch.run_options import RunOptions
@@ -28,6 +30,7 @@ from pilothouse.launch.running import calm_collector, is_alive, supervised
 from pilothouse.launch.signals import on_signals
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.views.run_progress import RunProgress
+from pilothouse.worlds.live.contexts import listening
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.services.key_values import KeyValueService
 from pilothouse.worlds.live.snapshots import EngineView
@@ -68,6 +71,8 @@ def start_run(options: RunOptions, file: str, folder: Path | None, *, quiet: boo
     )  # fmt: skip
     with _locked(folder):
         journal = Journal(folder)
+        if journal.noted:  # the plan is the first thing that is noted
+            raise InputError(str(folder), "holds a run already", hint=f"go on with it: --resume {folder}")
         journal.put_notes(plan=msgspec.msgpack.encode(plan), started=time.time(), total=total)
         return _run(plan, folder, journal, quiet=quiet)
 
@@ -75,15 +80,20 @@ def start_run(options: RunOptions, file: str, folder: Path | None, *, quiet: boo
 def resume_run(options: RunOptions, folder: Path, *, retry_failed: bool, quiet: bool) -> int:
     """Goes on with an earlier run. The exit code."""
     folder = folder.absolute()
+    if not (folder / FILE_NAME).exists():
+        raise InputError(str(folder), "no run was recorded here", expected=f"a folder with {FILE_NAME}")
+    own_folder(folder, ours=True)
     with _locked(folder):
         journal = Journal(folder, must_exist=True)
         noted = journal.note("plan")
+        if not journal.noted:
+            raise InputError(str(folder), "the run ended before it began", hint=f"start it again: --dir {folder}")
         if noted is None:
             raise InputError(str(folder), "its journal is not one of `pilothouse run`")
         try:
             plan = msgspec.msgpack.decode(noted, type=RunPlan)
-        except msgspec.ValidationError as error:
-            raise InputError(str(folder), f"its journal is of another version of pilothouse: {error}") from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InputError(str(folder), f"its journal is damaged, or of another version of pilothouse: {error}") from error
         plan.options = plan.options.on(options)
         if retry_failed:
             journal.reopen_failed()
@@ -96,16 +106,20 @@ def resume_run(options: RunOptions, folder: Path, *, retry_failed: bool, quiet: 
 def _run(plan: RunPlan, folder: Path, journal: Journal, *, quiet: bool) -> int:
     calm_collector()
     options = plan.options
-    session = int(journal.note("session") or b"0") + 1
-    service = KeyValueService(folder, remote=options.remote, redis=options.redis)
+    session = journal.number("session") + 1
+    contexts = options.contexts()
+    # Engines that are added later may come from anywhere.
+    listens = (ALL,) if options.service or options.auto_slurm else listening(contexts)
+    service = KeyValueService(folder, listens=listens, redis=options.redis)
     world = LiveWorld(
         options.live_options(service.env), folder=folder, recorder=journal, total=plan.total, session=session,
-        port=int(journal.note("port") or b"0"), remote=options.remote, warn=_warn,
+        port=journal.number("port"), listens=listens, warn=_warn,
     )  # fmt: skip
     journal.put_notes(port=world.port, session=session)
     if session > 1:
-        world.restore(journal.replay())
-    world.adopt(options.contexts(), _is_gone)
+        with undamaged(journal.path):
+            world.restore(journal.replay())
+    world.adopt(contexts, _is_gone)
     world.feed(Feeder(_lines(plan, world, fresh=session == 1), world.known))
     progress = RunProgress(world, plan.total, quiet=quiet, folder=folder)
     world.on_tick.append(progress.show)
@@ -122,6 +136,8 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, *, quiet: bool) -> int:
                 outcome = Session(world, decider, name=options.by).run()
     finally:
         service.close()
+    if not (folder / FILE_NAME).exists():
+        raise RunError(f"{folder}: was removed while the run went on; its results are lost")
     return progress.finish(outcome)
 
 
@@ -181,15 +197,18 @@ def _lines(plan: RunPlan, world: LiveWorld, *, fresh: bool) -> Iterator[TaskLine
 
 def _copied_stdin(path: str) -> Iterator[bytes]:
     """The lines of standard input as they come. They are kept in the run's folder, so that the run can be resumed."""
-    rest = b""
-    with open(path, "ab") as copy:
+    rest: list[bytes] = []  # of a line, joined once: a line may be long
+    with os.fdopen(open_own(Path(path), os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as copy:
         while chunk := os.read(0, 1 << 16):
             copy.write(chunk)
             copy.flush()
-            *lines, rest = (rest + chunk).split(b"\n")
-            yield from lines
-    if rest:
-        yield rest
+            first, *others = chunk.split(b"\n")
+            rest.append(first)
+            for other in others:
+                yield b"".join(rest)
+                rest = [other]
+    if last := b"".join(rest):
+        yield last
 
 
 def _on_problem(number: int, problem: str) -> None:
@@ -202,19 +221,13 @@ def _on_problem(number: int, problem: str) -> None:
 def _make_folder(folder: Path | None, file: str) -> Path:
     """The run's folder: as given, or the next free one beside the file."""
     if folder is not None:
-        if (folder / FILE_NAME).exists():
-            raise InputError(str(folder), "holds a run already", hint=f"go on with it: --resume {folder}")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(str(folder), f"cannot be made: {error.strerror}") from error
-        return folder.absolute()
+        return own_folder(folder.absolute())
     stem = Path(file).absolute()
     number = 1
     while True:
         folder = stem.with_name(f"{stem.name}.run{number}")
         try:
-            folder.mkdir()
+            folder.mkdir(mode=0o700)
             return folder
         except FileExistsError:
             number += 1

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import string
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -72,29 +74,29 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             again = msgspec.structs.replace(self, slots=other.slots or self.slots, hosts=hosts, slurm=other.slurm)
         return msgspec.structs.replace(again, decider_command=other.decider_command or self.decider_command)
 
-    @property
-    def remote(self) -> bool:
-        """Whether engines may be on other hosts."""
-        return bool(self.hosts or self.slurm or self.service or self.auto_slurm)
-
     def check(self) -> None:
         """Raises InputError for mistakes that would otherwise show only when the run has begun."""
         from pilothouse.launch import naming
 
         for option, template in (("--out", self.out), ("--err", self.err)):
-            try:
-                template.format(task=0, line=0, repeat=0, attempt=0)
-            except (KeyError, IndexError, ValueError):
+            if not _is_template(template):
                 raise InputError(
                     option, "not a file name with placeholders", expected="{task}, {line}, {repeat} or {attempt}",
                     found=quoted(template),
-                ) from None  # fmt: skip
+                )  # fmt: skip
+        self._sbatch_words()
         if self.auto_slurm and not self.auto_slots:
             raise InputError("--auto-slurm", "how many slots does one allocation bring?", expected="--auto-slots N")
         if self.hosts:
             self.contexts()
         if self.by.partition(":")[0] not in naming.FOREIGN:
             naming.policy(self.by)
+
+    def _sbatch_words(self) -> tuple[str, ...]:
+        try:
+            return tuple(shlex.split(self.sbatch_options))
+        except ValueError as error:
+            raise InputError("--sbatch-options", f"{error}", found=quoted(self.sbatch_options)) from None
 
     def live_options(self, env: dict[str, str]) -> LiveOptions:
         shape = Shape(nodes=1, most_nodes=1, gpus_per_node=self.gpus_per_task) if self.gpus_per_task else None
@@ -129,5 +131,21 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             return None
         from pilothouse.worlds.live.contexts.allocator import AllocationPlan
 
-        options = tuple(shlex.split(self.sbatch_options)) or (f"--ntasks={self.auto_slots}",)
+        options = self._sbatch_words() or (f"--ntasks={self.auto_slots}",)
         return AllocationPlan(slots=self.auto_slots, most=self.auto_slurm, idle_s=self.auto_idle, options=options)
+
+
+_PLACEHOLDERS = ("task", "line", "repeat", "attempt")
+_WIDTH = re.compile(r"0?\d{0,2}d?")
+
+
+def _is_template(text: str) -> bool:
+    """Whether a file name holds only placeholders that we know, with a width of at most two digits."""
+    try:
+        parts = list(string.Formatter().parse(text))
+    except ValueError:
+        return False
+    fields = [(field, width, conversion) for _, field, width, conversion in parts if field is not None]
+    return "\0" not in text and all(
+        field in _PLACEHOLDERS and not conversion and _WIDTH.fullmatch(width or "") for field, width, conversion in fields
+    )

@@ -6,12 +6,13 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""A closed terminal (SIGHUP) ends a run in order, so that it can be resumed. Under nohup, which ignores it, the run goes on."""
 
 
 @contextmanager
 def on_signals(act: Callable[[int], None], *numbers: int) -> Iterator[None]:
-    """While the body runs, the first signal of each number (SIGINT and SIGTERM unless named) calls `act(number)`.
+    """While the body runs, the first signal of each number (INTERRUPTS unless named) calls `act(number)`.
 
     The second has its default effect: an orderly end may take too long. `act` may raise. Handlers are put back at the end.
     """
@@ -20,7 +21,8 @@ def on_signals(act: Callable[[int], None], *numbers: int) -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL)
         act(number)
 
-    before = {number: signal.signal(number, handle) for number in numbers or INTERRUPTS}
+    heeded = [number for number in numbers or INTERRUPTS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in heeded}
     try:
         yield
     finally:

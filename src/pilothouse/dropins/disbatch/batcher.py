@@ -18,14 +18,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pilothouse.access.peer import Peer, Whose, addresses_of
+from pilothouse.formats.hostlist import parse as parse_hostlist
 from pilothouse.formats.task_file import TaskReader
 from pilothouse.model.errors import PeerError
 from pilothouse.worlds.live.contexts.layout import only_here
 from pilothouse.worlds.live.services.kvs_client import KvsClient
-from pilothouse.worlds.live.services.kvs_server import KvsServer
+from pilothouse.worlds.live.services.kvs_server import KvsServer, only_us
 
 _PROGRAM = "import sys; sys.path.append({!r}); from pilothouse.dropins.disbatch.command import main; main(None, 'DisBatcher')"
 
@@ -108,4 +111,13 @@ def _server(args: Sequence[str]) -> KvsServer:
     """A service that all hosts of the run can reach: on loopback if that is enough."""
     host = os.uname().nodename
     nodes = [word for option, word in itertools.pairwise(args) if option in ("-s", "--ssh-node")]
-    return KvsServer() if only_here(",".join(nodes), host) else KvsServer("", advertised_host=host)
+    if only_here(",".join(nodes), host):
+        return KvsServer()
+    theirs = {word.rpartition(":")[0] for node in nodes for word in node.split(",")}
+    theirs.update(parse_hostlist(os.environ.get("SLURM_JOB_NODELIST", "")))
+    return KvsServer("", trusts=partial(_trusts, addresses_of(theirs)), advertised_host=host)
+
+
+def _trusts(nodes: set[str], peer: Peer) -> bool:
+    """Programs of this user here, and all on the nodes of the run."""
+    return peer.host in nodes if peer.whose is Whose.ELSEWHERE else only_us(peer)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pilothouse.access.files import own_folder
 from pilothouse.journal.lock import LOCK_FILE, hold
 from pilothouse.model.errors import InputError
 
@@ -50,13 +51,10 @@ def run_folder(unique_id: str) -> Path:
 @contextmanager
 def hold_folder(folder: Path) -> Iterator[None]:
     """Makes the run's folder, locks it while the body runs, and removes what an earlier run with the same prefix left there."""
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise InputError(str(folder), f"cannot be written: {error.strerror}") from error
+    own_folder(folder, ours=True)
     with hold(folder, InputError(str(folder), "another run with this prefix is going on")):
         for left in folder.iterdir():
-            if left.is_dir():
+            if left.is_dir() and not left.is_symlink():
                 shutil.rmtree(left)
             elif left.name != LOCK_FILE:
                 left.unlink()

@@ -35,6 +35,8 @@ class RunOptions(msgspec.Struct, frozen=True):
     startup_only: bool = False
     status_header: bool = False
     use_address: str = ""
+    open_to_all: bool = False
+    """Ours: everyone may use the key-value service."""
     web: bool = False
     fail_fast: bool = False
     task_command: str = ""
@@ -72,6 +74,7 @@ def parse_run(arguments: Sequence[str], program: str = "disBatch") -> RunOptions
         startup_only=said.startup_only,
         status_header=said.status_header,
         use_address=said.use_address or "",
+        open_to_all=said.open_to_all,
         web=said.web,
         fail_fast=said.fail_fast,
         task_command=said.taskcommand or "",
@@ -104,6 +107,7 @@ def _run_parser(program: str) -> argparse.ArgumentParser:
     add("--loglevel", choices=LOG_LEVELS, default="INFO", help="how much is logged (default: INFO)")
     add("--mailFreq", type=int, metavar="N", help="with --mailTo: a mail every N finished tasks (default: 1)")
     add("--mailTo", metavar="ADDR", help="where to send mail about finished tasks")
+    add("--open-to-all", action="store_true", help="let every user and host use the KVS (they can then run commands as you)")
     add("-p", "--prefix", metavar="PATH", default=".", help="folder or beginning of the names of all files")
     add("-r", "--resume-from", metavar="STATUSFILE", action="append", help="skip what this status file has results of")
     add("-R", "--retry", action="store_true", help="with -r: run again what failed")

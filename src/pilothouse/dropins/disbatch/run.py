@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import secrets
 import socket
 import stat
 import subprocess
@@ -18,6 +19,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from pilothouse.access.files import write_whole
+from pilothouse.access.interfaces import ALL, towards_by_ssh
+from pilothouse.access.peer import Peer, Whose
 from pilothouse.core.session import Session
 from pilothouse.dropins.disbatch.bridge import Bridge, Kvs, KvsTasks, RemoteKvs, status_line
 from pilothouse.dropins.disbatch.mail import Mailer
@@ -36,7 +40,8 @@ from pilothouse.worlds.live.contexts.nodes import NodesContext
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.records import EngineJoined, EngineLeft, Record, TaskEnded, barrier_passed
-from pilothouse.worlds.live.services.kvs_server import KvsServer
+from pilothouse.worlds.live.services.kvs_client import SECRET_VARIABLE
+from pilothouse.worlds.live.services.kvs_server import KvsServer, everyone, only_us
 from pilothouse.worlds.live.services.redis_shelf import RedisShelf
 from pilothouse.worlds.live.stream_lines import StreamLines
 from pilothouse.worlds.live.world import NO_ENGINE, LiveWorld
@@ -61,6 +66,8 @@ class DisbatchRun:
         self._id = unique_id(options.prefix, self._source, time.time(), random.randrange(1000))
         self._folder = run_folder(self._id)
         self._host = socket.gethostname()
+        self._secret = secrets.token_urlsafe(24)
+        """Of the key-value service, for our own clients."""
         self._world: LiveWorld | None = None
         self._skipped: list[StatusLine] = []
         self._ranks: dict[str, int] = {}
@@ -137,16 +144,25 @@ class DisbatchRun:
                 raise InputError("--use-address", "not an address", expected="HOST:PORT", found=options.use_address)
             host, port = shown, int(number)
         elif options.startup_only or not only_here(self._ssh_nodes(), self._host):
-            host, shown = "", self._host
+            names = [word.rpartition(":")[0] for word in self._ssh_nodes().split(",") if word]
+            listens = (ALL,) if options.startup_only or not names else towards_by_ssh(names)
+            host, shown = (listens[0], "") if len(listens) == 1 and listens[0] != ALL else (ALL, self._host)
         redis = os.environ.get(REDIS_VARIABLE)
         shelf = RedisShelf(redis, os.path.basename(self._id)) if redis else None
-        server = KvsServer(host, port, advertised_host=shown, shelf=shelf)
+        if options.open_to_all:
+            print("disBatch: --open-to-all: everyone who reaches the key-value service may use it", file=sys.stderr)
+        trusts = everyone if options.open_to_all else self._trusts
+        server = KvsServer(host, port, secret=self._secret, trusts=trusts, advertised_host=shown, shelf=shelf)
         info = Path(f"{self._id}_kvsinfo.txt")
-        draft = info.with_name(f"{info.name}.new")
-        draft.write_text(server.address)
-        draft.rename(info)  # it appears complete
+        write_whole(info, server.address.encode(), mode=0o644)
         log.info("KVS Server: %s", server.address)
         return server, info
+
+    def _trusts(self, peer: Peer) -> bool:
+        """disBatch's own clients know no secret: they are trusted on this host if they are ours, and on hosts of engines."""
+        if peer.whose is Whose.ELSEWHERE:
+            return self._world is not None and peer.host in self._world.engine_hosts
+        return only_us(peer)
 
     def _ssh_nodes(self) -> str:
         return ",".join(self.options.context.ssh_nodes) or os.environ.get("DISBATCH_SSH_NODELIST", "")
@@ -220,7 +236,7 @@ class DisbatchRun:
         journal = _ReportedJournal(self._folder, self._on_records(bridge, status))
         journal.put_notes(started=time.time(), total=self._total)
         live = LiveOptions(
-            env={**self._common_env(), "DISBATCH_KVSSTCP_HOST": kvs.address},
+            env={**self._common_env(), "DISBATCH_KVSSTCP_HOST": kvs.address, SECRET_VARIABLE: self._secret},
             fail_fast=options.fail_fast,
             service=options.startup_only,
             retire_idle=True,
@@ -231,7 +247,8 @@ class DisbatchRun:
         )
         world = LiveWorld(
             live, folder=self._folder, recorder=journal, contexts=contexts, feeder=feeder, total=self._total,
-            remote=options.startup_only, warn=lambda text: log.warning("%s", text), logs=f"{self._id}_*_engine_wrap.log",
+            listens=(ALL,) if options.startup_only else (), warn=lambda text: log.warning("%s", text),
+            logs=f"{self._id}_*_engine_wrap.log",
         )  # fmt: skip
         self._world = world
         if options.startup_only:

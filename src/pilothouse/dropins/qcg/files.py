@@ -20,6 +20,7 @@ from typing import TextIO
 
 import msgspec
 
+from pilothouse.access.files import write_whole
 from pilothouse.dropins.qcg.registry import Entry, Item, date_text, state_name, visible_history
 from pilothouse.formats.qcg_description import DescriptionError, Dialect, describe
 from pilothouse.formats.qcg_requests import SubmittedJob
@@ -75,15 +76,12 @@ class ManagerFiles:
         self._states.flush()
 
     def write_address(self, address: str) -> None:
-        # Renamed into place: a client that waits for this file must never read half of it.
-        fresh = self.folder / "address.new"
-        fresh.write_text(address, encoding="utf-8")
-        fresh.replace(self.folder / "address")
+        # All or nothing: a client that waits for this file must never read half of it.
+        write_whole(self.folder / "address", address.encode())
 
     def write_environment(self, environment: Mapping[str, str]) -> None:
-        path = self.folder / "env.log"
-        path.touch(mode=0o600)
-        path.write_text("".join(f"{name}={value}\n" for name, value in environment.items()), encoding="utf-8")
+        text = "".join(f"{name}={value}\n" for name, value in environment.items())
+        write_whole(self.folder / "env.log", text.encode("utf-8", "surrogateescape"))
 
     def write_status(self, status: Answer) -> None:
         (self.folder / "final_status.json").write_bytes(msgspec.json.format(msgspec.json.encode(status), indent=2))

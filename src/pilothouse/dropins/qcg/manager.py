@@ -31,6 +31,7 @@ from pilothouse.dropins.qcg.registry import (
 from pilothouse.formats import qcg_requests as r
 from pilothouse.formats.qcg_description import Dialect
 from pilothouse.formats.qcg_workload import Sizing, Unfit, fits_ever
+from pilothouse.formats.text_input import JSON_PROBLEMS
 from pilothouse.model.job import Node
 from pilothouse.model.lifecycle import FINAL
 from pilothouse.protocols.qcg.network import Answer
@@ -91,6 +92,8 @@ class RequestHandler:
             return self._answer(r.parse_request(text, self._variables, self.dialect), text)
         except r.RequestError as error:
             return refused(str(error))
+        except JSON_PROBLEMS as error:
+            return refused(f"Invalid request: not JSON ({error})")
 
     def _variables(self) -> dict[str, str]:
         self._submits += 1

@@ -33,6 +33,7 @@ class QcgOptions(msgspec.Struct, kw_only=True):
     net_port_min: int | None
     net_port_max: int | None
     net_address: str
+    open_to_all: bool
     disable_pub: bool
     file: bool
     file_path: str | None

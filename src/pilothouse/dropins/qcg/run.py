@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 from pilothouse import __version__
+from pilothouse.access.files import own_folder
 from pilothouse.core.session import Session
 from pilothouse.dropins.qcg.bundles import Bundles
 from pilothouse.dropins.qcg.executor import Executor
@@ -29,7 +30,7 @@ from pilothouse.dropins.qcg.service import Service
 from pilothouse.formats.qcg_description import Dialect
 from pilothouse.formats.qcg_requests import preferred_dialect, read_requests
 from pilothouse.journal.lock import hold
-from pilothouse.journal.store import Journal
+from pilothouse.journal.store import Journal, undamaged
 from pilothouse.launch import naming
 from pilothouse.launch.signals import on_signals
 from pilothouse.model.errors import InputError, PilothouseError, RunError
@@ -43,6 +44,7 @@ from pilothouse.worlds.live.world import LiveWorld
 DEFAULT_FILE = "qcg_pm_reqs.json"
 LOCK_S = 60.0
 """How long a resumed manager waits for the one before it to end."""
+OPEN_WARNING = "--open-to-all: everyone who reaches the network interface can run commands as you"
 KILL_GRACE_S = 10.0
 """Between TERM and KILL when a job is cancelled, as in 0.14.2."""
 
@@ -80,7 +82,7 @@ def _run(options: QcgOptions) -> None:
     nodes = allocation(options) if not options.governs else None
     # Jobs that ask for GPUs get a variable of their own; the others must not see the manager's.
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-    folder.mkdir(parents=True, exist_ok=True)
+    own_folder(folder, ours=True)
     _log_into(folder / "service.log", options.level)
     tags = ",".join([instance, *(options.tags.split(",") if options.tags else [])])
     log.info("service %s version %s started @ %s (with tags %s)", instance, __version__, socket.gethostname(), tags)
@@ -101,18 +103,19 @@ def _manage(
     options: QcgOptions, folder: Path, wd: Path, instance: str, nodes: Allocation, requests: list[bytes] | None
 ) -> None:
     journal = Journal(folder)
-    session = int(journal.note("session") or b"0") + 1
+    session = journal.number("session") + 1
     live = LiveWorld(
         LiveOptions(
             window=WINDOW, grace_s=KILL_GRACE_S, bundle=1, task_env="", environment=TaskEnvironment(bind=nodes.slurm),
             engines_within_s=options.nl_init_timeout, enough_engines=options.nl_ready_threshold,
         ),
         folder=folder, recorder=journal, contexts=[nodes.context] if session == 1 else [], session=session,
-        port=int(journal.note("port") or b"0"), remote=nodes.context.remote, warn=log.warning,
+        port=journal.number("port"), listens=nodes.context.listens(), warn=log.warning,
     )  # fmt: skip
     journal.write([Note("port", str(live.port).encode()), Note("session", str(session).encode())])
     if session > 1:
-        live.restore(journal.replay())
+        with undamaged(journal.path):
+            live.restore(journal.replay())
         live.adopt([nodes.context], gone_engines(nodes.context.name))
     specified = requests is not None and preferred_dialect(requests) is Dialect.SPECIFICATION
     report_format = options.report_format or _report_format(folder / options.report_file, specified=specified)
@@ -176,9 +179,12 @@ def _network(options: QcgOptions, folder: Path) -> Network:
     if low > high:
         raise InputError("--net-port-min", f"no port between {low} and {high}")
     former = (folder / "address").read_text(encoding="utf-8") if (folder / "address").exists() else ""
+    if options.open_to_all:
+        log.warning("%s", OPEN_WARNING)
+        click.echo(f"Warning: {OPEN_WARNING}", err=True)
     endpoint = Endpoint(
         options.net_address, options.net_port, options.net_pub_port, range(low, high + 1), not options.disable_pub,
-        int(former.rpartition(":")[2]) if former else None,
+        int(former.rpartition(":")[2]) if former else None, options.open_to_all,
     )  # fmt: skip
     network = Network(endpoint, folder)
     if options.address_fd is not None:
@@ -207,5 +213,6 @@ def _log_into(path: Path, level: str) -> None:
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s: %(message)s"))
     log.handlers[:] = [handler]
+    logging.getLogger("pilothouse.access").handlers[:] = [handler]
     log.setLevel(level.upper())
     log.propagate = False

@@ -1,7 +1,8 @@
 """The network interface of a manager: a REP socket for requests, a PUB socket for events.
 
-Both listen on loopback by default. Beyond loopback they require CURVE with the key in the manager's folder: users who
-can read that file may send requests. One JSON text is one request; each gets exactly one answer.
+Both listen on loopback by default, and admit connections of the manager's own user only (access/zmq_door.py). Beyond loopback
+they require CURVE with the key in the manager's folder: users who can read that file may send requests. `open_to_all` admits
+everyone. One JSON text is one request; each gets exactly one answer.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from pathlib import Path
 import msgspec
 import zmq
 
+from pilothouse.access.files import write_whole
+from pilothouse.access.zmq_door import Door, all_but_us, no_one
 from pilothouse.model.errors import InputError
 
 PORTS = range(2222, 10_000)
@@ -43,6 +46,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     events: bool = True
     former_port: int | None = None
     """Where the manager that this one resumes listened: clients may still use that port."""
+    open_to_all: bool = False
+    """No key, and no look at who connects."""
 
     @property
     def beyond_loopback(self) -> bool:
@@ -55,12 +60,15 @@ class Network:
     def __init__(self, endpoint: Endpoint, folder: Path) -> None:
         self._context = zmq.Context()
         self._server_keys: tuple[bytes, bytes] | None = None
-        if endpoint.beyond_loopback:
+        keyless = endpoint.open_to_all or not endpoint.beyond_loopback
+        self._door = Door(self._context, no_one if endpoint.open_to_all or not keyless else all_but_us)
+        if not keyless:
             self._server_keys = _make_keys(folder / KEY_FILE)
         self._requests = self._socket(zmq.REP)
         self._requests.setsockopt(zmq.MAXMSGSIZE, MOST_REQUEST_BYTES)
         self._requests.setsockopt(zmq.LINGER, 500)
         self._events = self._socket(zmq.PUB) if endpoint.events else None
+        self._door.open()
         try:
             self.address = _reachable(endpoint.host, self._bind_requests(endpoint))
             self.events_address: str | None = None
@@ -86,6 +94,7 @@ class Network:
         if self._server_keys is not None:
             made.curve_server = True
             made.curve_publickey, made.curve_secretkey = self._server_keys
+        self._door.watch(made)
         return made
 
     @property
@@ -129,9 +138,11 @@ class Network:
             self._events.send(f"{topic} ".encode() + msgspec.json.encode(event))
 
     def close(self) -> None:
-        self._requests.close()
-        if self._events is not None:
-            self._events.close()
+        for used in (self._requests, self._events):
+            if used is not None:
+                used.disable_monitor()
+                used.close()
+        self._door.close()
         self._context.term()
 
 
@@ -165,7 +176,5 @@ def _reachable(host: str, port: int) -> str:
 def _make_keys(path: Path) -> tuple[bytes, bytes]:
     """A new key pair. The public half is written to the file, readable by the owner only."""
     public, secret = zmq.curve_keypair()
-    path.unlink(missing_ok=True)
-    path.touch(mode=0o600)
-    path.write_bytes(public + b"\n")
+    write_whole(path, public + b"\n")
     return public, secret

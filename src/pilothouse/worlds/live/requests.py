@@ -6,6 +6,7 @@ instead of a socket: every login node sees it, it needs no port, and it has the 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from pilothouse.access.files import read_own, write_whole
 from pilothouse.model.errors import InputError
 
 FOLDER = "requests"
@@ -33,9 +35,7 @@ def ask_to_stop(folder: Path, what: What, name: str) -> None:
     try:
         box.mkdir(mode=0o700, exist_ok=True)
         path = box / f"{time.time_ns()}-{os.getpid()}.json"
-        draft = path.with_suffix(".new")
-        draft.write_bytes(msgspec.json.encode(StopRequest(what, name)))
-        draft.rename(path)
+        write_whole(path, msgspec.json.encode(StopRequest(what, name)))
     except OSError as error:
         raise InputError(str(box), f"cannot leave a request here: {error.strerror}") from error
 
@@ -45,15 +45,19 @@ def take_requests(folder: Path) -> list[StopRequest]:
     box = folder / FOLDER
     try:
         names = sorted(name for name in os.listdir(box) if name.endswith(".json"))
-    except FileNotFoundError:
-        return []
+    except OSError:
+        return []  # not there, or no descriptor is left: the next look will do
     requests = []
     for name in names:
         path = box / name
         try:
-            data = path.read_bytes()[:MOST_BYTES]
+            data = read_own(path, most_bytes=MOST_BYTES)
             path.unlink()
             requests.append(msgspec.json.decode(data, type=StopRequest))
-        except (OSError, msgspec.DecodeError):
+        except InputError:
+            # A pipe, a link, a file of another user: not a request.
+            with contextlib.suppress(OSError):
+                path.unlink()
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             continue
     return requests

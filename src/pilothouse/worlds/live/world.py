@@ -30,7 +30,8 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live import records as r
-from pilothouse.worlds.live.contexts import Context, Launch
+from pilothouse.worlds.live.contexts import Context, Launch, listening
+from pilothouse.worlds.live.descriptors import raise_limit
 from pilothouse.worlds.live.driver import decisions, engine_frames, submissions
 from pilothouse.worlds.live.driver.restore import restore
 from pilothouse.worlds.live.driver.settle import PARTING_S, begins, settle, stop
@@ -51,6 +52,9 @@ FIRST_ENGINE_S = 120.0
 NO_ENGINE = "no engine is left"
 STUCK_S = 60.0
 """After how long the user is told that jobs wait and nothing runs."""
+STOP_S = 20.0
+"""How long a run that was stopped waits for its engines and for room on the disk, beside the grace of its tasks."""
+SAY_EVERY_S = 5.0
 DEADLOCK_S = 2.0
 """After how long a run in which nothing can happen any more is stopped."""
 
@@ -71,11 +75,14 @@ class LiveWorld:
         total: int | None = None,
         session: int = 1,
         port: int = 0,
-        remote: bool = False,
+        listens: tuple[str, ...] = (),
         warn: Callable[[str], None] | None = None,
         logs: str = "",
     ) -> None:
-        """`logs`: where engines write their logs, for messages, if that is not the folder."""
+        """`listens`: addresses of this host, if not those by which the contexts' nodes are reached. `logs`: where engines write
+        their logs, for messages, if that is not the folder.
+        """
+        raise_limit()
         self.options = options
         self.folder = folder
         self._logs = logs or f"the engine logs in {folder}"
@@ -94,13 +101,12 @@ class LiveWorld:
         self._recorder = recorder
         self._warn = warn or (lambda _text: None)
         self._keys = Keys.load_or_make(folder)
-        remote = remote or any(context.remote for context in self.contexts)
-        self._wire = DriverSocket(self._keys, "0.0.0.0" if remote else "127.0.0.1", port)
-        self.addresses = own_addresses(self._wire.port, remote=remote)
+        listens = listens or listening(self.contexts)
+        self._wire = DriverSocket(self._keys, *listens, port=port)
+        self.addresses = own_addresses(self._wire.port, listens)
         self._peers: dict[str, bytes] = {}
         self._poller = zmq.Poller()
         self._poller.register(self._wire.socket, zmq.POLLIN)
-        self._poller.register(self._wire.zap, zmq.POLLIN)
         self._calls: list[Callable[[], object]] = []
         self._lock = threading.RLock()  # a signal handler may come while it is held
         self._bell_read, self._bell_write = os.pipe()
@@ -112,6 +118,9 @@ class LiveWorld:
         self._given_up = 0
         self._gone_for_good = 0
         self._stuck_since = 0.0
+        self._stopping_since = 0.0
+        self._say_at = SAY_EVERY_S
+        self._abandoned = False
         self._closed = False
         self._ended = False
 
@@ -156,7 +165,7 @@ class LiveWorld:
         while True:
             settle(driver, self.now())
             self._flush()
-            if driver.over:
+            if driver.over or self._abandoned:
                 self._ended = True
                 now = self.now()
                 return e.Batch(now, [*self._take_events(), e.Ended(now, self.never_started)])
@@ -192,7 +201,7 @@ class LiveWorld:
         ones.
         """
         driver = self._driver
-        if driver.over or not driver.engines.present:
+        if driver.over or self._abandoned or not driver.engines.present:
             return
         while self._watched:
             self._poller.unregister(self._watched.pop())
@@ -222,6 +231,11 @@ class LiveWorld:
     @property
     def port(self) -> int:
         return self._wire.port
+
+    @property
+    def engine_hosts(self) -> set[str]:
+        """The addresses of the hosts that engines have joined from."""
+        return self._wire.engine_hosts
 
     def restore(self, journal: Iterable[r.Record]) -> None:
         """Before begin: takes up the run that the journal describes."""
@@ -353,8 +367,6 @@ class LiveWorld:
         wait_s = max(0.0, min(self._ticked_at + TICK_S, driver.calls.next_at) - now)
         ready = {source for source, _ in self._poller.poll(int(wait_s * 1000) + 1)}
         now = self.now()
-        if self._wire.zap in ready:
-            self._wire.authenticate()
         if self._wire.socket in ready:
             self._receive(now)
         if self._bell_read in ready:
@@ -365,6 +377,7 @@ class LiveWorld:
             self._look_at_contexts(now)
             self._answer_requests()
             self._look_whether_stuck(now)
+            self._look_whether_stopping(now)
             for show in self.on_tick:
                 show()
         settle(driver, now)
@@ -378,7 +391,7 @@ class LiveWorld:
                 continue
             try:
                 frame = decode_from_engine(message)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 self._warn(f"dropped a malformed message from an engine: {error}")
                 continue
             if frame.version != VERSION:
@@ -427,6 +440,22 @@ class LiveWorld:
         if self._given_up and not driver.engines.present and not may_come:
             stop(driver, NO_ENGINE, now)
 
+    def _look_whether_stopping(self, now: float) -> None:
+        """A run that was stopped says what it waits for, and ends after a limit whatever its engines do."""
+        driver = self._driver
+        if not driver.stopped_because:
+            self._stopping_since = now
+            return
+        waited_s = now - self._stopping_since
+        engines = ", ".join(sorted(proxy.node.name for proxy in driver.engines.present.values())[:5])
+        waits_for = f"{driver.running_tasks} tasks and {len(driver.engines.present)} engines ({engines})"
+        if waited_s > STOP_S + self.options.grace_s:
+            self._warn(f"gave up waiting for {waits_for} after {waited_s:.0f} s")
+            self._abandoned = True
+        elif waited_s >= self._say_at:
+            self._say_at += SAY_EVERY_S
+            self._warn(f"stopping ({driver.stopped_because}): waiting for {waits_for}")
+
     def _look_whether_stuck(self, now: float) -> None:
         """Tells the user that engines are idle while jobs wait; stops the run if no engine and no event is to come."""
         driver = self._driver
@@ -458,6 +487,8 @@ class LiveWorld:
                     self._recorder.write(records)
                     break
                 except RunError as error:
+                    if driver.stopped_because and self.now() > self._stopping_since + STOP_S:
+                        raise
                     self._warn(f"{error}; trying again")
                     time.sleep(1.0)
             if self.on_task:

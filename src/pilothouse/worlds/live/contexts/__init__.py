@@ -6,11 +6,12 @@ not talk to engines: an engine joins the driver over the network, with the crede
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Protocol
 
 import msgspec
 
+from pilothouse.access.interfaces import ALL, LOOPBACK
 from pilothouse.worlds.live.engine.config import Credentials
 
 
@@ -42,6 +43,10 @@ class Context(Protocol):
     engines: int
     """How many it will start."""
 
+    def listens(self) -> tuple[str, ...]:
+        """The addresses of this host by which its nodes are reached."""
+        ...
+
     def start(self, launch: Launch) -> None:
         """Starts all engines; returns at once. Raises InputError or RunError if that cannot work."""
         ...
@@ -59,3 +64,9 @@ class Context(Protocol):
     def close(self, joined: Container[str] = ()) -> None:
         """Ends engines that have not joined yet. Those that have (by their keys) end when the driver tells them."""
         ...
+
+
+def listening(contexts: Iterable[Context]) -> tuple[str, ...]:
+    """Where a driver listens for the engines of these contexts: on loopback if there are none."""
+    found = dict.fromkeys(address for context in contexts for address in context.listens())
+    return (ALL,) if ALL in found else tuple(found) or (LOOPBACK,)

@@ -16,6 +16,7 @@ from typing import IO
 
 import msgspec
 
+from pilothouse.access.interfaces import LOOPBACK, towards, towards_by_ssh
 from pilothouse.model.errors import InputError
 from pilothouse.worlds.live.contexts import Departure, Launch
 from pilothouse.worlds.live.contexts.layout import ContextOptions, Layout, same_host
@@ -58,6 +59,12 @@ class NodesContext(ProgramContext):
     @property
     def over(self) -> bool:
         return not self._children
+
+    def listens(self) -> tuple[str, ...]:
+        others = [name for name in self.slots if not same_host(name, self._host)]
+        if self.layout.kind == "Slurm":
+            return (LOOPBACK, *towards(others))
+        return (LOOPBACK, *towards_by_ssh(others)) if others else (LOOPBACK,)
 
     def start(self, launch: Launch) -> None:
         self.ends_at = allocation_end(os.environ) if self.layout.kind == "Slurm" else inf

@@ -11,8 +11,10 @@ from math import inf
 from pathlib import Path
 from typing import IO
 
+from pilothouse.access.interfaces import LOOPBACK, towards
 from pilothouse.model.errors import RunError, one_line
 from pilothouse.worlds.live.contexts import Departure, Launch
+from pilothouse.worlds.live.descriptors import give_former_limit
 from pilothouse.worlds.live.engine.config import EngineConfig
 
 MOST_STARTS = 5
@@ -62,6 +64,10 @@ class ProgramContext:
             client_secret=launch.client_secret, cwd=launch.cwd, context=self.name, slots=self.slots[part], key=key,
             node=part, gpus=self.gpus, ends_at=self.ends_at, log=str(Path(launch.folder) / f"engine-{key}.log"),
         )  # fmt: skip
+
+    def listens(self) -> tuple[str, ...]:
+        """The addresses of this host by which its nodes are reached."""
+        return towards(self.slots) if self.remote else (LOOPBACK,)
 
     def output(self, part: str) -> IO[bytes]:
         """A file for the program's stderr. If it can be read, its text is the reason in the Departure."""
@@ -133,6 +139,7 @@ class ProgramContext:
         except OSError as error:
             raise RunError(f"{self.name}: cannot run {command[0]}: {error.strerror}") from error
         assert child.stdin is not None
+        give_former_limit(child.pid)  # before it reads its configuration, and so before it starts anything
         with contextlib.suppress(BrokenPipeError):  # it has ended already; `ended` reports why
             child.stdin.write(self.config(part, key, launch).framed())
             child.stdin.close()

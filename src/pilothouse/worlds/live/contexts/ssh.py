@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
+from pilothouse.access.interfaces import towards_by_ssh
 from pilothouse.model.errors import InputError, quoted
 from pilothouse.worlds.live.contexts import Launch
 from pilothouse.worlds.live.contexts.programs import ProgramContext, engine_command
@@ -17,6 +18,9 @@ class SshContext(ProgramContext):
 
     def __init__(self, hosts: dict[str, int]) -> None:
         super().__init__("ssh", hosts)
+
+    def listens(self) -> tuple[str, ...]:
+        return towards_by_ssh(self.slots)
 
     def command(self, part: str, launch: Launch) -> list[str]:
         return [*SSH, part, shlex.join(engine_command(launch.python))]

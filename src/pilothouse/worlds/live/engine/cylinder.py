@@ -10,6 +10,7 @@ If the engine dies, its socket closes: the cylinder kills its task and ends, and
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
 import select
@@ -36,6 +37,9 @@ _NOT_STARTED = 127
 
 decode_finished = msgspec.msgpack.Decoder(m.Finished).decode
 _decode_message = msgspec.msgpack.Decoder(m.ToCylinder).decode
+
+FORK_AGAIN_S = (0.05, 0.2, 1.0, 2.0, 5.0, 10.0)
+"""Pauses before a program is started again where the system had no process or memory for it."""
 
 
 def send(link: socket.socket, message: m.ToCylinder | m.Finished) -> None:
@@ -218,8 +222,8 @@ class Cylinder:
             )
             env = self._env + os.fsencode(text).split(b"\0") if text else self._env
             pid, status, survivors, reason = self._run(argv, env, fds, started + environment.walltime)
-        except (SpawnError, OSError) as problem:
-            reason = str(problem) if isinstance(problem, SpawnError) else f"{problem.filename}: {problem.strerror}"
+        except (SpawnError, OSError, ValueError) as problem:
+            reason = str(problem) if not isinstance(problem, OSError) else f"{problem.filename}: {problem.strerror}"
             return m.Result(task.task_id, task.attempt, _NOT_STARTED, 0, started_at, started_at, reason=reason)
         finally:
             for fd in opened:
@@ -250,9 +254,13 @@ class Cylinder:
             until = min(deadline, self._cut_at) if self._behind else deadline
             timeout = -1 if until == inf else _milliseconds(until)
             out_read, err_read = self._out.read_fd, self._err.read_fd
-            pid, status, ready, survivors = self._native(
-                argv, env, *fds, self._link.fileno(), out_read, err_read, timeout
-            )
+            for pause_s in (*FORK_AGAIN_S, 0.0):
+                pid, status, ready, survivors = self._native(
+                    argv, env, *fds, self._link.fileno(), out_read, err_read, timeout
+                )
+                if -pid not in (errno.EAGAIN, errno.ENOMEM) or not pause_s:
+                    break
+                time.sleep(pause_s)
             if pid < 0:
                 raise SpawnError(f"{os.fsdecode(argv[0])}: {os.strerror(-pid)}")
             if status >= 0:
@@ -279,7 +287,7 @@ class Cylinder:
                 name = template.format(
                     task=task.task_id, line=task.line_number, repeat=task.repeat_index, attempt=task.attempt
                 )
-            except (KeyError, IndexError, ValueError):
+            except (KeyError, IndexError, ValueError, AttributeError, TypeError, MemoryError):
                 name = template  # braces that mean nothing here belong to the name
             return Path(self._cwd, name)
 

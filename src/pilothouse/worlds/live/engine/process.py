@@ -273,7 +273,8 @@ class EngineShell:
                     self._hear_cylinder(self._by_fd[source], now)
                 else:
                     for message in self._wire.receive():
-                        engine.hear(m.decode_from_driver(message), now)
+                        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # the driver sends it again
+                            engine.hear(m.decode_from_driver(message), now)
             engine.tick(now)
             if engine.state is EngineState.SEEKING and now - self._tried_at > self._patience_s:
                 self._tried_at = now

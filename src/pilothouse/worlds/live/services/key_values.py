@@ -13,12 +13,13 @@ from pathlib import Path
 
 import msgspec
 
+from pilothouse.access.files import read_own, write_whole
+from pilothouse.access.interfaces import ALL, LOOPBACK
 from pilothouse.formats.task_file import TaskReader
 from pilothouse.model.errors import InputError
 from pilothouse.worlds.live.records import TaskEnded
 from pilothouse.worlds.live.services.kvs_client import ADDRESS_VARIABLE, SECRET_VARIABLE
 from pilothouse.worlds.live.services.kvs_server import KvsServer
-from pilothouse.worlds.live.wire.sockets import write_secret
 
 KVS_FILE = "kvs.json"
 
@@ -31,26 +32,28 @@ class _Kept(msgspec.Struct):
 class KeyValueService:
     """Open it before the world is made, and close it at the end."""
 
-    def __init__(self, folder: Path, *, remote: bool = False, redis: str = "") -> None:
+    def __init__(self, folder: Path, *, listens: tuple[str, ...] = (LOOPBACK,), redis: str = "") -> None:
         path = folder / KVS_FILE
         kept = _Kept(0, secrets.token_urlsafe(24))
-        if path.exists():
-            try:
-                kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
-            except msgspec.DecodeError as error:
-                raise InputError(str(path), f"not the file of a key-value service: {error}") from error
+        try:
+            kept = msgspec.json.decode(read_own(path), type=_Kept)
+        except FileNotFoundError:
+            pass
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InputError(str(path), f"not the file of a key-value service: {error}") from error
         shelf = None
         if redis:
             from pilothouse.worlds.live.services.redis_shelf import RedisShelf
 
             shelf = RedisShelf(redis, folder.name)
-        host, shown = ("", socket.gethostname()) if remote else ("127.0.0.1", "")
+        # One socket: on the one address by which all nodes are reached, else on all interfaces.
+        host, shown = (listens[0], "") if len(listens) == 1 and listens[0] != ALL else (ALL, socket.gethostname())
         try:
             self._server = KvsServer(host, kept.port, secret=kept.secret, shelf=shelf, advertised_host=shown)
         except InputError:
             # Another program has the port of the earlier driver. Its tasks lose the service; the run goes on.
             self._server = KvsServer(host, 0, secret=kept.secret, shelf=shelf, advertised_host=shown)
-        write_secret(path, msgspec.json.encode(_Kept(self._server.port, kept.secret)))
+        write_whole(path, msgspec.json.encode(_Kept(self._server.port, kept.secret)))
         self.address = self._server.address
         self.env = {ADDRESS_VARIABLE: self.address, SECRET_VARIABLE: kept.secret}
         self.close = self._server.close

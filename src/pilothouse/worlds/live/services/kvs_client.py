@@ -18,6 +18,8 @@ from pilothouse.worlds.live.services.kvs_wire import CODING_BYTES, LENGTH_CHARS,
 ADDRESS_VARIABLE = "DISBATCH_KVSSTCP_HOST"
 SECRET_VARIABLE = "PILOTHOUSE_KVS_SECRET"
 LOOK_EVERY_S = 0.5
+CLOSE_S = 2.0
+"""How long a client waits for the service to close its connection."""
 
 
 class KvsClient:
@@ -63,8 +65,12 @@ class KvsClient:
         return self._receive(int(self._receive(LENGTH_CHARS)))
 
     def close(self) -> None:
+        """Waits for the service to close as well: it could not tell a client that has gone from a stranger."""
         try:
+            self._sock.settimeout(CLOSE_S)
             self._sock.sendall(b"clos")
+            while self._sock.recv(1 << 16):
+                pass
         except OSError:
             pass  # the service is gone already, which is what closing asks for
         finally:

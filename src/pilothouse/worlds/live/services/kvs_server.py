@@ -1,19 +1,25 @@
 """The key-value service of a run: a thread with sockets around KeyValueStore and RequestReader.
 
-In: where to listen, an optional secret that each connection must show first, a shelf for the values.
-Out: `address` for the clients; put, replace and listen for the driver in the same process (any thread).
-It listens on loopback unless told otherwise. A client that breaks the protocol loses its connection; the others go on.
+In: where to listen, whom to trust, a shelf for the values. Out: `address` for the clients; put, replace and listen for the
+driver in the same process (any thread). It listens on loopback unless told otherwise.
+
+A connection is served if its other end is trusted (`trusts`) or when it has shown the secret. Connections that still owe the
+secret are limited in number and time, and so are connections in all: where no descriptor is left, the service accepts none for
+a moment. A client that breaks the protocol loses its connection; the others go on.
 """
 
 from __future__ import annotations
 
+import errno
 import hmac
 import logging
 import selectors
 import socket
 import threading
+import time
 from collections.abc import Callable
 
+from pilothouse.access.peer import Peer, Whose, peer_of
 from pilothouse.model.errors import InputError
 from pilothouse.worlds.live.services.kvs import TEXT, KeyValueStore, Reader, Shelf, ShelfError, Value
 from pilothouse.worlds.live.services.kvs_wire import Request, RequestReader, WireError, sized, value_reply
@@ -22,15 +28,57 @@ MOST_CONNECTIONS = 20_000
 MOST_UNSENT_BYTES = 2 << 30
 """A client that asks for more than this without reading is cut off."""
 
+MOST_STRANGERS = 512
+"""Connections that owe the secret. When there are more, the oldest is closed."""
+SECRET_WITHIN_S = 10.0
+"""How long a connection may owe the secret."""
+PAUSE_S = 0.2
+"""How long no connection is accepted after there was no descriptor for one."""
+ACCEPT_AT_ONCE = 64
+SAY_AGAIN_S = 60.0
+"""A refusal is logged once in this time; the count of those in between is logged with the next one."""
+
 _RECEIVE_BYTES = 1 << 18
 _SEND_BYTES = 1 << 20
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 log = logging.getLogger("pilothouse.kvs")
+
+
+def only_us(peer: Peer) -> bool:
+    """Trusts programs of this user (and of root) on this host."""
+    return peer.whose is Whose.OURS
+
+
+def everyone(peer: Peer) -> bool:
+    return True
+
+
+def nobody(peer: Peer) -> bool:
+    return False
+
+
+class _Complaints:
+    """Logs each kind of complaint once a minute, so that many refused connections do not fill the disk."""
+
+    def __init__(self) -> None:
+        self._quiet_until: dict[str, float] = {}
+        self._kept_back: dict[str, int] = {}
+
+    def say(self, kind: str, detail: object) -> None:
+        now = time.monotonic()
+        if now < self._quiet_until.get(kind, 0.0):
+            self._kept_back[kind] = self._kept_back.get(kind, 0) + 1
+            return
+        self._quiet_until[kind] = now + SAY_AGAIN_S
+        more = self._kept_back.pop(kind, 0)
+        log.warning("key-value service: %s: %s%s", kind, detail, f" (and {more} others before)" if more else "")
 
 
 class _Connection:
     def __init__(self, sock: socket.socket, peer: str, secret_first: bool) -> None:
         self.sock = sock
         self.peer = peer
+        self.since = time.monotonic()
         self.requests = RequestReader(secret_first=secret_first)
         self.unsent = bytearray()
         self.reader: Reader | None = None
@@ -46,10 +94,17 @@ class KvsServer:
         port: int = 0,
         *,
         secret: str = "",
+        trusts: Callable[[Peer], bool] | None = None,
         shelf: Shelf | None = None,
         advertised_host: str = "",
     ) -> None:
+        """`trusts`: whom to serve without the secret. By default only_us, or nobody if there is a secret."""
         self._secret = secret.encode()
+        self._trusts = trusts or (nobody if secret else only_us)
+        self._strangers: dict[_Connection, None] = {}
+        """Connections that owe the secret, oldest first."""
+        self._complaints = _Complaints()
+        self._accept_again_at = 0.0
         self._lock = threading.RLock()
         self._store = KeyValueStore(shelf)
         self._selector = selectors.DefaultSelector()
@@ -114,13 +169,18 @@ class KvsServer:
 
     def _run(self) -> None:
         while self._running:
-            events = self._selector.select()
+            events = self._selector.select(self._wait_s())
             with self._lock:
+                self._end_strangers()
+                if self._accept_again_at and time.monotonic() >= self._accept_again_at:
+                    self._accept_again_at = 0.0
+                    self._selector.register(self._listener, selectors.EVENT_READ)
+                # What has come on connections goes first: it may show who they are.
                 for key, mask in events:
-                    if key.fileobj is self._listener:
-                        self._accept()
-                    elif key.data in self._connections:
+                    if key.data in self._connections:
                         self._serve(key.data, mask)
+                if any(key.fileobj is self._listener for key, _ in events):
+                    self._accept()
         with self._lock:
             for connection in list(self._connections):
                 self._send(connection)
@@ -128,22 +188,60 @@ class KvsServer:
         self._listener.close()
         self._selector.close()
 
+    def _wait_s(self) -> float | None:
+        """Until a stranger has to go, or connections are accepted again. None: without limit."""
+        dates = [self._accept_again_at] if self._accept_again_at else []
+        if self._strangers:
+            dates.append(next(iter(self._strangers)).since + SECRET_WITHIN_S)
+        return max(0.0, min(dates) - time.monotonic()) if dates else None
+
+    def _end_strangers(self) -> None:
+        late = time.monotonic() - SECRET_WITHIN_S
+        while self._strangers and next(iter(self._strangers)).since <= late:
+            connection = next(iter(self._strangers))
+            self._complaints.say(f"no secret came within {SECRET_WITHIN_S:g} s", connection.peer)
+            self._drop(connection)
+
     def _accept(self) -> None:
-        try:
-            sock, address = self._listener.accept()
-        except OSError as error:
-            if self._running:
-                log.warning("a client went away while it connected: %s", error)
+        for _ in range(ACCEPT_AT_ONCE):
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if self._running and error.errno in _NO_DESCRIPTOR:
+                    self._complaints.say("no connection can be accepted", error.strerror)
+                    self._selector.unregister(self._listener)
+                    self._accept_again_at = time.monotonic() + PAUSE_S
+                    if self._strangers:
+                        self._drop(next(iter(self._strangers)))
+                elif self._running:
+                    self._complaints.say("a client went away while it connected", error)
+                return
+            self._welcome(sock)
+
+    def _welcome(self, sock: socket.socket) -> None:
+        peer = peer_of(sock)
+        trusted = self._trusts(peer)
+        if not trusted and not self._secret:
+            self._complaints.say(f"refused a connection of {peer.whose.value}", peer)
+            sock.close()
             return
         if len(self._connections) >= MOST_CONNECTIONS:
-            log.error("more than %d connections; %s was refused", MOST_CONNECTIONS, address)
+            self._complaints.say(f"refused a connection, there are {MOST_CONNECTIONS}", peer)
             sock.close()
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = _Connection(sock, f"{address[0]}:{address[1]}", bool(self._secret))
+        connection = _Connection(sock, str(peer), not trusted)
         self._connections.add(connection)
         self._selector.register(sock, selectors.EVENT_READ, connection)
+        if not trusted:
+            self._strangers[connection] = None
+            if len(self._strangers) > MOST_STRANGERS:
+                oldest = next(iter(self._strangers))
+                self._complaints.say(f"more than {MOST_STRANGERS} connections owe the secret; closed the oldest", oldest.peer)
+                self._drop(oldest)
 
     def _serve(self, connection: _Connection, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:
@@ -166,7 +264,7 @@ class KvsServer:
                 if connection.closing:
                     break
         except (WireError, ShelfError) as error:
-            log.warning("key-value client %s: %s; connection closed", connection.peer, error)
+            self._complaints.say(f"closed a connection ({error})", connection.peer)
             self._drop(connection)
 
     def _answer(self, connection: _Connection, request: Request) -> None:
@@ -174,6 +272,7 @@ class KvsServer:
             if not hmac.compare_digest(request.key, self._secret) and self._secret:
                 raise WireError("wrong secret")
             connection.requests.unlocked = True
+            self._strangers.pop(connection, None)
         elif request.op == b"put_":
             self._store.put(request.key, request.value)
         elif request.op in (b"get_", b"view"):
@@ -225,6 +324,7 @@ class KvsServer:
     def _drop(self, connection: _Connection) -> None:
         if connection in self._connections:
             self._connections.discard(connection)
+            self._strangers.pop(connection, None)
             connection.closing = True
             if connection.reader is not None:
                 self._store.cancel(connection.reader)

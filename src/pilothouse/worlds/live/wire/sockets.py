@@ -7,7 +7,6 @@ never by a command line.
 
 from __future__ import annotations
 
-import os
 import socket
 from pathlib import Path
 
@@ -15,12 +14,13 @@ import msgspec
 import zmq
 from zmq.utils import z85
 
+from pilothouse.access.files import read_own, write_whole
+from pilothouse.access.interfaces import ALL
+from pilothouse.access.zmq_door import Door, other_users
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.worlds.live.engine.config import Credentials
 
 KEYS_FILE = "keys.json"
-_DOMAIN = b"pilothouse"
-_ZAP = "inproc://zeromq.zap.01"
 
 
 class Keys(msgspec.Struct, frozen=True):
@@ -40,30 +40,22 @@ class Keys(msgspec.Struct, frozen=True):
     @classmethod
     def load_or_make(cls, folder: Path) -> Keys:
         path = folder / KEYS_FILE
-        if path.exists():
-            try:
-                return msgspec.json.decode(path.read_bytes(), type=cls)
-            except msgspec.DecodeError as error:
-                raise InputError(str(path), f"not a key file: {error}") from error
+        try:
+            return msgspec.json.decode(read_own(path), type=cls)
+        except FileNotFoundError:
+            pass
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InputError(str(path), f"not a key file: {error}") from error
         keys = cls.make()
-        write_secret(path, msgspec.json.encode(keys))
+        write_whole(path, msgspec.json.encode(keys))
         return keys
 
 
-def write_secret(path: Path, data: bytes) -> None:
-    """Writes a file that only its owner can read, from its first byte on, all or nothing."""
-    draft = path.with_name(path.name + ".new")
-    draft.unlink(missing_ok=True)
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "wb") as stream:
-        stream.write(data)
-    draft.rename(path)
-
-
-def own_addresses(port: int, *, remote: bool) -> tuple[str, ...]:
-    """Where engines may reach the driver: loopback, or every address that this host seems to have."""
-    if not remote:
-        return (f"tcp://127.0.0.1:{port}",)
+def own_addresses(port: int, listens: tuple[str, ...]) -> tuple[str, ...]:
+    """Where engines may reach the driver: where it listens, or every address that this host seems to have."""
+    if ALL not in listens:
+        # Loopback is the last to be tried: on another host it is that host.
+        return tuple(f"tcp://{host}:{port}" for host in sorted(listens, key=lambda host: host.startswith("127.")))
     found: list[str] = []
     name = socket.gethostname()
     for host in (name, socket.getfqdn()):
@@ -84,37 +76,34 @@ def own_addresses(port: int, *, remote: bool) -> tuple[str, ...]:
 
 
 class DriverSocket:
-    """The driver's end. `socket` and `zap` belong into a poller; `receive` gives what has come, checked by key."""
+    """The driver's end. `socket` belongs into a poller; `receive` gives what has come, checked by key."""
 
-    def __init__(self, keys: Keys, host: str, port: int = 0) -> None:
+    def __init__(self, keys: Keys, *hosts: str, port: int = 0) -> None:
         self._context = zmq.Context()
-        self._client = z85.decode(keys.client_public.encode())
-        self.zap = self._context.socket(zmq.REP)
-        self.zap.linger = 0
-        self.zap.bind(_ZAP)
+        self._door = Door(self._context, other_users, client_key=z85.decode(keys.client_public.encode()))
         self.socket = self._context.socket(zmq.ROUTER)
         self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self.socket.setsockopt(zmq.SNDHWM, 0)
         self.socket.setsockopt(zmq.RCVHWM, 0)
         self.socket.linger = 500
-        self.socket.zap_domain = _DOMAIN
+        self._door.watch(self.socket)
+        self._door.open()
         self.socket.curve_server = True
         self.socket.curve_publickey = keys.server_public.encode()
         self.socket.curve_secretkey = keys.server_secret.encode()
-        try:
-            self.socket.bind(f"tcp://{host}:{port or '*'}")
-        except zmq.ZMQError as error:
-            self.close()
-            raise RunError(f"cannot listen on {host}:{port}: {error}") from error
-        self.port = int(self.socket.get_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
+        self.port = port
+        for host in hosts:
+            try:
+                self.socket.bind(f"tcp://{host}:{self.port or '*'}")
+            except zmq.ZMQError as error:
+                self.close()
+                raise RunError(f"cannot listen on {host}:{self.port}: {error}") from error
+            self.port = int(self.socket.get_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
 
-    def authenticate(self) -> None:
-        """Answers authentication requests (ZeroMQ RFC 27, ZAP): only the run's own client key may join."""
-        while self.zap.poll(0):
-            version, request_id, _domain, _address, _identity, mechanism, *credentials = self.zap.recv_multipart()
-            good = mechanism == b"CURVE" and credentials == [self._client]
-            verdict = [b"200", b"OK"] if good else [b"400", b"not a key of this run"]
-            self.zap.send_multipart([version, request_id, *verdict, b"engine", b""])
+    @property
+    def engine_hosts(self) -> set[str]:
+        """The addresses from which programs with the run's key have connected."""
+        return self._door.hosts
 
     def receive(self) -> list[tuple[bytes, bytes]]:
         """All (sender, message) that are here."""
@@ -131,9 +120,9 @@ class DriverSocket:
         self.socket.send_multipart([peer, message])
 
     def close(self) -> None:
-        self.zap.close()
-        if hasattr(self, "socket"):
-            self.socket.close()
+        self.socket.disable_monitor()
+        self.socket.close()
+        self._door.close()
         self._context.term()
 
 

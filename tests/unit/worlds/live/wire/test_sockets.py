@@ -7,8 +7,9 @@ from pathlib import Path
 
 import zmq
 
+from pilothouse.access.files import write_whole
 from pilothouse.worlds.live.engine.config import Credentials
-from pilothouse.worlds.live.wire.sockets import DriverSocket, EngineSocket, Keys, write_secret
+from pilothouse.worlds.live.wire.sockets import DriverSocket, EngineSocket, Keys
 
 WAIT_MS = 5000
 REFUSED_MS = 400
@@ -20,18 +21,8 @@ def credentials(driver: DriverSocket, keys: Keys) -> Credentials:
 
 
 def received(driver: DriverSocket, wait_ms: int) -> list[tuple[bytes, bytes]]:
-    """What arrives at the driver, which answers who may come in meanwhile."""
-    poller = zmq.Poller()
-    poller.register(driver.zap, zmq.POLLIN)
-    poller.register(driver.socket, zmq.POLLIN)
-    while True:
-        ready = dict(poller.poll(wait_ms))
-        if driver.zap in ready:
-            driver.authenticate()
-        if driver.socket in ready:
-            return driver.receive()
-        if not ready:
-            return []
+    """What arrives at the driver."""
+    return driver.receive() if driver.socket.poll(wait_ms) else []
 
 
 def test_an_engine_with_the_runs_key_is_heard_and_answered() -> None:
@@ -76,5 +67,5 @@ def test_no_key_at_all_is_refused() -> None:
 def test_keys_are_kept_and_private(tmp_path: Path) -> None:
     keys = Keys.load_or_make(tmp_path)
     assert Keys.load_or_make(tmp_path) == keys
-    write_secret(tmp_path / "other", b"x")
+    write_whole(tmp_path / "other", b"x")
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}

@@ -1,0 +1,203 @@
+"""Inputs and situations that once ended in a traceback or did not end at all: one line, an exit code, in time."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import components
+from e2e.live_runs import COMMAND, finish, run, start, tasks, until
+from pilothouse.dropins.qcg.manager import Manager, System
+
+LIMIT_S = 40
+
+
+def said(folder: Path, *arguments: str, limit: Callable[[], None] | None = None) -> tuple[int, str]:
+    ran = subprocess.run(
+        [*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, preexec_fn=limit, check=False
+    )
+    assert "Traceback" not in ran.stderr, ran.stderr
+    return ran.returncode, ran.stderr
+
+
+@pytest.mark.parametrize("template", ["{task.x}", "{task:>999999999}", "{task!r}", "{", "{0}", "{task[0]}", "{task:{line}}"])
+def test_names_of_outputs_are_checked_before_anything_runs(tmp_path: Path, template: str) -> None:
+    code, line = said(tmp_path, "run", "--out", template, tasks(tmp_path, "true\n"))
+    assert code == 2 and line.count("\n") == 1
+
+
+def test_widths_of_placeholders_stay(tmp_path: Path) -> None:
+    assert run(tmp_path, "--out", "{task:04d}.{attempt}", tasks(tmp_path, "echo hi\n"))[0] == 0
+    assert (tmp_path / "0000.1").read_text() == "hi\n"
+
+
+def test_sbatch_options_that_no_shell_reads(tmp_path: Path) -> None:
+    code, line = said(
+        tmp_path, "run", "--auto-slurm", "1", "--auto-slots", "1", "--sbatch-options", "'", tasks(tmp_path, "true\n")
+    )
+    assert code == 2 and "--sbatch-options" in line
+
+
+def test_a_device_is_no_workload(tmp_path: Path) -> None:
+    code, line = said(tmp_path, "simulate", "-p", "4", "-w", "/dev/zero", "--policy", "fcfs")
+    assert code == 2 and "device" in line
+
+
+def test_a_trace_that_does_not_fit_into_memory(tmp_path: Path) -> None:
+    import resource
+
+    packed = tmp_path / "z.swf.gz"
+    packed.write_bytes(gzip.compress(bytes(1 << 30), 1))
+    few = 600 << 20
+    code, _ = said(
+        tmp_path, "simulate", "-p", "4", "-w", str(packed), "--policy", "fcfs",
+        limit=lambda: resource.setrlimit(resource.RLIMIT_AS, (few, few)),
+    )  # fmt: skip
+    assert code in (1, 2)
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"jobs": ' + "[" * 100_000])
+def test_deep_json(tmp_path: Path, text: str) -> None:
+    (tmp_path / "deep.json").write_text(text)
+    assert said(tmp_path, "simulate", "-p", "4", "-w", "deep.json", "--policy", "fcfs")[0] == 2
+
+
+def test_deep_xml(tmp_path: Path) -> None:
+    (tmp_path / "deep.xml").write_text('<platform version="4.1">' + '<zone id="a" routing="Full">' * 20_000)
+    example = components.ROOT / "examples" / "tiny.json"
+    assert said(tmp_path, "simulate", "-p", "deep.xml", "-w", str(example), "--policy", "fcfs")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        b'{"request": "submit", "jobs": [{"name": "a", "execution": {"exec": "true", "wd": "a\\u0000b"}}]}',
+        b'{"request": "submit", "jobs": [{"name": "a", "execution": {"exec": "true"}, "resources": {"numCores": 1e999}}]}',
+        b'{"request": "submit", "jobs": [{"name": "a", "execution": {"exec": "\xff"}}]}',
+        b'{"request": "submit", "jobs": ' + b"[" * 100_000,
+        b'{"request": "jobInfo", "jobNames": ["a"], "params": {"x": 1e999}}',
+    ],
+)
+def test_no_request_ends_a_qcg_manager(request_text: bytes) -> None:
+    manager = Manager(System("x", 0.0), (), lambda: "id")
+    assert manager.handle(request_text, 1.0)["code"] == 1
+
+
+def test_a_line_that_no_system_executes_is_refused_at_once(tmp_path: Path) -> None:
+    code, line = said(tmp_path, "run", tasks(tmp_path, "echo " + "x" * 80_000_000 + "\ntrue\n"))
+    assert code == 2 and "bytes, more than a command can have" in line
+
+
+def test_a_long_line_of_standard_input_is_read_in_proportion(tmp_path: Path) -> None:
+    from pilothouse.launch.live_run import _copied_stdin
+
+    (tmp_path / "in").write_bytes(b"x" * 80_000_000 + b"\nlast")
+    kept = os.dup(0)
+    with (tmp_path / "in").open("rb") as stream:
+        os.dup2(stream.fileno(), 0)
+    try:
+        before = time.process_time()
+        assert [len(line) for line in _copied_stdin(str(tmp_path / "copy"))] == [80_000_000, 4]
+        assert time.process_time() - before < 10
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+
+
+def test_an_early_kill_leaves_a_folder_that_can_be_used_again(tmp_path: Path) -> None:
+    from pilothouse.journal.store import Journal
+
+    (tmp_path / "r").mkdir()
+    Journal(tmp_path / "r").close()
+    code, line = said(tmp_path, "run", "--resume", "r")
+    assert code == 2 and "--dir" in line
+    assert run(tmp_path, "--dir", "r", tasks(tmp_path, "true\n"))[0] == 0
+
+
+def test_a_folder_that_is_removed_is_not_a_success(tmp_path: Path) -> None:
+    process = start(tmp_path, "--dir", "r", tasks(tmp_path, "touch began; while [ ! -e go ]; do sleep 0.05; done\n"))
+    until((tmp_path / "began").exists, "the task began")
+    shutil.rmtree(tmp_path / "r")
+    (tmp_path / "go").touch()
+    code, line = finish(process)
+    assert code == 1 and "removed" in line and "Traceback" not in line
+
+
+def test_the_folder_of_a_run_is_private(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        assert run(tmp_path, "--dir", "r", tasks(tmp_path, "true\n"))[0] == 0
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "r").stat().st_mode) == 0o700
+    for path in (tmp_path / "r").iterdir():
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
+
+
+def test_planted_files_are_refused(tmp_path: Path) -> None:
+    name = tasks(tmp_path, "true\n")
+    target = tmp_path / "precious"
+    target.write_text("precious")
+    for planted in ("lock", "keys.json", "journal.sqlite"):
+        folder = tmp_path / f"with-{planted}"
+        folder.mkdir(mode=0o700)
+        (folder / planted).symlink_to(target)
+        code, line = said(tmp_path, "run", "--dir", str(folder), name)
+        assert code == 2 and "symbolic link" in line
+    assert target.read_text() == "precious"
+    if os.getuid() == 0:
+        folder = tmp_path / "theirs"
+        folder.mkdir(mode=0o700)
+        (folder / "keys.json").write_text(json.dumps({}))
+        os.chown(folder / "keys.json", 65534, 65534)
+        code, line = said(tmp_path, "run", "--dir", str(folder), name)
+        assert code == 2 and "another user" in line
+
+
+def test_a_pipe_among_the_requests_stops_nothing(tmp_path: Path) -> None:
+    requests = tmp_path / "r" / "requests"
+    requests.mkdir(parents=True, mode=0o700)
+    os.mkfifo(requests / "1.json")
+    process = start(tmp_path, "--dir", "r", tasks(tmp_path, "while [ -e r/requests/1.json ]; do sleep 0.05; done\n"))
+    assert finish(process)[0] == 0
+
+
+def test_a_closed_terminal_ends_a_run_in_order_and_nohup_does_not(tmp_path: Path) -> None:
+    name = tasks(tmp_path, "touch began; while [ ! -e go ]; do sleep 0.05; done\n")
+    process = start(tmp_path, "--dir", "r", name)
+    until((tmp_path / "began").exists, "the task began")
+    process.send_signal(signal.SIGHUP)
+    code, line = finish(process)
+    assert code == 1 and "interrupted" in line
+    (tmp_path / "began").unlink()
+    ignoring = subprocess.Popen(["nohup", *COMMAND, "run", "--dir", "n", name], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    until((tmp_path / "began").exists, "the task began again")
+    ignoring.send_signal(signal.SIGHUP)
+    (tmp_path / "go").touch()
+    assert ignoring.wait(LIMIT_S) == 0
+
+
+def test_an_engine_that_does_not_answer_cannot_keep_a_stopped_run(tmp_path: Path) -> None:
+    """Its processes are frozen: it neither ends its task nor says goodbye."""
+    name = tasks(tmp_path, "echo $PPID > began; sleep 100\n")
+    process = start(tmp_path, "--dir", "r", "--grace", "1", name)
+    until(lambda: (tmp_path / "began").exists() and (tmp_path / "began").read_text().strip() != "", "the task began")
+    cylinder = int((tmp_path / "began").read_text())
+    engine = int(Path(f"/proc/{cylinder}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        process.send_signal(signal.SIGINT)
+        code, line = finish(process)
+        assert code == 1 and "waiting for" in line and "Traceback" not in line
+    finally:
+        os.kill(engine, signal.SIGKILL)

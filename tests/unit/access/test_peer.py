@@ -1,0 +1,74 @@
+"""Who is at the other end: told by the kernel, for our own user, for another one, and for a client that has gone."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from pilothouse.access import peer
+from pilothouse.access.peer import Whose, peer_of
+
+LOOPBACKS = [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
+
+
+@pytest.fixture(params=LOOPBACKS, ids=["IPv4", "IPv6"])
+def listener(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
+    family, host = request.param
+    with socket.socket(family, socket.SOCK_STREAM) as made:
+        try:
+            made.bind((host, 0))
+        except OSError:
+            pytest.skip(f"this host has no {host}")
+        made.listen()
+        yield made
+
+
+def connected(listener: socket.socket) -> socket.socket:
+    client = socket.socket(listener.family, socket.SOCK_STREAM)
+    client.connect(listener.getsockname())
+    return client
+
+
+@pytest.mark.parametrize("lookup", [peer._ask_kernel, peer._read_table])
+def test_both_tables_know_our_own_socket(listener: socket.socket, lookup: object) -> None:
+    with connected(listener) as client, listener.accept()[0] as server:
+        ours, theirs = peer._address(server.getsockname()), peer._address(server.getpeername())
+        found = lookup(listener.family, theirs, ours)  # type: ignore[operator]
+        assert found is not None
+        uid, inode, _state = found
+        assert (uid, inode) == (os.getuid(), os.fstat(client.fileno()).st_ino)
+        assert peer_of(server).whose is Whose.OURS
+
+
+def test_a_client_that_has_closed_is_not_taken_for_root(listener: socket.socket) -> None:
+    connected(listener).close()
+    with listener.accept()[0] as server:
+        assert peer_of(server).whose is Whose.UNKNOWN
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become a second user")
+def test_another_user_is_told_from_us(listener: socket.socket) -> None:
+    ready, go = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgid(65534)
+            os.setuid(65534)
+            client = connected(listener)
+            os.read(ready, 1)
+            client.close()
+        finally:
+            os._exit(0)
+    with listener.accept()[0] as server:
+        found = peer_of(server)
+    os.write(go, b"!")
+    os.waitpid(child, 0)
+    assert (found.whose, found.uid) == (Whose.ANOTHER_USER, 65534)
+
+
+def test_addresses_of_this_host_are_known() -> None:
+    assert peer.is_own_address("127.0.0.1")
+    assert not peer.is_own_address("192.0.2.1")
