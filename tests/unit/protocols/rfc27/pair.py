@@ -26,6 +26,12 @@ from unit.protocols.rfc27.in_process_link import InProcessLink
 JOB = 1 << 24
 
 
+def of_owner(message: Message) -> Message:
+    """The request with the credentials that a broker gives those of its job manager."""
+    message.userid, message.rolemask = 0, frames.ROLE_OWNER
+    return message
+
+
 def spec(slots: int = 1, **more: Any) -> bytes:
     return jobspec.encode(jobspec.Jobspec(slots=slots, command=("true",), **{"cores_per_slot": 1, **more}))
 
@@ -60,7 +66,12 @@ class Pair:
         self.settle()
 
     def begin(self) -> None:
-        """As `connect`, but the conversation has only begun."""
+        """As `connect`, but jobs that are allocated do not start."""
+        self.begin_slowly()
+        self.link.run()
+
+    def begin_slowly(self) -> None:
+        """The first message of a new scheduler waits to be carried."""
         self.engine = SchedulerEngine(limit=self.limit, strict=self.strict)
         self.adapter = SchedulerAdapter()
         self.adapter.engine = self.engine
@@ -68,8 +79,7 @@ class Pair:
         self.link = InProcessLink(_Spied(self), self.engine, self._think, on_wire=True)
         self.link._peer = self._peer
         self.link.now = self.now
-        self.link.connect()
-        self._peer = self.link._peer
+        self._peer = self.link.join()
 
     def crash(self) -> None:
         self.link.disconnect()

@@ -20,7 +20,7 @@ from pilothouse.protocols.rfc27.manager_events import Denied, FeasibilityAnswere
 from pilothouse.protocols.rfc27.pending_reasons import PendingReasons
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
 from unit.protocols.rfc27.eventlog import read_log
-from unit.protocols.rfc27.pair import Pair, body, spec
+from unit.protocols.rfc27.pair import Pair, body, of_owner, spec
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def test_a_second_alloc_for_a_pending_job_is_logged_and_the_first_one_answered(p
     waiting = pair.submit(12)
     pair.settle()
     again = next(m for m in pair.heard if m.topic == "sched.alloc" and body(m)["id"] == waiting)
-    pair.engine.receive(rpc.request("sched.alloc", again.body()))
+    pair.engine.receive(of_owner(rpc.request("sched.alloc", again.body())))
     assert any("second sched.alloc" in warning for warning in pair.engine.take_warnings())
     pair.settle()
     assert len(pair.cluster.waiting) == 1
@@ -332,3 +332,22 @@ def test_a_grant_whose_answer_never_left_ends_with_its_connection(pair: Pair) ->
     pair.adapter.lost(1.0, "gone")
     (ended,) = pair.adapter.take_events()
     assert isinstance(ended, JobEnded) and ended.state is JobState.KILLED and ended.reason == "gone"
+
+
+def test_the_granted_resources_keep_the_properties_of_their_nodes(pair: Pair) -> None:
+    """A sub-instance matches `--requires` against the R that it was given."""
+    acquire = pair.broker._acquirer
+    assert acquire is not None
+    change = b'{"property-add":{"fast":"1-2","slow":"0","+local":"0-2","a\\"b":"2"}}'
+    pair.broker._send_back(rpc.respond(acquire[1], change, streaming=True))
+    pair.settle()
+    job_id = pair.submit(2, nodes=2, constraints={"properties": ["fast"]})
+    plain = pair.submit(1)
+    pair.settle()
+    properties = [resource_set.parse(pair.manager.jobs[job].resources).properties for job in (job_id, plain)]
+    assert properties == [{"fast": IdSet.of([1, 2]), 'a"b': IdSet.of([2])}, {"slow": IdSet.of([0])}]
+    pair.broker._send_back(rpc.respond(acquire[1], b'{"property-remove":{"slow":"0"}}', streaming=True))
+    pair.settle()
+    later = pair.submit(1)
+    pair.settle()
+    assert resource_set.parse(pair.manager.jobs[later].resources).properties == {}
