@@ -115,13 +115,4 @@ class Queueing(Policy):
 
     def _reserve_shaped(self, head: Job, cluster: Cluster) -> tuple[float, int]:
         """The reservation of a request that counts alone do not decide: the units themselves."""
-        ended: list[str] = []
-        ends = self._queue.ends()
-        for index, (date, job_id) in enumerate(ends):
-            ended.append(job_id)
-            if index + 1 < len(ends) and ends[index + 1][0] == date:
-                continue
-            found = cluster.would_get(head, ended)
-            if found is not None:
-                return date, found
-        return inf, 0
+        return cluster.when_fits(head, self._queue.ends()) or (inf, 0)
