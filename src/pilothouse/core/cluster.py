@@ -14,7 +14,9 @@ from typing import Any
 
 from pilothouse.core import place
 from pilothouse.core.check import RULES, Refusal
+from pilothouse.core.decision_table import WHAT
 from pilothouse.core.node_index import FreeNodes, NodeTable
+from pilothouse.core.refused import Refused
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.answers import Answer, Never, NotNow, Placed
@@ -68,6 +70,7 @@ class Cluster:
         self.calls: set[str] = set()
         self.reservations: dict[str, float] = {}
         """Job id -> when a policy expects to start it; for estimates and explanations."""
+        self.refused = Refused() if begins.survives_refusals else None
         self.registering = begins.dynamic_registration
         self.sharing = begins.compute_sharing if wants.compute_sharing is None else wants.compute_sharing
         self.count_rule = _count_rule(begins, wants)
@@ -89,8 +92,9 @@ class Cluster:
         self._not_now: dict[tuple[int, int, int, bool], tuple[object, NotNow]] = {}
         """Requests with a shape that did not fit: (units, most units, id of the shape, least) -> shape, answer. Equal
         ones need not be tried again before something is free. The shape is kept, so that its id stays its own."""
+        self._not_aside: dict[tuple[int, int, int, bool], tuple[object, NotNow]] = {}
+        """The same for requests that must avoid the units `_avoided`."""
         self._avoided = 0
-        """The units that were to be avoided when `_not_now` was noted."""
         for run in begins.running:
             self.running[run.job.id] = run
             self._take(run.job, run.units.mask)
@@ -144,6 +148,10 @@ class Cluster:
         """None if the job fits the whole cluster, else why not."""
         return place.never(self, job)
 
+    def least_units(self, job: Job) -> int:
+        """The least number of units in all that a job takes: whole nodes count with all their units."""
+        return place.least_units(self, job)
+
     # ---- what a policy decides
 
     def start(
@@ -161,10 +169,12 @@ class Cluster:
         """
         if units is not None:
             self.book(StartJob(self.now, job.id, units, placement))
-            return Placed(units)
+            run = self.running.get(job.id)
+            return Placed(units) if run is not None and run.units is units else NotNow("the decision was refused")
         job_id = job.id
         if job_id not in self.waiting:
             self.book(StartJob(self.now, job_id, IdSet(), placement))  # refused: it says why
+            return NotNow("it does not wait")
         # What we choose ourselves keeps the rules by construction.
         if job.shape is None and 0 < job.units <= self.free and not avoid:
             count = job.units if least else job.most_units or job.units
@@ -193,16 +203,20 @@ class Cluster:
     def _choose(self, job: Job, least: bool, avoid: int) -> int | NotNow | Never:
         if job.shape is None:
             return place.choose(self, job, least=least, avoid=avoid)
-        if avoid is not self._avoided and avoid != self._avoided:
-            self._not_now.clear()
-        self._avoided = avoid
+        not_now = self._not_now
+        if avoid:
+            not_now = self._not_aside
+            if avoid is not self._avoided:
+                if avoid != self._avoided:
+                    not_now.clear()
+                self._avoided = avoid
         key = (job.units, job.most_units, id(job.shape), least)
-        known = self._not_now.get(key)
+        known = not_now.get(key)
         if known is not None:
             return known[1]
         found = place.choose(self, job, least=least, avoid=avoid)
         if type(found) is NotNow:
-            self._not_now[key] = (job.shape, found)
+            not_now[key] = (job.shape, found)
         return found
 
     def when_fits(self, job: Job, ends: Sequence[tuple[float, str]]) -> tuple[float, int] | None:
@@ -229,11 +243,17 @@ class Cluster:
     # ---- booking decisions
 
     def book(self, decision: d.Decision) -> None:
-        """Judges a decision, and books it. Raises DecisionError; then nothing of it is booked."""
+        """Judges a decision, and books it. A wrong one is a DecisionError, or (with `refused`) costs one job at most; then
+        nothing of it is booked."""
         kind = type(decision)
         refusal = RULES[kind](self, decision)
+        if kind in self.begins.cannot:
+            refusal = Refusal("not in this world", f"this world cannot {WHAT[kind]}")
         if refusal is not None:
-            raise self._error(refusal)
+            if self.refused is None:
+                raise self._error(refusal)
+            self.refused.add(self, decision, refusal)
+            return
         book = _BOOKS.get(kind)
         if book is not None:
             book(self, decision)
@@ -322,15 +342,19 @@ class Cluster:
             self.free_mask |= mask
             self.free += mask.bit_count()
         if self._table is not None:
-            self._not_now.clear()
+            self._something_free()
             self._table.count_extras(job, mask, -1)
+
+    def _something_free(self) -> None:
+        self._not_now.clear()
+        self._not_aside.clear()
 
     def _nodes_changed(self) -> None:
         self._table = None
         self._views.clear()
 
     def _set_off(self, mask: int) -> None:
-        self._not_now.clear()
+        self._something_free()
         self.off_mask = mask
         self.free_mask = self.all_mask & ~self.busy_mask & ~mask
         self.free = self.free_mask.bit_count()

@@ -34,10 +34,13 @@ class NodeTable:
         """Free GPUs of each node."""
         self.memory_mb = [node.memory_mb for node in self.nodes]
         self.by_gpus = _by_number(self.gpus)
+        self.free_gpus = sum(self.gpus)
         by_first = sorted((node.first, position) for position, node in enumerate(self.nodes))
         self._firsts = [first for first, _ in by_first]
         self._positions = [position for _, position in by_first]
         self._suitable: dict[tuple[object, ...], int] = {}
+        self.capacities: dict[tuple[int, int, int], int] = {}
+        """Suitable nodes, chunk, GPUs of a chunk -> units that requests of this kind can use in all; for core/place.py."""
         self._parts: dict[str, tuple[Running, list[Part]]] = {}
         for run in running:
             self.count_extras(run.job, run.units.mask, 1)
@@ -110,6 +113,7 @@ class NodeTable:
             if gpus:
                 _move(self.by_gpus, position, self.gpus[position], self.gpus[position] - sign * gpus)
                 self.gpus[position] -= sign * gpus
+                self.free_gpus -= sign * gpus
             self.memory_mb[position] -= sign * shape.memory_mb_per_node
 
 

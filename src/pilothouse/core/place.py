@@ -63,15 +63,34 @@ def never(cluster: Cluster, job: Job) -> Never | None:
         if have >= shape.nodes:
             return None
         return Never(f"it needs {shape.nodes} nodes that have {_wish(job, shape)}, and there are {have}")
-    have = 0
-    for position in positions(suitable):
-        node = table.nodes[position]
-        have += _in_chunks(node.count, node.gpus, shape)
-        if have >= job.units > 0:
-            return None
+    key = (suitable, shape.chunk, shape.gpus_per_chunk)
+    have = table.capacities.get(key, -1)
+    if have < 0:
+        nodes = [table.nodes[position] for position in positions(suitable)]
+        have = table.capacities[key] = sum(_in_chunks(node.count, node.gpus, shape) for node in nodes)
+    if have >= job.units > 0:
+        return None
     if not job.units:
         return Never("it asks for no unit")
     return Never(f"it needs {job.units} units{_groups(shape)} on nodes that have {_wish(job, shape)}, and there are {have}")
+
+
+def least_units(cluster: Cluster, job: Job) -> int:
+    """The least number of units in all that a job takes: whole nodes count with all their units."""
+    shape = job.shape
+    if shape is None or not (shape.nodes or shape.exclusive):
+        return job.units
+    if not _wants_whole(job, shape):
+        return shape.nodes * job.units
+    table = cluster.node_table
+    sizes = sorted(table.nodes[position].count for position in positions(table.suitable(job, shape)))
+    if shape.nodes:
+        return sum(sizes[: shape.nodes])
+    return _taken(table, table.wholes.__getitem__, _all_gpus(table), table.suitable(job, shape), job, shape)[0].bit_count()
+
+
+def _all_gpus(table: NodeTable) -> Callable[[int], int]:
+    return lambda position: table.nodes[position].gpus
 
 
 def misfit(cluster: Cluster, job: Job, mask: int) -> str | None:
@@ -196,7 +215,8 @@ def _choose_shaped(cluster: Cluster, job: Job, shape: Shape, avoid: int) -> int 
     if shape.nodes:
         if found >= shape.nodes:
             return mask
-        return NotNow(f"it needs {shape.nodes} nodes that have {_wish(job, shape)}, and {found} are free{_gpus_left(table, shape)}")
+        wish = f"{shape.nodes} nodes that have {_wish(job, shape)}"
+        return NotNow(f"it needs {wish}, and {found} are free{_gpus_left(table, shape)}")
     if found >= job.units:
         return mask
     return NotNow(f"it needs {job.units} units{_groups(shape)}, and {found} that suit it are free{_gpus_left(table, shape)}")
@@ -290,7 +310,7 @@ def _groups(shape: Shape) -> str:
 def _gpus_left(table: NodeTable, shape: Shape) -> str:
     if not (shape.gpus_per_node or shape.gpus_per_chunk):
         return ""
-    return f" ({_some(sum(table.gpus), 'GPU')} free in all)"
+    return f" ({_some(table.free_gpus, 'GPU')} free in all)"
 
 
 def _some(count: int, thing: str) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
 
-from pilothouse.model.events import Event, PrioritiesChanged
+from pilothouse.model.events import Event, PrioritiesChanged, UnitsFreed, WalltimeChanged
 from pilothouse.model.job import Job
 from pilothouse.policies.backfill_queue import BackfillQueue, PlainBackfillQueue
 from pilothouse.policies.base import Policy
@@ -95,8 +95,13 @@ class Queueing(Policy):
     def on_event(self, event: Event, cluster: Cluster) -> None:
         if type(event) is PrioritiesChanged and self._score is None:
             self._queue.rescore(lambda job: -job.priority)
-        else:
-            self._queue.look_again()
+            return
+        self._queue.look_again()
+        if type(event) is WalltimeChanged or type(event) is UnitsFreed:
+            run = cluster.running.get(event.job_id)
+            # It ends at another date, or holds less.
+            if run is not None and self._queue.ended(run.job.id):
+                self._queue.hold(run.job.id, run.started_at + self._estimate(run.job), len(run.units))
 
     # ---- a pass
 

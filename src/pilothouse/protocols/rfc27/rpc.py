@@ -5,8 +5,8 @@ the answer to a request; `Endpoint` collects what an end has to send and to repo
 matchtag and routes; a streaming request gets any number of streaming responses and then exactly one error response
 (ENODATA is the regular end); an error response carries text, not JSON.
 
-Each request carries the credentials of its sender. The receiver checks them, as libflux does: most methods are for the owner of the instance
-alone.
+Each request carries the credentials of its sender. The receiver checks them, as libflux does: most methods are for the
+owner of the instance alone.
 """
 
 from __future__ import annotations

@@ -17,13 +17,13 @@ import msgspec
 
 from pilothouse.core.calls import Calls
 from pilothouse.core.cluster import Cluster
-from pilothouse.core.decision_table import nothing, table
+from pilothouse.core.decision_table import WHAT, nothing, table
 from pilothouse.formats import jobspec
 from pilothouse.formats.jobspec import Jobspec
 from pilothouse.formats.resource_set import ResourceSet
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
-from pilothouse.model.errors import InputError, RunError
+from pilothouse.model.errors import DecisionError, InputError, RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Shape
 from pilothouse.model.lifecycle import JobState
@@ -118,6 +118,8 @@ class SchedulerAdapter:
             started_at=now,
             unavailable=down,
             running=tuple(self._running),
+            survives_refusals=True,
+            cannot=frozenset(WHAT.keys() - _HANDLERS.keys()),
         )
 
     def _note_running(self) -> None:
@@ -329,9 +331,13 @@ class SchedulerAdapter:
     # ---- decisions
 
     def apply(self, now: float, decisions: list[d.Decision]) -> None:
+        """Carries out decisions. What this world cannot do is dropped with a warning: other users' jobs wait."""
         self._now = now
         for decision in decisions:
-            _DECISIONS[type(decision)](self, decision)
+            try:
+                _DECISIONS[type(decision)](self, decision)
+            except DecisionError as problem:
+                self.engine.warnings.append(str(problem))
 
     def _start(self, decision: d.StartJob) -> None:
         now, found = self._now, self._waiting.get(decision.job_id)

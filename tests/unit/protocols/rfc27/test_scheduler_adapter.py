@@ -8,7 +8,6 @@ import pytest
 from pilothouse.core.session import Session
 from pilothouse.formats import resource_set
 from pilothouse.model.decisions import Annotate, KillJobs, Reply, SwitchUnits
-from pilothouse.model.errors import DecisionError
 from pilothouse.model.events import Batch, JobEnded, JobSubmitted
 from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import JobState
@@ -223,9 +222,14 @@ def test_a_decider_may_kill(pair: Pair) -> None:
     assert Denied(job_id, "killed by the scheduler") in pair.events
 
 
-def test_a_decision_that_flux_cannot_carry_out_is_an_error(pair: Pair) -> None:
-    with pytest.raises(DecisionError, match=r"this world \(flux\) cannot switch units on or off"):
-        pair.adapter.apply(0.0, [SwitchUnits(0.0, IdSet.of([0]), 1)])
+def test_a_decision_that_flux_cannot_carry_out_is_dropped_with_a_warning(pair: Pair) -> None:
+    job_id = pair.submit(12)
+    waiting = pair.submit(1)
+    pair.settle()
+    pair.adapter.apply(0.0, [SwitchUnits(0.0, IdSet.of([0]), 1), KillJobs(0.0, (our_id(job_id),))])
+    assert any("this world (flux) cannot switch units on or off" in warning for warning in pair.engine.take_warnings())
+    pair.settle()
+    assert any(isinstance(event, Denied) and event.id == job_id for event in pair.events) and waiting in pair.manager.pending
 
 
 def test_a_second_alloc_for_a_pending_job_is_logged_and_the_first_one_answered(pair: Pair) -> None:
