@@ -286,8 +286,7 @@ def test_users_are_told_why_and_when() -> None:
     job = pair.cluster.waiting[our_id(waiting)]
     notes(Batch(0.0, [JobSubmitted(0.0, job)]))
     assert [decision.notes for decision in told] == [
-        {"sched": {"reason_pending": "it needs 8 units, and 0 are free"}},
-        {"sched": {"t_estimate": 100.0}},
+        {"sched": {"reason_pending": "it needs 8 units, and 0 are free", "t_estimate": 100.0}}
     ]
     told.clear()
     notes(Batch(1.0, []))
