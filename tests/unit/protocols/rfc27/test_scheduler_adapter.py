@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from pilothouse.core.explain import explain
 from pilothouse.core.session import Session
-from pilothouse.formats import resource_set
-from pilothouse.model.decisions import Annotate, KillJobs, Reply, SwitchUnits
+from pilothouse.formats import jobspec, resource_set
+from pilothouse.model.decisions import Annotate, KillJobs, RejectJob, Reply, SwitchUnits
 from pilothouse.model.events import Batch, JobEnded, JobSubmitted
 from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import JobState
@@ -354,3 +355,58 @@ def test_the_granted_resources_keep_the_properties_of_their_nodes(pair: Pair) ->
     later = pair.submit(1)
     pair.settle()
     assert resource_set.parse(pair.manager.jobs[later].resources).properties == {}
+
+
+def raw_spec(resources: list[object]) -> bytes:
+    return msgspec.json.encode(
+        {"version": 1, "resources": resources, "attributes": {"system": {"duration": 0}},
+         "tasks": [{"command": ["a"], "slot": "task", "count": {"per_slot": 1}}]}
+    )  # fmt: skip
+
+
+def test_exclusive_slots_get_whole_nodes(pair: Pair) -> None:
+    slots = {"type": "slot", "count": 2, "label": "task", "exclusive": True, "with": [{"type": "core", "count": 3}]}
+    pair.submit(1)
+    job_id = pair._ids = 9 << 24
+    pair.manager.submit(0.0, job_id, raw_spec([slots]))
+    pair.settle()
+    assert held(pair, job_id) == {1: ("0-3", "0-1"), 2: ("0-3", "0-1")}
+    other = pair.submit(4)
+    pair.settle()
+    assert other in pair.manager.pending
+
+
+def test_a_slot_may_hold_nodes(pair: Pair) -> None:
+    node = {"type": "node", "count": 1, "with": [{"type": "core", "count": 2}, {"type": "gpu", "count": 1}]}
+    job_id = 9 << 24
+    pair.manager.submit(0.0, job_id, raw_spec([{"type": "slot", "count": 3, "label": "task", "with": [node]}]))
+    pair.settle()
+    assert held(pair, job_id) == {0: ("0-1", "0"), 1: ("0-1", "0"), 2: ("0-1", "0")}
+    assert resource_set.parse(pair.manager.jobs[job_id].resources).slots == 3
+    found = jobspec.parse(raw_spec([{"type": "slot", "count": 1, "label": "task", "with": [{**node, "count": 2}]}]))
+    assert (found.nodes, found.total_slots, found.total_cores) == (2, 1, 4)
+    assert jobspec.from_object(jobspec.to_object(found)) == found
+
+
+def test_messages_name_the_gpus_that_are_missing(pair: Pair) -> None:
+    pair.submit(6, gpus_per_slot=1)
+    slots, nodes = pair.submit(2, gpus_per_slot=1), pair.submit(1, nodes=2, gpus_per_slot=2)
+    never = pair.submit(7, gpus_per_slot=1)
+    pair.settle()
+    reasons = [explain(pair.cluster, our_id(job_id)).detail for job_id in (slots, nodes)]
+    assert reasons == [
+        "it needs 2 units with 1 GPU each, and 0 that suit it are free (0 GPUs free in all)",
+        "it needs 2 nodes that have 1 unit free and 2 GPUs, and 0 are free (0 GPUs free in all)",
+    ]
+    note = next(e for e in read_log(pair.manager.inactive[never].log) if e.name == "exception").context["note"]
+    assert note == "it needs 7 units with 1 GPU each on nodes that have 1 unit free and 1 GPU, and there are 6"
+
+
+def test_a_rejection_without_a_reason_says_what_we_know(pair: Pair) -> None:
+    pair.submit(12)
+    job_id = pair.submit(1)
+    pair.settle()
+    pair.adapter.apply(0.0, [RejectJob(0.0, our_id(job_id))])
+    pair.settle()
+    note = next(e for e in read_log(pair.manager.inactive[job_id].log) if e.name == "exception").context["note"]
+    assert note == "the scheduler rejected it and gave no reason"
