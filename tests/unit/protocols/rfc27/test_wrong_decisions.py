@@ -184,7 +184,7 @@ def test_a_job_that_is_always_started_wrongly_is_denied_and_the_others_run() -> 
 
 
 def test_count_only_deciders_get_units_that_suit_the_job() -> None:
-    pair = Pair(nodes=3, cores=4, gpus=2, decider=lambda: Naive())
+    pair = Pair(nodes=3, cores=4, gpus=2, decider=Naive)
     pair.connect()
     one = pair.submit(1)
     two = pair.submit(2, nodes=2)
@@ -204,7 +204,7 @@ def test_count_only_deciders_get_units_that_suit_the_job() -> None:
 
 def test_a_start_that_does_not_fit_yet_is_held_and_kept_a_place() -> None:
     """The decider counts eight free units; the two whole nodes that the job needs are not there yet."""
-    pair = Pair(nodes=3, cores=4, decider=lambda: Naive())
+    pair = Pair(nodes=3, cores=4, decider=Naive)
     pair.connect()
     small = [pair.submit(1) for _ in range(2)]
     pair.settle()
