@@ -1,3 +1,3 @@
 from pilothouse.policies.conservative import PlainTimetable
 
-Timetable = PlainTimetable
+class Timetable(PlainTimetable): ...

@@ -81,11 +81,11 @@ class PlainTimetable:
 
 Timetable: type[PlainTimetable]
 try:
-    from pilothouse.policies import _timetable
+    from pilothouse.policies._timetable import Timetable as _Compiled
 except ImportError:
     Timetable = PlainTimetable
 else:
-    Timetable = _timetable.Timetable
+    Timetable = _Compiled
 
 
 class Conservative(Policy):

@@ -108,7 +108,7 @@ class SchedulerEngine(Handshake):
             if not message.of_owner and message.topic not in _OPEN_TO_GUESTS:
                 self.warnings.append(f"refused {message.topic} of user {message.userid}, who does not own the instance")
                 self._refuse(message, errno.EPERM, rpc.OWNER_ONLY)
-            elif self.phase is Phase.ONLINE or message.topic not in _REQUESTS:
+            elif self.phase is Phase.ONLINE or message.topic not in _MAY_WAIT:
                 self._serve(_REQUESTS, message)
             elif len(self._early) < MOST_EARLY:
                 self._early.append(message)
@@ -254,6 +254,10 @@ class SchedulerEngine(Handshake):
 
 _OPEN_TO_GUESTS = frozenset(("feasibility.check", "sched.resource-status"))
 """What every user may ask, because it changes nothing. libschedutil registers the other methods for the owner alone."""
+
+_MAY_WAIT = _OPEN_TO_GUESTS | {"sched.expiration"}
+"""What is answered after the handshake if it comes during it. A free request is answered at once: the manager may repeat it
+after the handshake, and only one may be open."""
 
 _REQUESTS = {
     "sched.alloc": SchedulerEngine._on_alloc,
