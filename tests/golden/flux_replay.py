@@ -122,7 +122,9 @@ class SchedulerReplay:
                 self._handshake_of(number)
                 self._start()
             elif not line.to_manager and line.request:
-                self.hear(rpc.request(line.topic, encoded(line.payload), matchtag=9 if "check" in line.topic else 0))
+                asked = rpc.request(line.topic, encoded(line.payload), matchtag=9 if "check" in line.topic else 0)
+                asked.rolemask = frames.ROLE_OWNER
+                self.hear(asked)
             elif line.topic == "resource.acquire" and not line.to_manager and "resources" not in line.payload:
                 self.hear(Message(frames.RESPONSE, line.topic, encoded(line.payload) + b"\0", self.acquire_tag, 0,
                                    frames.STREAMING))  # fmt: skip

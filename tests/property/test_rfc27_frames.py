@@ -15,6 +15,7 @@ from pilothouse.protocols.rfc27.broker import Broker
 from pilothouse.protocols.rfc27.frames import BadFrame, Message, StreamReader
 from pilothouse.protocols.rfc27.manager import Manager
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
+from unit.protocols.rfc27.pair import Pair, of_owner
 
 U32 = st.integers(0, 2**32 - 1)
 MESSAGES = st.builds(
@@ -126,6 +127,7 @@ RANDOM = st.builds(
     matchtag=st.integers(0, 3),
     aux1=st.sampled_from([0, 0, 38, 61, 71, frames.NODE_ANY]),
     flags=st.sampled_from([0, frames.NORESPONSE, frames.STREAMING]),
+    rolemask=st.sampled_from([0, frames.ROLE_OWNER, 2]),
     routes=st.none() | st.sampled_from([(), (b"job-manager",), (b"1", b"2"), (b"77",), (b"x",)]),
 )
 
@@ -142,11 +144,12 @@ def test_no_message_breaks_the_scheduler(messages: list[Message]) -> None:
 
 @pytest.mark.parametrize("topic", ["sched.alloc", "sched.free", "sched.cancel"])
 def test_a_negative_job_id_is_told_and_survived(topic: str) -> None:
-    engine = SchedulerEngine()
-    engine.begin()
-    known = len(engine.warnings)
-    engine.receive(rpc.request(topic, b'{"id":-7,"priority":1,"userid":0,"t_submit":0.0}', matchtag=5))
-    assert ">= 0" in "".join(engine.warnings[known:])
+    pair = Pair()
+    pair.connect()
+    known = len(pair.engine.warnings)
+    payload = b'{"id":-7,"priority":1,"userid":0,"t_submit":0.0}'
+    pair.engine.receive(of_owner(rpc.request(topic, payload, matchtag=5)))
+    assert ">= 0" in "".join(pair.engine.warnings[known:])
 
 
 @given(st.lists(st.tuples(st.integers(1, 2), RANDOM), max_size=12))

@@ -9,11 +9,14 @@ Per job: one submission (0.4 µs), one start (3 µs at 512 units), one end (1 µ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, KeysView
+from collections.abc import Callable, Iterator, KeysView, Sequence
 from typing import Any
 
 from pilothouse.core import place
 from pilothouse.core.check import RULES, Refusal
+from pilothouse.core.decision_table import WHAT
+from pilothouse.core.node_index import FreeNodes, NodeTable
+from pilothouse.core.refused import Refused
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.answers import Answer, Never, NotNow, Placed
@@ -67,6 +70,7 @@ class Cluster:
         self.calls: set[str] = set()
         self.reservations: dict[str, float] = {}
         """Job id -> when a policy expects to start it; for estimates and explanations."""
+        self.refused = Refused() if begins.survives_refusals else None
         self.registering = begins.dynamic_registration
         self.sharing = begins.compute_sharing if wants.compute_sharing is None else wants.compute_sharing
         self.count_rule = _count_rule(begins, wants)
@@ -81,8 +85,16 @@ class Cluster:
         """Units of nodes that were lost and may come back (see translate.py)."""
         self.free_mask = self.all_mask & ~self.off_mask
         self.free = self.free_mask.bit_count()
-        self.used_extras: dict[str, tuple[int, int]] = {}
-        """Node -> GPUs and MB in use, for nodes where any is."""
+        self._table: NodeTable | None = None
+        """Made when the first job with a shape is looked at."""
+        self._views: dict[bool, FreeNodes] = {}
+        """By whether units are to be avoided."""
+        self._not_now: dict[tuple[int, int, int, bool], tuple[object, NotNow]] = {}
+        """Requests with a shape that did not fit: (units, most units, id of the shape, least) -> shape, answer. Equal
+        ones need not be tried again before something is free. The shape is kept, so that its id stays its own."""
+        self._not_aside: dict[tuple[int, int, int, bool], tuple[object, NotNow]] = {}
+        """The same for requests that must avoid the units `_avoided`."""
+        self._avoided = 0
         for run in begins.running:
             self.running[run.job.id] = run
             self._take(run.job, run.units.mask)
@@ -112,6 +124,21 @@ class Cluster:
             return JobState.RUNNING
         return self.final.get(job_id)
 
+    @property
+    def node_table(self) -> NodeTable:
+        """The nodes by position, for core/place.py."""
+        if self._table is None:
+            self._table = NodeTable(self.nodes.values(), self.running.values())
+        return self._table
+
+    def free_nodes(self, avoid: int = 0) -> FreeNodes:
+        """The nodes by free units, for core/place.py."""
+        view = self._views.get(bool(avoid))
+        if view is None:
+            view = self._views[bool(avoid)] = FreeNodes(self.node_table)
+        view.update(self.free_mask & ~avoid if avoid else self.free_mask)
+        return view
+
     def expected_end(self, job_id: str) -> float:
         """When a running job will have used up its walltime (inf: it has none)."""
         run = self.running[job_id]
@@ -120,6 +147,10 @@ class Cluster:
     def could_ever_run(self, job: Job) -> Never | None:
         """None if the job fits the whole cluster, else why not."""
         return place.never(self, job)
+
+    def least_units(self, job: Job) -> int:
+        """The least number of units in all that a job takes: whole nodes count with all their units."""
+        return place.least_units(self, job)
 
     # ---- what a policy decides
 
@@ -138,10 +169,12 @@ class Cluster:
         """
         if units is not None:
             self.book(StartJob(self.now, job.id, units, placement))
-            return Placed(units)
+            run = self.running.get(job.id)
+            return Placed(units) if run is not None and run.units is units else NotNow("the decision was refused")
         job_id = job.id
         if job_id not in self.waiting:
             self.book(StartJob(self.now, job_id, IdSet(), placement))  # refused: it says why
+            return NotNow("it does not wait")
         # What we choose ourselves keeps the rules by construction.
         if job.shape is None and 0 < job.units <= self.free and not avoid:
             count = job.units if least else job.most_units or job.units
@@ -168,28 +201,28 @@ class Cluster:
         return Placed(units)
 
     def _choose(self, job: Job, least: bool, avoid: int) -> int | NotNow | Never:
-        if not avoid:
-            return place.choose(self, job, least=least)
-        free_mask, free = self.free_mask, self.free
-        self.free_mask &= ~avoid
-        self.free = self.free_mask.bit_count()
-        found = place.choose(self, job, least=least)
-        self.free_mask, self.free = free_mask, free
+        if job.shape is None:
+            return place.choose(self, job, least=least, avoid=avoid)
+        not_now = self._not_now
+        if avoid:
+            not_now = self._not_aside
+            if avoid is not self._avoided:
+                if avoid != self._avoided:
+                    not_now.clear()
+                self._avoided = avoid
+        key = (job.units, job.most_units, id(job.shape), least)
+        known = not_now.get(key)
+        if known is not None:
+            return known[1]
+        found = place.choose(self, job, least=least, avoid=avoid)
+        if type(found) is NotNow:
+            not_now[key] = (job.shape, found)
         return found
 
-    def would_get(self, job: Job, ended: Iterable[str]) -> int | None:
-        """The units that a waiting job would get if these running jobs were over; None: it would not fit."""
-        free_mask, free, extras = self.free_mask, self.free, self.used_extras.copy()
-        for job_id in ended:
-            run = self.running.get(job_id)
-            if run is not None:
-                self.free_mask |= run.units.mask & ~self.off_mask & self.all_mask
-                if run.job.shape is not None and run.job.shape.has_extras:
-                    self._count_extras(run.job, run.units.mask, -1)
-        self.free = self.free_mask.bit_count()
-        found = place.choose(self, job, least=True)
-        self.free_mask, self.free, self.used_extras = free_mask, free, extras
-        return found if type(found) is int else None
+    def when_fits(self, job: Job, ends: Sequence[tuple[float, str]]) -> tuple[float, int] | None:
+        """When a waiting job with a shape can start if these running jobs end then (date, job id; ascending), and the units
+        that it gets; None: it would not fit."""
+        return place.when(self, job, ends)
 
     def reject(self, job: Job, reason: str = "") -> None:
         """Refuses a waiting job for good."""
@@ -210,11 +243,17 @@ class Cluster:
     # ---- booking decisions
 
     def book(self, decision: d.Decision) -> None:
-        """Judges a decision, and books it. Raises DecisionError; then nothing of it is booked."""
+        """Judges a decision, and books it. A wrong one is a DecisionError, or (with `refused`) costs one job at most; then
+        nothing of it is booked."""
         kind = type(decision)
         refusal = RULES[kind](self, decision)
+        if kind in self.begins.cannot:
+            refusal = Refusal("not in this world", f"this world cannot {WHAT[kind]}")
         if refusal is not None:
-            raise self._error(refusal)
+            if self.refused is None:
+                raise self._error(refusal)
+            self.refused.add(self, decision, refusal)
+            return
         book = _BOOKS.get(kind)
         if book is not None:
             book(self, decision)
@@ -288,8 +327,8 @@ class Cluster:
         else:
             self.free_mask &= ~mask
             self.free = self.free_mask.bit_count()
-        if job.shape is not None and job.shape.has_extras:
-            self._count_extras(job, mask, 1)
+        if self._table is not None and job.shape is not None:
+            self._table.count_extras(job, mask, 1)
 
     def _give_back(self, job: Job, mask: int) -> None:
         if self.sharing:
@@ -302,22 +341,20 @@ class Cluster:
         else:
             self.free_mask |= mask
             self.free += mask.bit_count()
-        if job.shape is not None and job.shape.has_extras:
-            self._count_extras(job, mask, -1)
+        if self._table is not None:
+            self._something_free()
+            self._table.count_extras(job, mask, -1)
 
-    def _count_extras(self, job: Job, mask: int, sign: int) -> None:
-        assert job.shape is not None
-        for node in self.nodes.values():
-            if mask & node.mask:
-                gpus, memory_mb = self.used_extras.get(node.name, (0, 0))
-                gpus += sign * job.shape.gpus_per_node
-                if job.shape.gpus_per_chunk:
-                    chunks = (mask & node.mask).bit_count() // max(1, job.shape.chunk)
-                    gpus += sign * chunks * job.shape.gpus_per_chunk
-                memory_mb += sign * job.shape.memory_mb_per_node
-                self.used_extras[node.name] = (gpus, memory_mb)
+    def _something_free(self) -> None:
+        self._not_now.clear()
+        self._not_aside.clear()
+
+    def _nodes_changed(self) -> None:
+        self._table = None
+        self._views.clear()
 
     def _set_off(self, mask: int) -> None:
+        self._something_free()
         self.off_mask = mask
         self.free_mask = self.all_mask & ~self.busy_mask & ~mask
         self.free = self.free_mask.bit_count()
@@ -385,12 +422,14 @@ class Cluster:
             self.all_mask |= node.mask
             self.left_mask &= ~node.mask
             self.away_mask &= ~node.mask
+        self._nodes_changed()
         self.total = self.all_mask.bit_count()
         self._set_off(self.off_mask)
 
     def _note_left(self, event: e.NodesLeft) -> None:
         for name in event.names:
             self.nodes.pop(name, None)
+        self._nodes_changed()
         self.all_mask &= ~event.units.mask
         self.left_mask |= event.units.mask
         if event.may_return:

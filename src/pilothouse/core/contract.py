@@ -43,6 +43,8 @@ class Traits(msgspec.Struct, frozen=True):
     """It answers FeasibilityAsked."""
     estimates: bool = True
     """It answers EstimateAsked."""
+    shapes: bool = True
+    """It knows what a job asks for beyond a number of units (nodes, GPUs, constraints), and places it accordingly."""
 
 
 class World(Protocol):

@@ -1,35 +1,42 @@
 """Which units a job would get now: the first block of free ones that holds it, else the lowest free ones; for a node-shaped
 request the first nodes that fit.
 
-`choose` answers a mask, or why not: NotNow where waiting helps, Never where it does not.
+`choose` answers a mask, or why not: NotNow where waiting helps, Never where it does not. `when` answers when a job with a
+shape could start, and where, if running jobs end as expected. The index of nodes is in node_index.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from pilothouse.core.node_index import MOST_CACHED, FreeNodes, NodeTable, gpus_taken, positions
 from pilothouse.model.answers import Never, NotNow
-from pilothouse.model.job import Job, Node, Shape
+from pilothouse.model.job import Job, Shape
 from pilothouse.model.masks import first_block, lowest_bits
 
 if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster
 
 
-def choose(cluster: Cluster, job: Job, *, least: bool = False) -> int | NotNow | Never:
-    """The mask of the units that the job would get now: as many as it may use, or (`least`) as few as it needs."""
+def choose(cluster: Cluster, job: Job, *, least: bool = False, avoid: int = 0) -> int | NotNow | Never:
+    """The mask of the units that the job would get now: as many as it may use, or (`least`) as few as it needs; none of
+    the mask `avoid`."""
     if least:
         job = _at_its_least(job)
     if job.shape is not None:
-        return _choose_shaped(cluster, job, job.shape)
-    needed = job.units
-    if 0 < needed <= cluster.free:
+        return _choose_shaped(cluster, job, job.shape, avoid)
+    needed, free_mask, free = job.units, cluster.free_mask, cluster.free
+    if avoid:
+        free_mask &= ~avoid
+        free = free_mask.bit_count()
+    if 0 < needed <= free:
         count = job.most_units or needed
-        return first_block(cluster.free_mask, count) or lowest_bits(cluster.free_mask, count)
+        return first_block(free_mask, count) or lowest_bits(free_mask, count)
     refusal = never(cluster, job)
-    return NotNow(f"it needs {needed} units, and {cluster.free} are free") if refusal is None else refusal
+    return NotNow(f"it needs {needed} units, and {free} are free") if refusal is None else refusal
 
 
 def _at_its_least(job: Job) -> Job:
@@ -37,86 +44,240 @@ def _at_its_least(job: Job) -> Job:
     shape = job.shape
     if shape is not None and (shape.most_nodes or shape.parts):
         shape = msgspec.structs.replace(shape, most_nodes=0, parts=0)
+    elif not job.most_units:
+        return job
     return msgspec.structs.replace(job, most_units=0, shape=shape)
-
-
-def misfit(cluster: Cluster, job: Job, mask: int) -> str | None:
-    """In what way units that somebody else chose are not what a shaped request asked for; None: they are."""
-    shape = job.shape
-    if shape is None:
-        return None
-    nodes = [node for node in cluster.nodes.values() if node.mask & mask]
-    unsuitable = [node for node in nodes if not (_could_hold(node, job, shape) and _has_free(cluster, node, shape))]
-    if unsuitable:
-        return f"node {unsuitable[0].name} cannot give what it asks for"
-    if not shape.nodes:
-        given = mask.bit_count()
-        return None if given >= job.units else f"it asks for {job.units} units and was given {given}"
-    if len(nodes) < shape.nodes:
-        return f"it asks for {shape.nodes} nodes and was given units of {len(nodes)}"
-    for node in nodes:
-        here, least = node.mask & mask, job.units or node.count
-        if here.bit_count() < least or (shape.exclusive and here != node.mask):
-            return f"it was given {here.bit_count()} units of node {node.name}, and needs {least}"
-    return None
 
 
 def never(cluster: Cluster, job: Job) -> Never | None:
     """Why no state of this cluster could hold the job, or None."""
-    if job.shape is None:
+    shape = job.shape
+    if shape is None:
         if job.units > cluster.total:
             return Never(f"it needs {job.units} units, and there are {cluster.total}")
         return None if job.units > 0 else Never("it asks for no unit")
-    suitable = [node for node in cluster.nodes.values() if _could_hold(node, job, job.shape)]
-    if job.shape.nodes:
-        if len(suitable) >= job.shape.nodes:
+    table = cluster.node_table
+    suitable = table.suitable(job, shape)
+    if shape.nodes:
+        have = suitable.bit_count()
+        if have >= shape.nodes:
             return None
-        return Never(f"it needs {job.shape.nodes} nodes that {_wish(job, job.shape)}, and there are {len(suitable)}")
-    have = sum(_in_chunks(node.count, node.gpus, job.shape) for node in suitable)
-    if have >= job.units:
+        return Never(f"it needs {shape.nodes} nodes that have {_wish(job, shape)}, and there are {have}")
+    key = (suitable, shape.chunk, shape.gpus_per_chunk)
+    have = table.capacities.get(key, -1)
+    if have < 0:
+        nodes = [table.nodes[position] for position in positions(suitable)]
+        have = table.capacities[key] = sum(_in_chunks(node.count, node.gpus, shape) for node in nodes)
+    if have >= job.units > 0:
         return None
-    return Never(f"it needs {job.units} units on nodes that {_wish(job, job.shape)}, and there are {have}")
+    if not job.units:
+        return Never("it asks for no unit")
+    return Never(f"it needs {job.units} units{_groups(shape)} on nodes that have {_wish(job, shape)}, and there are {have}")
 
 
-def _choose_shaped(cluster: Cluster, job: Job, shape: Shape) -> int | NotNow | Never:
+def least_units(cluster: Cluster, job: Job) -> int:
+    """The least number of units in all that a job takes: whole nodes count with all their units."""
+    shape = job.shape
+    if shape is None or not (shape.nodes or shape.exclusive):
+        return job.units
+    if not _wants_whole(job, shape):
+        return shape.nodes * job.units
+    table = cluster.node_table
+    suitable = table.suitable(job, shape)
+    key = (suitable, shape.nodes, 0 if shape.nodes else job.units, shape.chunk, shape.gpus_per_chunk)
+    found = table.capacities.get(key)
+    if found is None and shape.nodes:
+        found = sum(sorted(table.nodes[position].count for position in positions(suitable))[: shape.nodes])
+    elif found is None:
+        found = _taken(table, table.wholes.__getitem__, _all_gpus(table), suitable, job, shape)[0].bit_count()
+    if len(table.capacities) > MOST_CACHED:
+        table.capacities.clear()
+    table.capacities[key] = found
+    return found
+
+
+def _all_gpus(table: NodeTable) -> Callable[[int], int]:
+    return lambda position: table.nodes[position].gpus
+
+
+def misfit(cluster: Cluster, job: Job, mask: int) -> str | None:
+    """In what way units that a decider chose are not what a shaped request asked for; None: they are."""
+    shape = job.shape
+    if shape is None:
+        return None
+    table = cluster.node_table
+    parts = table.parts(mask)
+    able = table.suitable(job, shape) & table.with_extras(shape)
+    for position, local in parts:
+        name = table.nodes[position].name
+        if not able >> position & 1:
+            return f"node {name} cannot give what it asks for ({_wish(job, shape)})"
+        if shape.exclusive and local != table.wholes[position]:
+            return f"it was given {local.bit_count()} units of node {name}, and needs the whole node"
+    if not shape.nodes:
+        usable = sum(_in_chunks(local.bit_count(), table.gpus[position], shape) for position, local in parts)
+        if usable >= job.units:
+            return None
+        groups = _groups(shape)
+        return f"it asks for {job.units} units{groups} and was given {usable}{' that can be used so' if groups else ''}"
+    if len(parts) < shape.nodes:
+        return f"it asks for {shape.nodes} nodes and was given units of {len(parts)}"
+    for position, local in parts:
+        node = table.nodes[position]
+        given, least = local.bit_count(), job.units or node.count
+        if given < least:
+            return f"it was given {given} units of node {node.name}, and needs {least}"
+    return None
+
+
+def when(cluster: Cluster, job: Job, ends: Sequence[tuple[float, str]]) -> tuple[float, int] | None:
+    """When and where a job with a shape can start if these running jobs end then (date, job id; ascending); None: never.
+
+    The cost is the number of nodes that become free until then."""
+    job = _at_its_least(job)
+    assert job.shape is not None
+    found = _Forecast(cluster, job, job.shape)
+    for index, (date, job_id) in enumerate(ends):
+        found.add_end(job_id)
+        if (index + 1 == len(ends) or ends[index + 1][0] != date) and found.fits:
+            return date, found.units()
+    return None
+
+
+class _Forecast:
+    """The nodes that could hold a job, while running jobs are taken to end one after the other."""
+
+    def __init__(self, cluster: Cluster, job: Job, shape: Shape) -> None:
+        self._cluster, self._job, self._shape = cluster, job, shape
+        self._view = cluster.free_nodes()
+        self._table = table = self._view.table
+        self._suitable = table.suitable(job, shape)
+        self._free: dict[int, int] = {}
+        self._gpus: dict[int, int] = {}
+        self._memory_mb: dict[int, int] = {}
+        self._holding = _candidates(self._view, job, shape)
+        """The positions of the nodes that can give something to the job."""
+        self._have = 0 if shape.nodes else sum(map(self._usable, positions(self._holding)))
+
+    def add_end(self, job_id: str) -> None:
+        cluster, table, shape = self._cluster, self._table, self._shape
+        run = cluster.running.get(job_id)
+        if run is None:
+            return
+        off = run.units.mask & cluster.off_mask
+        parts = table.parts(run.units.mask & ~off) if off else table.parts_of(run)
+        extras = run.job.shape if run.job.shape is not None and run.job.shape.has_extras else None
+        for position, local in parts:
+            if not self._suitable >> position & 1:
+                continue
+            held = bool(self._holding >> position & 1)
+            before = 0 if shape.nodes or not held else self._usable(position)
+            self._free[position] = self._free.get(position, self._view.free[position]) | local
+            if extras is not None:
+                gpus = self._gpus.get(position, table.gpus[position])
+                self._gpus[position] = gpus + gpus_taken(extras, local.bit_count())
+                memory_mb = self._memory_mb.get(position, table.memory_mb[position])
+                self._memory_mb[position] = memory_mb + extras.memory_mb_per_node
+            if not held and self._can_hold(position):
+                self._holding |= 1 << position
+                held = True
+            if held and not shape.nodes:
+                self._have += self._usable(position) - before
+
+    @property
+    def fits(self) -> bool:
+        return self._holding.bit_count() >= self._shape.nodes if self._shape.nodes else self._have >= self._job.units
+
+    def units(self) -> int:
+        return _taken(self._table, self._at, self._gpus_at, self._holding, self._job, self._shape)[0]
+
+    def _at(self, position: int) -> int:
+        return self._free.get(position, self._view.free[position])
+
+    def _gpus_at(self, position: int) -> int:
+        return self._gpus.get(position, self._table.gpus[position])
+
+    def _usable(self, position: int) -> int:
+        return _in_chunks(self._at(position).bit_count(), self._gpus_at(position), self._shape)
+
+    def _can_hold(self, position: int) -> bool:
+        shape, free = self._shape, self._at(position)
+        if self._gpus_at(position) < max(shape.gpus_per_node, shape.gpus_per_chunk):
+            return False
+        if self._memory_mb.get(position, self._table.memory_mb[position]) < shape.memory_mb_per_node:
+            return False
+        if _wants_whole(self._job, shape):
+            return free == self._table.wholes[position]
+        return free.bit_count() >= _least_on_node(self._job, shape)
+
+
+def _choose_shaped(cluster: Cluster, job: Job, shape: Shape, avoid: int) -> int | NotNow | Never:
     refusal = never(cluster, job)
     if refusal is not None:
         return refusal
-    if not shape.nodes:
-        return _choose_anywhere(cluster, job, shape)
+    view = cluster.free_nodes(avoid)
+    table = view.table
+    nodes = _candidates(view, job, shape)
+    mask, found = _taken(table, view.free.__getitem__, table.gpus.__getitem__, nodes, job, shape, cluster.total)
+    if shape.nodes:
+        if found >= shape.nodes:
+            return mask
+        wish = f"{shape.nodes} nodes that have {_wish(job, shape)}"
+        return NotNow(f"it needs {wish}, and {found} are free{_gpus_left(table, shape)}")
+    if found >= job.units:
+        return mask
+    return NotNow(f"it needs {job.units} units{_groups(shape)}, and {found} that suit it are free{_gpus_left(table, shape)}")
+
+
+def _candidates(view: FreeNodes, job: Job, shape: Shape) -> int:
+    """The positions of the nodes that can give something to a job now."""
+    nodes = view.table.suitable(job, shape) & view.table.with_extras(shape)
+    if _wants_whole(job, shape):
+        return nodes & view.whole
+    return nodes & view.with_units(_least_on_node(job, shape))
+
+
+def _wants_whole(job: Job, shape: Shape) -> bool:
+    return shape.exclusive or (bool(shape.nodes) and job.units == 0)
+
+
+def _least_on_node(job: Job, shape: Shape) -> int:
+    return max(1, job.units if shape.nodes else shape.chunk)
+
+
+def _taken(
+    table: NodeTable, free_of: Callable[[int], int], gpus_of: Callable[[int], int], nodes: int, job: Job, shape: Shape,
+    total: int = 0,
+) -> tuple[int, int]:  # fmt: skip
+    """The units that a job takes of these nodes, in their order; and the number of nodes or (without `shape.nodes`) of
+    units that it can use of them."""
+    whole = _wants_whole(job, shape)
+    most_units = job.most_units or job.units
     most_nodes = max(shape.most_nodes, shape.nodes)
     if shape.parts:
-        most_nodes = max(shape.nodes, len(cluster.nodes) // shape.parts)
+        most_nodes = max(shape.nodes, len(table.nodes) // shape.parts)
+        if not shape.nodes:
+            most_units = max(job.units, total // shape.parts)
     mask = found = 0
-    for node in cluster.nodes.values():
-        taken = _on_node(cluster, node, job, shape)
-        if taken:
-            mask |= taken
+    for position in positions(nodes):
+        free = free_of(position)
+        count = free.bit_count()
+        if shape.nodes:
             found += 1
-            if found == most_nodes:
-                break
-    if found < shape.nodes:
-        return NotNow(f"it needs {shape.nodes} nodes that {_wish(job, shape)}, and {found} are free")
-    return mask
-
-
-def _choose_anywhere(cluster: Cluster, job: Job, shape: Shape) -> int | NotNow:
-    most = job.most_units or job.units
-    if shape.parts:
-        most = max(job.units, cluster.total // shape.parts)
-    mask = 0
-    for node in cluster.nodes.values():
-        if _could_hold(node, job, shape) and _has_free(cluster, node, shape):
-            free_here = cluster.free_mask & node.mask
-            if shape.chunk:
-                gpus = node.gpus - cluster.used_extras.get(node.name, (0, 0))[0]
-                wanted = min(_in_chunks(free_here.bit_count(), gpus, shape), job.units - mask.bit_count())
-                free_here = lowest_bits(free_here, wanted)
-            mask |= free_here
-    free = mask.bit_count()
-    if free < job.units:
-        return NotNow(f"it needs {job.units} units, and {free} that suit it are free")
-    return lowest_bits(mask, min(most, free))
+            taken = free if whole else lowest_bits(free, min(most_units, count))
+        elif shape.chunk or whole:
+            usable = min(_in_chunks(count, gpus_of(position), shape), job.units - found)
+            found += usable
+            taken = free if whole else lowest_bits(free, usable)
+        else:
+            found += count
+            taken = free
+        mask |= taken << table.nodes[position].first
+        if (shape.nodes and found == most_nodes) or (not shape.nodes and found >= job.units and (shape.chunk or whole)):
+            break
+    if not shape.nodes and not shape.chunk and not whole:
+        mask = lowest_bits(mask, min(most_units, found))
+    return mask, found
 
 
 def _in_chunks(units: int, gpus: int, shape: Shape) -> int:
@@ -129,65 +290,35 @@ def _in_chunks(units: int, gpus: int, shape: Shape) -> int:
     return chunks * shape.chunk
 
 
-def _on_node(cluster: Cluster, node: Node, job: Job, shape: Shape) -> int:
-    """The units that the job would take on this node; 0: none."""
-    if not (_could_hold(node, job, shape) and _has_free(cluster, node, shape)):
-        return 0
-    free = cluster.free_mask & node.mask
-    if shape.exclusive or job.units == 0:
-        return free if free == node.mask else 0
-    count = free.bit_count()
-    if count < job.units:
-        return 0
-    return lowest_bits(free, min(job.most_units or job.units, count))
-
-
-def _has_free(cluster: Cluster, node: Node, shape: Shape) -> bool:
-    used = cluster.used_extras.get(node.name)
-    if used is None:
-        return True
-    return node.gpus - used[0] >= shape.gpus_per_node and node.memory_mb - used[1] >= shape.memory_mb_per_node
-
-
-def _could_hold(node: Node, job: Job, shape: Shape) -> bool:
-    return (
-        (not shape.nodes or node.count >= job.units)
-        and node.gpus >= shape.gpus_per_node
-        and node.memory_mb >= shape.memory_mb_per_node
-        and (shape.constraint is None or satisfies(node, msgspec.json.decode(shape.constraint)))
-    )
-
-
-def satisfies(node: Node, constraint: object) -> bool:
-    """RFC 31: {"properties": [..]}, {"hostlist": [..]}, and, or, not. A property `^x` is the absence of x."""
-    if not isinstance(constraint, dict):
-        return False
-    return all(_satisfies_one(node, operator, values) for operator, values in constraint.items())
-
-
-def _satisfies_one(node: Node, operator: str, values: list[object]) -> bool:
-    if operator == "properties":
-        return all(
-            (value[1:] not in node.properties) if value.startswith("^") else (value in node.properties)
-            for value in map(str, values)
-        )
-    if operator == "and":
-        return all(satisfies(node, value) for value in values)
-    if operator == "or":
-        return any(satisfies(node, value) for value in values)
-    if operator == "not":
-        return not all(satisfies(node, value) for value in values)
-    if operator in ("hostlist", "ranks"):
-        return node.name in values or node.properties.get("rank") in values
-    return False
-
-
 def _wish(job: Job, shape: Shape) -> str:
-    wishes = [f"have {job.units or 'all'} units free"]
-    if shape.gpus_per_node:
-        wishes.append(f"{shape.gpus_per_node} GPUs")
+    """What a node must have for this request, in words."""
+    if _wants_whole(job, shape):
+        wishes = ["all units free"] if job.units <= 1 or not shape.nodes else [f"{job.units} units or more, all of them free"]
+    else:
+        wishes = [_some(_least_on_node(job, shape), "unit") + " free"]
+    gpus = max(shape.gpus_per_node, shape.gpus_per_chunk)
+    if gpus:
+        wishes.append(_some(gpus, "GPU"))
     if shape.memory_mb_per_node:
         wishes.append(f"{shape.memory_mb_per_node} MB")
     if shape.constraint is not None:
         wishes.append("the wanted properties")
     return " and ".join(wishes)
+
+
+def _groups(shape: Shape) -> str:
+    """How the units of a request belong together, in words."""
+    if not shape.chunk or (shape.chunk == 1 and not shape.gpus_per_chunk):
+        return ""
+    with_gpus = f" with {_some(shape.gpus_per_chunk, 'GPU')}" if shape.gpus_per_chunk else ""
+    return f" in groups of {shape.chunk}{with_gpus} on a node" if shape.chunk > 1 else f"{with_gpus} each"
+
+
+def _gpus_left(table: NodeTable, shape: Shape) -> str:
+    if not (shape.gpus_per_node or shape.gpus_per_chunk):
+        return ""
+    return f" ({_some(table.free_gpus, 'GPU')} free in all)"
+
+
+def _some(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"

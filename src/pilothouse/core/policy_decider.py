@@ -68,6 +68,8 @@ class PolicyDecider:
             else:
                 self._see(event)
             policy.schedule(cluster)
+            if cluster.refused is not None:
+                self._tell_rejected()
         except (Exception, SystemExit) as problem:
             raise self._located(problem) from problem
         decisions, cluster.decisions = cluster.decisions, []
@@ -87,9 +89,19 @@ class PolicyDecider:
                 for event in batch.events:
                     self._see(event)
                 policy.schedule(cluster)
+            if cluster.refused is not None:
+                self._tell_rejected()
         except (Exception, SystemExit) as problem:
             raise self._located(problem) from problem
         return Reply(now, cluster.take_decisions())
+
+    def _tell_rejected(self) -> None:
+        """Jobs that were rejected because the policy's decisions about them were wrong leave its queue."""
+        cluster = self._cluster
+        assert cluster.refused is not None
+        for _, job in cluster.refused.take_starts():
+            if job.id not in cluster.waiting:
+                self.policy.on_ended(job, cluster)
 
     def _see(self, event: Event) -> None:
         """One event reaches the cluster, then the policy."""

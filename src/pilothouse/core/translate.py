@@ -11,6 +11,9 @@ lacks:
 * absent_units: starts on unavailable units are held until the units are available.
 * feasibility, estimates: questions are answered for it.
 * full_names: jobs are renamed to `workload!name` and back.
+* shapes: the units of jobs with a shape are chosen for it (counted_units.py).
+
+Where a wrong decision costs one job (refused.py), the decider hears that a refused job failed and waits again, or is over.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ import msgspec
 
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.contract import Decider, Judge, Traits
+from pilothouse.core.counted_units import CountedUnits
+from pilothouse.core.refused import Refused
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
@@ -44,20 +49,49 @@ class CheckedTurn:
         self._decide = decider.decide
         self._judge = judge
         self._translation = Translation(decider.traits, cluster)
+        self._counted = None if decider.traits.shapes else CountedUnits(cluster)
+        self._refused = cluster.refused if judge is cluster else None
 
     def __call__(self, batch: e.Batch) -> d.Reply:
         judge, translation = self._judge, self._translation
         judge.now = batch.now
         for event in batch.events:
             judge.observe(event)
+        counted = self._counted
+        if counted is not None:
+            batch, rejected = counted.events(batch)
         told, own = translation.events(batch)
         reply = translation.reply(self._decide(told))
-        if own:
-            reply.decisions = [*own, *reply.decisions]
-        for decision in reply.decisions:
-            judge.book(decision)
-        judge.take_decisions()
+        if counted is not None and counted.active:
+            reply.decisions = self._book_placed(counted, [*rejected, *own, *reply.decisions])
+        else:
+            if own:
+                reply.decisions = [*own, *reply.decisions]
+            for decision in reply.decisions:
+                judge.book(decision)
+        booked = judge.take_decisions()
+        if self._refused is not None and self._refused.warnings:
+            reply.decisions = booked + self._tell_refused(self._refused, reply.now)
         return reply
+
+    def _book_placed(self, counted: CountedUnits, decisions: list[d.Decision]) -> list[d.Decision]:
+        """Places and books one decision after the other. Held jobs come first: they were started earlier."""
+        made: list[d.Decision] = []
+        while (held := counted.released(self._judge.now)) is not None:
+            self._judge.book(held)
+            made.append(held)
+        for decision in decisions:
+            for placed in counted.decisions(decision):
+                self._judge.book(placed)
+                made.append(placed)
+        return made
+
+    def _tell_refused(self, refused: Refused, now: float) -> list[d.Decision]:
+        """What the decider hears of its wrong starts, and the call that makes it hear it at once."""
+        made: list[d.Decision] = []
+        for decision, _ in refused.take_starts():
+            made = self._translation.refuse(decision, now)
+        return made
 
 
 class Translation:
@@ -89,7 +123,7 @@ class Translation:
         for has_word, kind, handler in handlers:
             if not has_word:
                 self._handlers[kind] = handler
-        if self._handlers:
+        if self._handlers or cluster.refused is not None:
             self._handlers[e.CallArrived] = self._on_call
         self._traits = traits
 
@@ -142,6 +176,12 @@ class Translation:
             return self._kill(decision)
         return [decision]
 
+    def refuse(self, decision: d.StartJob, now: float) -> list[d.Decision]:
+        """A start was refused: its job failed and waits again, or was rejected."""
+        if decision.job_id in self._cluster.waiting:
+            return self._tell_soon(now, *self._requeue(now, decision.job_id, "the decision was refused"))
+        return self._tell_soon(now, self._killed(now, decision.job_id, decision.units))
+
     def _kill(self, decision: d.KillJobs) -> list[d.Decision]:
         """Held jobs never started: they are rejected, and told as killed. The others are killed."""
         made: list[d.Decision] = []
@@ -184,8 +224,8 @@ class Translation:
         job = self._cluster.waiting.get(event.job_id)
         return told if job is None else [*told, e.JobSubmitted(event.at, job)]
 
-    def _requeue(self, at: float, job_id: str) -> list[e.Event]:
-        event = e.JobRequeued(at, job_id, "its node was lost")
+    def _requeue(self, at: float, job_id: str, reason: str = "its node was lost") -> list[e.Event]:
+        event = e.JobRequeued(at, job_id, reason)
         return [event] if self._traits.requeues else self._on_requeued(event)
 
     def _on_left(self, event: e.NodesLeft) -> list[e.Event]:

@@ -1,7 +1,8 @@
 """Jobspec V1 (RFC 25, a subset of RFC 14): what a Flux job asks for.
 
 In: JSON bytes, or the decoded object. Out: a `Jobspec` that says how many nodes, slots per node, cores and GPUs per
-slot, for how long, where; or an InputError that names the JSON path. `encode` writes the same document again.
+slot, for how long, where; or an InputError that names the JSON path. `encode` writes the same document again. Beyond V1,
+a slot may hold nodes, as Flux's own schedulers accept it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ class Jobspec(msgspec.Struct, frozen=True, kw_only=True):
     cores_per_slot: int
     gpus_per_slot: int = 0
     nodes: int = 0
+    nodes_per_slot: int = 0
+    """A slot spans so many nodes (`slot > node`); then `slots` is 1. 0: slots are on nodes."""
     exclusive: bool = False
     duration_s: float = 0.0
     """0: no limit."""
@@ -38,11 +41,13 @@ class Jobspec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total_slots(self) -> int:
+        if self.nodes_per_slot:
+            return self.nodes // self.nodes_per_slot
         return self.slots * (self.nodes or 1)
 
     @property
     def total_cores(self) -> int:
-        return self.total_slots * self.cores_per_slot
+        return self.slots * (self.nodes or 1) * self.cores_per_slot
 
     @property
     def walltime_s(self) -> float:
@@ -66,7 +71,17 @@ def from_object(document: object, *, where: str = "jobspec", whole: bool = True)
     if whole and (unknown := top.keys() - {"version", "resources", "tasks", "attributes"}):
         raise InputError(where, "a key that V1 does not have", found=quoted(min(unknown)))
     nodes, exclusive, slot, path = _slot_of(top.get("resources"), f"{where}.resources")
-    cores, gpus = _slot_content(slot.get("with"), f"{path}.with")
+    slots, spans, content, content_path = _count(slot, path), 0, slot.get("with"), f"{path}.with"
+    inner = content[0] if isinstance(content, list) and len(content) == 1 else None
+    if not nodes and isinstance(inner, dict) and inner.get("type") == "node" and "with" in inner:
+        # `slot > node`: Flux's own schedulers accept it.
+        content_path += "[0]"
+        spans = _count(inner, content_path)
+        slots, nodes, exclusive = 1, slots * spans, exclusive or _flag(inner, content_path)
+        content, content_path = inner.get("with"), f"{content_path}.with"
+        if nodes > MOST_COUNT:
+            raise InputError(path, "too many nodes", found=str(nodes))
+    cores, gpus = _slot_content(content, content_path)
     label = slot.get("label")
     if not isinstance(label, str) or not label:
         raise InputError(f"{path}.label", "a slot needs a label", found=quoted(label))
@@ -77,10 +92,11 @@ def from_object(document: object, *, where: str = "jobspec", whole: bool = True)
     constraints = system.get("constraints")
     environment = _object(system.get("environment") or {}, f"{at}.environment") if whole else {}
     return Jobspec(
-        slots=_count(slot, path),
+        slots=slots,
         cores_per_slot=cores,
         gpus_per_slot=gpus,
         nodes=nodes,
+        nodes_per_slot=spans,
         exclusive=exclusive,
         duration_s=_duration(system.get("duration"), f"{at}.duration"),
         queue=_text(system.get("queue"), f"{at}.queue"),
@@ -100,7 +116,10 @@ def to_object(spec: Jobspec) -> dict[str, Any]:
     if spec.gpus_per_slot:
         content.append({"type": "gpu", "count": spec.gpus_per_slot})
     resource: dict[str, Any] = {"type": "slot", "count": spec.slots, "with": content, "label": spec.label}
-    if spec.nodes:
+    if spec.nodes_per_slot:
+        inner = {"type": "node", "count": spec.nodes_per_slot, "with": content}
+        resource |= {"count": spec.nodes // spec.nodes_per_slot, "with": [inner]}
+    elif spec.nodes:
         resource = {"type": "node", "count": spec.nodes, "with": [resource]}
     if spec.exclusive:
         resource["exclusive"] = True

@@ -81,13 +81,14 @@ def world(text: str) -> World:
 
 
 def observer(world_name: str, session: Session) -> Callable[[Batch], None] | None:
-    """Called after every turn in that world: tells the users of Flux why their jobs wait (unless `?notes=0`)."""
+    """Called after every turn in that world: logs wrong decisions, and tells the users of Flux why their jobs wait (unless
+    `?notes=0`)."""
     kind, _, rest = world_name.partition(":")
-    if kind != "flux" or _query(rest)[1].get("notes") == "0":
+    if kind != "flux":
         return None
     from pilothouse.protocols.rfc27.pending_reasons import PendingReasons
 
-    return PendingReasons(session, session.world)
+    return PendingReasons(session, session.world, notes=_query(rest)[1].get("notes") != "0")
 
 
 def _query(text: str) -> tuple[str, dict[str, str]]:

@@ -61,6 +61,10 @@ class Begins(msgspec.Struct, eq=False):
     unavailable: IdSet = IdSet()
     running: tuple[Running, ...] = ()
     """Jobs that already hold units when the decider joins (Flux hello, resumed runs)."""
+    survives_refusals: bool = False
+    """A wrong decision costs one job at most and does not end the run: other users' jobs wait (core/refused.py)."""
+    cannot: frozenset[type] = frozenset()
+    """With `survives_refusals`: the kinds of decisions that this world cannot carry out. They must not be booked."""
 
     @property
     def units(self) -> int:

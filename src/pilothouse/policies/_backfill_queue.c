@@ -412,6 +412,8 @@ static int reserve(Queue *self, long long free)
     }
     if ((date = PyFloat_FromDouble(self->shadow)) == NULL)
         return -1;
+    /* Only the head has one; another job may have been the head before. */
+    PyDict_Clear(self->reservations);
     failed = PyDict_SetItem(self->reservations, head->job_id, date);
     Py_DECREF(date);
     return failed;

@@ -239,6 +239,8 @@ class PlainBackfillQueue:
             if missing > 0:
                 # It waits for units that no running job holds: no start can delay it.
                 self._shadow, self._extra = inf, free - self._unseen
+        # Only the head has one; another job may have been the head before.
+        self._reservations.clear()
         self._reservations[head.id] = self._shadow
 
     # ---- the lists

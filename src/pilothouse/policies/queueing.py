@@ -20,7 +20,7 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
 
-from pilothouse.model.events import Event, PrioritiesChanged
+from pilothouse.model.events import Event, PrioritiesChanged, UnitsFreed, WalltimeChanged
 from pilothouse.model.job import Job
 from pilothouse.policies.backfill_queue import BackfillQueue, PlainBackfillQueue
 from pilothouse.policies.base import Policy
@@ -95,8 +95,13 @@ class Queueing(Policy):
     def on_event(self, event: Event, cluster: Cluster) -> None:
         if type(event) is PrioritiesChanged and self._score is None:
             self._queue.rescore(lambda job: -job.priority)
-        else:
-            self._queue.look_again()
+            return
+        self._queue.look_again()
+        if type(event) is WalltimeChanged or type(event) is UnitsFreed:
+            run = cluster.running.get(event.job_id)
+            # It ends at another date, or holds less.
+            if run is not None and self._queue.ended(run.job.id):
+                self._queue.hold(run.job.id, run.started_at + self._estimate(run.job), len(run.units))
 
     # ---- a pass
 
@@ -115,13 +120,4 @@ class Queueing(Policy):
 
     def _reserve_shaped(self, head: Job, cluster: Cluster) -> tuple[float, int]:
         """The reservation of a request that counts alone do not decide: the units themselves."""
-        ended: list[str] = []
-        ends = self._queue.ends()
-        for index, (date, job_id) in enumerate(ends):
-            ended.append(job_id)
-            if index + 1 < len(ends) and ends[index + 1][0] == date:
-                continue
-            found = cluster.would_get(head, ended)
-            if found is not None:
-                return date, found
-        return inf, 0
+        return cluster.when_fits(head, self._queue.ends()) or (inf, 0)

@@ -43,7 +43,7 @@ class EdcDecider:
 
     traits = Traits(
         full_names=True, withdrawals=False, requeues=False, lost_nodes=False, absent_units=False, feasibility=False,
-        estimates=False,
+        estimates=False, shapes=False,
     )  # fmt: skip
 
     def __init__(self, channel: Channel, init: bytes = b"") -> None:

@@ -37,7 +37,9 @@ class BatsimDecider:
     name to which the owner adds registered ones. `any_dialect`: how a user asks for messages that every generation reads.
     """
 
-    traits = Traits(full_names=True, withdrawals=False, requeues=False, lost_nodes=False, feasibility=False)
+    traits = Traits(
+        full_names=True, withdrawals=False, requeues=False, lost_nodes=False, feasibility=False, shapes=False
+    )
 
     def __init__(
         self,

@@ -2,7 +2,8 @@
 
 In: messages of peers (numbered by the server) and of the manager. Out: (peer, message) pairs. Services: service.add and
 .remove, resource.acquire (RFC 28), kvs.lookup and .commit (RFC 16 keys), job-manager.*, attr, config, event, log, ping, and
-those that peers register. Every outgoing message gets userid and rolemask, because libflux drops messages of other users.
+those that peers register. Every message has a userid and a rolemask, because libflux drops messages of other users: a
+request keeps those that its sender gave it, as in Flux, where the owner may act as a guest; one without gets the owner's.
 Routes work as in Flux: a request pushes its sender, the response pops it.
 """
 
@@ -86,6 +87,9 @@ class Broker:
             self._on_response(now, peer, message)
         elif message.type == frames.REQUEST:
             message.routes = (b"%d" % peer, *(message.routes or ()))
+            if not message.rolemask and message.userid == frames.USER_UNKNOWN:
+                # Only the owner can connect.
+                message.userid, message.rolemask = self._userid, frames.ROLE_OWNER
             self._on_request(now, peer, message)
         else:
             return
@@ -122,7 +126,10 @@ class Broker:
             self._refuse(message, errno.EHOSTUNREACH, "there is only rank 0")
             return
         if service in self._services:
-            self._send(self._services[service], message)
+            self.out.append((self._services[service], message))
+        elif not message.of_owner and message.topic not in _OPEN_TO_GUESTS and method != "disconnect":
+            self._warn(peer, f"refused {message.topic} of user {message.userid}, who does not own the instance")
+            self._refuse(message, errno.EPERM, rpc.OWNER_ONLY)
         elif service == "job-manager" and method == "disconnect":
             if self.scheduler == peer:
                 self.manager.lost(now)
@@ -298,7 +305,7 @@ class Broker:
 
     def _ping(self, peer: int, message: Message) -> None:
         found = p.decode(message.body(), dict[str, msgspec.Raw]) if message.payload is not None else {}
-        self._answer(message, {**found, "userid": self._userid, "rolemask": frames.ROLE_OWNER, "route": "pilothouse"})
+        self._answer(message, {**found, "userid": message.userid, "rolemask": message.rolemask, "route": "pilothouse"})
 
 
 def _job_key(key: str) -> tuple[int, str] | None:
@@ -311,6 +318,10 @@ def _job_key(key: str) -> tuple[int, str] | None:
     except InputError:
         return None
 
+
+_OPEN_TO_GUESTS = frozenset(
+    ("attr.get", "config.get", "event.subscribe", "event.unsubscribe", "broker.ping", "job-manager.resource-status")
+)
 
 _HANDLERS: dict[str, Callable[[Broker, int, Message], None]] = {
     "service.add": Broker._add_service,

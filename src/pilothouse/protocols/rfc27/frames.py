@@ -63,6 +63,11 @@ class Message(msgspec.Struct):
         return self.aux1 if self.type == RESPONSE else 0
 
     @property
+    def of_owner(self) -> bool:
+        """The sender is the owner of the instance (or acts for it)."""
+        return bool(self.rolemask & ROLE_OWNER)
+
+    @property
     def streaming(self) -> bool:
         return bool(self.flags & STREAMING)
 

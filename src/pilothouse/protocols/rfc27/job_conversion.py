@@ -30,10 +30,13 @@ def shape_of(spec: Jobspec, ranks_of_hosts: Mapping[str, list[str]] | None = Non
         return Shape(
             nodes=spec.nodes, exclusive=spec.exclusive, gpus_per_node=gpus, constraint=wanted, queue=spec.queue
         )
-    if spec.cores_per_slot == 1 and not spec.gpus_per_slot and wanted is None and not spec.queue:
+    if spec.cores_per_slot == 1 and not (spec.gpus_per_slot or spec.exclusive or spec.queue) and wanted is None:
         return None
     chunk = spec.cores_per_slot if spec.cores_per_slot > 1 or spec.gpus_per_slot else 0
-    return Shape(chunk=chunk, gpus_per_chunk=spec.gpus_per_slot, constraint=wanted, queue=spec.queue)
+    # An exclusive slot has its node to itself, as in Flux's sched-simple: such a job gets whole nodes.
+    return Shape(
+        chunk=chunk, gpus_per_chunk=spec.gpus_per_slot, exclusive=spec.exclusive, constraint=wanted, queue=spec.queue
+    )
 
 
 def to_job(job_id: str, spec: Jobspec, shape: Shape | None) -> Job:
@@ -60,7 +63,7 @@ def to_jobspec(job: Job) -> Jobspec:
         cores_per_slot=cores,
         gpus_per_slot=gpus,
         nodes=shape.nodes,
-        exclusive=bool(shape.nodes) and (shape.exclusive or job.units == 0),
+        exclusive=shape.exclusive or (bool(shape.nodes) and job.units == 0),
         duration_s=duration,
         queue=shape.queue,
         constraints=constraints,

@@ -168,8 +168,16 @@ class Machine:
             expiration = min(expiration or self.ends_s, self.ends_s)
         text = (
             f'{{"version":1,"execution":{{"R_lite":[{",".join(lite)}],"nslots":{slots},"starttime":{start_s!r},'
-            f'"expiration":{expiration!r},"nodelist":["{_nodelist(tuple(hosts))}"]}}}}'
+            f'"expiration":{expiration!r},"nodelist":["{_nodelist(tuple(hosts))}"]'
         )
+        if self.properties:
+            ranks = 0
+            for mask in groups.values():
+                ranks |= mask
+            held = {name: ids.to_text(",") for name, ids in self._properties_on(ranks).items()}
+            if held:
+                text += f',"properties":{msgspec.json.encode(held).decode()}'
+        text += "}}"
         return Grant(text.encode(), " ".join(summary), tuple(taken))
 
     def give_back(self, gpus: tuple[tuple[int, int], ...]) -> None:
@@ -189,7 +197,16 @@ class Machine:
             RankResources(rank, IdSet(self._ranks[rank].cores_of(part))) for rank, part in self.ranks_in(units)
         )
         hosts = tuple(self._ranks[entry.rank].host for entry in ranks)
-        return resource_set.encode(ResourceSet(ranks=ranks, hosts=hosts, start_s=start_s, expiration_s=expiration_s))
+        properties = self._properties_on(IdSet.of(entry.rank for entry in ranks).mask)
+        return resource_set.encode(
+            ResourceSet(ranks=ranks, hosts=hosts, start_s=start_s, expiration_s=expiration_s, properties=properties)
+        )
+
+    def _properties_on(self, ranks: int) -> dict[str, IdSet]:
+        """RFC 20: the properties that ranks of a mask have. A job's R needs them: its own scheduler matches constraints
+        against them. Names that begin with `+` are local to this instance and are not passed on."""
+        found = ((name, ids.mask & ranks) for name, ids in self.properties.items() if not name.startswith("+"))
+        return {name: IdSet(mask) for name, mask in found if mask}
 
     def _choose_gpus(self, job: Job, rank: _Rank, part: int) -> int:
         shape = job.shape

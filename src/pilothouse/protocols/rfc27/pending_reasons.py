@@ -1,76 +1,161 @@
 """Annotations that tell the users of a Flux instance why their jobs wait and when they may start.
 
-`reason_pending` comes from core/explain.py, `t_estimate` from the policy's reservations. Only changes are sent, and the
-number of annotations per turn is limited, so that a turn's cost does not depend on the length of the queue.
+`reason_pending` comes from core/explain.py, `t_estimate` from the policy's reservations; the first job in line gets an
+estimate from the expected ends of running jobs if the policy has none that is up to date. Only changes are sent. An
+estimate that no longer holds is deleted in the same turn. A turn looks at the reasons of new jobs and of the first in
+line, so that its cost does not depend on the length of the queue; the others follow a second later, some at a time.
 """
 
 from __future__ import annotations
 
+import logging
 from math import inf
 from typing import TYPE_CHECKING
 
 from pilothouse.core import place
 from pilothouse.core.explain import explain
 from pilothouse.model.answers import Never, NotNow
-from pilothouse.model.decisions import Annotate, Decision, Reply
-from pilothouse.model.events import Batch, JobSubmitted
+from pilothouse.model.decisions import Annotate, CallAt, Decision, Reply
+from pilothouse.model.events import Batch, CallArrived, JobSubmitted
+from pilothouse.model.job import Job
 
 if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster
     from pilothouse.core.contract import World
     from pilothouse.core.session import Session
 
+_log = logging.getLogger("pilothouse.rfc27")
+
 MOST_PER_TURN = 16
+MOST_PER_CALL = 128
+MOST_ESTIMATES = 32
 LONG_QUEUE = 1000
 """In a longer queue the reason leaves out the position in the queue."""
 LEAST_CHANGE_S = 1.0
+AGAIN_S = 1.0
+"""Reasons that could not be looked at in a turn are looked at so much later."""
+CALL = "pilothouse: notes"
 
 
 class PendingReasons:
     """An observer of a Session: called after each turn."""
 
-    def __init__(self, session: Session, world: World) -> None:
+    def __init__(self, session: Session, world: World, *, notes: bool = True) -> None:
         self._session = session
         self._world = world
-        self._told: dict[str, float] = {}
+        self._notes = notes
+        self._estimates: dict[str, float] = {}
+        """Job id -> the t_estimate that was sent last."""
+        self._reasons: dict[str, str] = {}
+        """Job id -> the reason_pending that was sent last. In the order in which they were looked at."""
+        self._stale = 0
+        """Number of reasons that have not been looked at since something changed."""
+        self._call_at = -inf
 
     def __call__(self, batch: Batch) -> None:
         cluster = self._session.cluster
-        notes: list[Decision] = []
-        for event in batch.events:
-            if type(event) is JobSubmitted and event.job.id in cluster.waiting:
-                reason = _reason(cluster, event.job.id)
-                notes.append(Annotate(batch.now, event.job.id, {"sched": {"reason_pending": reason}}))
-                if len(notes) == MOST_PER_TURN:
-                    break
-        for job_id, when in cluster.reservations.items():
-            if len(notes) >= 2 * MOST_PER_TURN:
-                break
-            if when != inf and job_id in cluster.waiting and abs(self._told.get(job_id, -inf) - when) > LEAST_CHANGE_S:
-                self._told[job_id] = when
-                notes.append(Annotate(batch.now, job_id, {"sched": {"t_estimate": when}}))
-        self._estimate_head(batch.now, cluster, notes)
-        if len(self._told) > LONG_QUEUE:
-            self._told = {job_id: when for job_id, when in self._told.items() if job_id in cluster.waiting}
-        if notes:
-            self._world.apply(Reply(batch.now, notes))
+        refused = cluster.refused
+        if refused is not None:
+            for warning in refused.take_warnings():
+                _log.warning("%s", warning)
+        if not self._notes:
+            return
+        notes: dict[str, dict[str, object]] = {}
+        self._look_at_reasons(batch, cluster, notes)
+        self._look_at_estimates(cluster, notes)
+        decisions: list[Decision] = [Annotate(batch.now, job_id, {"sched": note}) for job_id, note in notes.items()]
+        if self._stale > 0 and not batch.waits and self._call_at <= batch.now:
+            self._call_at = batch.now + AGAIN_S
+            decisions.append(CallAt(batch.now, self._call_at, CALL))
+        if decisions:
+            self._world.apply(Reply(batch.now, decisions))
 
-    def _estimate_head(self, now: float, cluster: Cluster, notes: list[Decision]) -> None:
-        """The first waiting job without a reservation: its start is estimated from the expected ends of running jobs."""
-        if len(cluster.waiting) > LONG_QUEUE:
-            return
-        head = next(iter(cluster.waiting.values()), None)
-        if head is None or head.id in cluster.reservations or head.id in self._told or head.shape is not None:
-            return
-        missing, when = head.units - cluster.free, now
-        for run in sorted(cluster.running.values(), key=lambda run: run.started_at + run.job.walltime):
-            if missing <= 0:
-                break
-            missing -= len(run.units)
-            when = run.started_at + run.job.walltime
-        if missing <= 0 and when != inf:
-            self._told[head.id] = when
-            notes.append(Annotate(now, head.id, {"sched": {"t_estimate": when}}))
+    # ---- reasons
+
+    def _look_at_reasons(self, batch: Batch, cluster: Cluster, notes: dict[str, dict[str, object]]) -> None:
+        looked_at: set[str] = set()
+        called = changed = False
+        for event in batch.events:
+            if type(event) is CallArrived and event.call_id == CALL:
+                called = True
+                continue
+            changed = True
+            if type(event) is JobSubmitted:
+                # A request that was canceled and made anew has lost its annotations.
+                job_id = event.job.id
+                self._estimates.pop(job_id, None)
+                self._reasons.pop(job_id, None)
+                if job_id in cluster.waiting and len(looked_at) < MOST_PER_TURN:
+                    looked_at.add(job_id)
+                    self._look_at(cluster, job_id, notes)
+        head = first_in_line(cluster)
+        if head is not None and head.id not in looked_at:
+            looked_at.add(head.id)
+            self._look_at(cluster, head.id, notes)
+        if changed:
+            self._stale = len(self._reasons)
+        # Those that were looked at are the last ones.
+        self._stale = min(self._stale, len(self._reasons) - len(looked_at))
+        left = MOST_PER_CALL if called else MOST_PER_TURN if batch.waits else 0
+        while self._stale > 0 and left > 0:
+            left -= 1
+            self._stale -= 1
+            job_id = next(iter(self._reasons))
+            if job_id in cluster.waiting:
+                self._look_at(cluster, job_id, notes)
+            else:
+                del self._reasons[job_id]
+
+    def _look_at(self, cluster: Cluster, job_id: str, notes: dict[str, dict[str, object]]) -> None:
+        reason = _reason(cluster, job_id)
+        if self._reasons.pop(job_id, None) != reason:
+            notes.setdefault(job_id, {})["reason_pending"] = reason
+        self._reasons[job_id] = reason
+
+    # ---- estimates
+
+    def _look_at_estimates(self, cluster: Cluster, notes: dict[str, dict[str, object]]) -> None:
+        wanted = {job_id: date for job_id, date in cluster.reservations.items() if job_id in cluster.waiting}
+        head = first_in_line(cluster)
+        # On a full machine most policies do not plan anew: their reservation may be an old one.
+        if head is not None and (not cluster.free or head.id not in wanted):
+            wanted[head.id] = _expected_start(cluster, head)
+        for job_id in [job_id for job_id in self._estimates if wanted.get(job_id, inf) == inf]:
+            del self._estimates[job_id]
+            if job_id in cluster.waiting:
+                notes.setdefault(job_id, {})["t_estimate"] = None
+        left = MOST_ESTIMATES
+        for job_id, date in wanted.items():
+            if left and date != inf and abs(self._estimates.get(job_id, -inf) - date) > LEAST_CHANGE_S:
+                left -= 1
+                self._estimates[job_id] = date
+                notes.setdefault(job_id, {})["t_estimate"] = date
+
+
+def first_in_line(cluster: Cluster) -> Job | None:
+    """The most urgent waiting job; of equally urgent ones the first that arrived. None if the queue is long."""
+    if len(cluster.waiting) > LONG_QUEUE:
+        return None
+    return max(cluster.waiting.values(), key=_priority, default=None)
+
+
+def _priority(job: Job) -> float:
+    return job.priority
+
+
+def _expected_start(cluster: Cluster, job: Job) -> float:
+    """When a job could start if all running jobs use up their walltimes and no job overtakes it; inf: not known."""
+    ends = sorted((cluster.expected_end(job_id), job_id) for job_id in cluster.running)
+    if job.shape is not None:
+        found = cluster.when_fits(job, ends)
+        return inf if found is None else max(found[0], cluster.now)
+    missing, when = job.units - cluster.free, cluster.now
+    for date, job_id in ends:
+        if missing <= 0:
+            break
+        missing -= len(cluster.running[job_id].units)
+        when = max(when, date)
+    return when if missing <= 0 else inf
 
 
 def _reason(cluster: Cluster, job_id: str) -> str:

@@ -4,6 +4,9 @@
 the answer to a request; `Endpoint` collects what an end has to send and to report. Rules: a response copies topic,
 matchtag and routes; a streaming request gets any number of streaming responses and then exactly one error response
 (ENODATA is the regular end); an error response carries text, not JSON.
+
+Each request carries the credentials of its sender. The receiver checks them, as libflux does: most methods are for the
+owner of the instance alone.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from pilothouse.protocols.rfc27 import frames
 from pilothouse.protocols.rfc27.frames import Message
 from pilothouse.protocols.rfc27.payloads import PayloadError
+
+OWNER_ONLY = "Request requires owner credentials"
+"""The words of libflux."""
 
 MOST_CALLS = 2**20
 """Limit of requests without a response."""

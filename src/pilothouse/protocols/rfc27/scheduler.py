@@ -20,7 +20,7 @@ from pilothouse.model.errors import InputError
 from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27 import payloads as p
 from pilothouse.protocols.rfc27.frames import Message
-from pilothouse.protocols.rfc27.handshake import Handshake
+from pilothouse.protocols.rfc27.handshake import Handshake, Phase
 from pilothouse.protocols.rfc27.scheduler_events import (
     AllocAsked,
     AllocCanceled,
@@ -34,6 +34,8 @@ from pilothouse.protocols.rfc27.scheduler_events import (
 
 MOST_COMMITS = 256
 """Limit of Rs in one kvs.commit."""
+MOST_EARLY = 1024
+"""Limit of requests that wait for the end of the handshake."""
 
 
 class SchedulerEngine(Handshake):
@@ -48,6 +50,8 @@ class SchedulerEngine(Handshake):
         self._routes: dict[tuple[bytes, ...] | None, tuple[bytes, ...] | None] = {}
         self._grants: list[tuple[int, bytes, dict[str, Any] | None]] = []
         self._granting: set[int] = set()
+        self._early: list[Message] = []
+        """Requests that came during the handshake: clients may ask as soon as the services are registered."""
 
     # ---- called by the owner
 
@@ -96,8 +100,20 @@ class SchedulerEngine(Handshake):
     def receive(self, message: Message) -> None:
         if message.type == frames.RESPONSE:
             self._take_response(message)
+            if self._early and self.phase is Phase.ONLINE:
+                early, self._early = self._early, []
+                for request in early:
+                    self._serve(_REQUESTS, request)
         elif message.type == frames.REQUEST:
-            self._serve(_REQUESTS, message)
+            if not message.of_owner and message.topic not in _OPEN_TO_GUESTS:
+                self.warnings.append(f"refused {message.topic} of user {message.userid}, who does not own the instance")
+                self._refuse(message, errno.EPERM, rpc.OWNER_ONLY)
+            elif self.phase is Phase.ONLINE or message.topic not in _MAY_WAIT:
+                self._serve(_REQUESTS, message)
+            elif len(self._early) < MOST_EARLY:
+                self._early.append(message)
+            else:
+                self._refuse(message, errno.EAGAIN, "the scheduler is not ready yet")
 
     def _malformed(self, message: Message, problem: str) -> None:
         if message.topic not in ("sched.alloc", "sched.free"):
@@ -235,6 +251,13 @@ class SchedulerEngine(Handshake):
             self._granting.discard(job_id)
             self._succeed(job_id, resources, notes)
 
+
+_OPEN_TO_GUESTS = frozenset(("feasibility.check", "sched.resource-status"))
+"""What every user may ask, because it changes nothing. libschedutil registers the other methods for the owner alone."""
+
+_MAY_WAIT = _OPEN_TO_GUESTS | {"sched.expiration"}
+"""What is answered after the handshake if it comes during it. A free request is answered at once: the manager may repeat it
+after the handshake, and only one may be open."""
 
 _REQUESTS = {
     "sched.alloc": SchedulerEngine._on_alloc,

@@ -17,13 +17,13 @@ import msgspec
 
 from pilothouse.core.calls import Calls
 from pilothouse.core.cluster import Cluster
-from pilothouse.core.decision_table import nothing, table
+from pilothouse.core.decision_table import WHAT, nothing, table
 from pilothouse.formats import jobspec
 from pilothouse.formats.jobspec import Jobspec
 from pilothouse.formats.resource_set import ResourceSet
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
-from pilothouse.model.errors import InputError, RunError
+from pilothouse.model.errors import DecisionError, InputError, RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Shape
 from pilothouse.model.lifecycle import JobState
@@ -75,6 +75,7 @@ class SchedulerAdapter:
         """Running jobs of a later handshake that the decider was never told of: their units are unavailable to it."""
         self._annotated: set[str] = set()
         self._specs: OrderedDict[bytes, tuple[Jobspec, Shape | None]] = OrderedDict()
+        self._shapes: dict[bytes, Shape] = {}
         self._up = IdSet()
         self._fits: Cluster | None = None
         self._hello_jobs: list[s.JobHolds] = []
@@ -118,6 +119,8 @@ class SchedulerAdapter:
             started_at=now,
             unavailable=down,
             running=tuple(self._running),
+            survives_refusals=True,
+            cannot=frozenset(WHAT.keys() - _HANDLERS.keys()),
         )
 
     def _note_running(self) -> None:
@@ -246,6 +249,11 @@ class SchedulerAdapter:
         if found is None:
             spec = jobspec.parse(source, whole=False)
             shape = job_conversion.shape_of(spec, self.machine.ranks_of_hosts() if spec.constraints else None)
+            if shape is not None:
+                # Equal requests share their shape: core/cluster.py knows then that they fit alike.
+                if len(self._shapes) > MOST_SPECS:
+                    self._shapes.clear()
+                shape = self._shapes.setdefault(msgspec.json.encode(shape), shape)
             found = self._specs[source] = spec, shape
             if len(self._specs) > MOST_SPECS:
                 self._specs.popitem(last=False)
@@ -296,10 +304,13 @@ class SchedulerAdapter:
         except InputError as problem:
             self.engine.answer_feasibility(event.request, str(problem), errno.EINVAL)
             return
+        refusal = self._empty_machine().could_ever_run(job_conversion.to_job("?", spec, shape))
+        self.engine.answer_feasibility(event.request, refusal.reason if refusal is not None else "")
+
+    def _empty_machine(self) -> Cluster:
         if self._fits is None:
             self._fits = Cluster(e.Begins(nodes=self.machine.nodes()), "feasibility")
-        refusal = self._fits.could_ever_run(job_conversion.to_job("?", spec, shape))
-        self.engine.answer_feasibility(event.request, refusal.reason if refusal is not None else "")
+        return self._fits
 
     def _on_status(self, now: float, event: s.StatusAsked) -> None:
         allocated = IdSet()
@@ -329,9 +340,13 @@ class SchedulerAdapter:
     # ---- decisions
 
     def apply(self, now: float, decisions: list[d.Decision]) -> None:
+        """Carries out decisions. What this world cannot do is dropped with a warning: other users' jobs wait."""
         self._now = now
         for decision in decisions:
-            _DECISIONS[type(decision)](self, decision)
+            try:
+                _DECISIONS[type(decision)](self, decision)
+            except DecisionError as problem:
+                self.engine.warnings.append(str(problem))
 
     def _start(self, decision: d.StartJob) -> None:
         now, found = self._now, self._waiting.get(decision.job_id)
@@ -358,7 +373,12 @@ class SchedulerAdapter:
         if found is not None and found.told:
             del self._waiting[decision.job_id]
             self._annotated.discard(decision.job_id)
-            self.engine.deny(found.id, decision.reason or "the scheduler will never start it")
+            self.engine.deny(found.id, decision.reason or self._why_rejected(found.job))
+
+    def _why_rejected(self, job: Job) -> str:
+        """For schedulers whose protocol has no word for a reason: what we know ourselves."""
+        never = self._empty_machine().could_ever_run(job)
+        return "the scheduler rejected it and gave no reason" if never is None else never.reason
 
     def _annotate(self, decision: d.Annotate) -> None:
         found = self._waiting.get(decision.job_id)

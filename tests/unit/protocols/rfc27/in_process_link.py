@@ -30,10 +30,15 @@ class InProcessLink:
         self._peer = 0
 
     def connect(self) -> None:
+        self.join()
+        self.run()
+
+    def join(self) -> int:
+        """The scheduler begins its handshake; its number as a peer."""
         self._peer += 1
         self.broker.join(self._peer, f"scheduler {self._peer}")
         self.engine.begin()
-        self.run()
+        return self._peer
 
     def disconnect(self) -> None:
         """The scheduler is gone, whatever it was about to say."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from pilothouse.core.cluster import Cluster
+from pilothouse.core.contract import Decider
 from pilothouse.core.policy_decider import PolicyDecider
+from pilothouse.core.translate import CheckedTurn
 from pilothouse.formats import jobspec, resource_set
 from pilothouse.formats.resource_set import RankResources, ResourceSet
+from pilothouse.model.decisions import Reply
 from pilothouse.model.events import Batch
 from pilothouse.model.idset import IdSet
 from pilothouse.policies.catalog import make
@@ -26,6 +30,12 @@ from unit.protocols.rfc27.in_process_link import InProcessLink
 JOB = 1 << 24
 
 
+def of_owner(message: Message) -> Message:
+    """The request with the credentials that a broker gives those of its job manager."""
+    message.userid, message.rolemask = 0, frames.ROLE_OWNER
+    return message
+
+
 def spec(slots: int = 1, **more: Any) -> bytes:
     return jobspec.encode(jobspec.Jobspec(slots=slots, command=("true",), **{"cores_per_slot": 1, **more}))
 
@@ -39,10 +49,11 @@ class Pair:
     """A manager and a scheduler. `heard` and `said` hold what the scheduler was told and what it answered."""
 
     def __init__(self, *, strict: bool = False, nodes: int = 2, cores: int = 4, gpus: int = 0, limit: int = 0,
-                 policy: str = "fcfs") -> None:  # fmt: skip
+                 policy: str = "fcfs", decider: Callable[[], Decider] | None = None) -> None:  # fmt: skip
         self.strict = strict
         self.limit = limit
         self.policy = policy
+        self.make_decider = decider or (lambda: PolicyDecider(make(policy, {})))
         self.manager = Manager(strict=strict)
         self.broker = Broker(self.manager, inventory(nodes, cores, gpus), IdSet.span(0, nodes))
         self.heard: list[Message] = []
@@ -60,16 +71,20 @@ class Pair:
         self.settle()
 
     def begin(self) -> None:
-        """As `connect`, but the conversation has only begun."""
+        """As `connect`, but jobs that are allocated do not start."""
+        self.begin_slowly()
+        self.link.run()
+
+    def begin_slowly(self) -> None:
+        """The first message of a new scheduler waits to be carried."""
         self.engine = SchedulerEngine(limit=self.limit, strict=self.strict)
         self.adapter = SchedulerAdapter()
         self.adapter.engine = self.engine
-        self.decider: PolicyDecider | None = None
+        self.decide: Callable[[Batch], Reply] | None = None
         self.link = InProcessLink(_Spied(self), self.engine, self._think, on_wire=True)
         self.link._peer = self._peer
         self.link.now = self.now
-        self.link.connect()
-        self._peer = self.link._peer
+        self._peer = self.link.join()
 
     def crash(self) -> None:
         self.link.disconnect()
@@ -109,12 +124,15 @@ class Pair:
 
     def _think(self, now: float) -> None:
         self.adapter.handle(now, self.engine.take_events())
-        if self.decider is None and self.engine.phase is Phase.ONLINE:
-            self.cluster = Cluster(self.adapter.begins(now), self.policy)
-            self.decider = PolicyDecider(make(self.policy, {}))
-            self.decider.begin(self.cluster.begins, self.cluster)
-        while self.decider is not None and self.adapter.events:
-            self.adapter.apply(now, self.decider.decide(Batch(now, self.adapter.take_events())).decisions)
+        if self.decide is None and self.engine.phase is Phase.ONLINE:
+            decider = self.make_decider()
+            self.cluster = cluster = Cluster(self.adapter.begins(now), self.policy)
+            decider.begin(cluster.begins, cluster)
+            on_cluster = decider.traits.decides_on_cluster
+            self.decide = decider.decide if on_cluster else CheckedTurn(decider, cluster, cluster)
+        while self.decide is not None and self.adapter.events:
+            self.adapter.apply(now, self.decide(Batch(now, self.adapter.take_events())).decisions)
+            self.adapter.events += self.adapter.calls.due(now)
 
 
 class _Spied:

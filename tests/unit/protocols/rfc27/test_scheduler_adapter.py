@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from pilothouse.core.explain import explain
 from pilothouse.core.session import Session
-from pilothouse.formats import resource_set
-from pilothouse.model.decisions import Annotate, KillJobs, Reply, SwitchUnits
-from pilothouse.model.errors import DecisionError
+from pilothouse.formats import jobspec, resource_set
+from pilothouse.model.decisions import Annotate, KillJobs, RejectJob, Reply, SwitchUnits
 from pilothouse.model.events import Batch, JobEnded, JobSubmitted
 from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import JobState
@@ -20,7 +20,7 @@ from pilothouse.protocols.rfc27.manager_events import Denied, FeasibilityAnswere
 from pilothouse.protocols.rfc27.pending_reasons import PendingReasons
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
 from unit.protocols.rfc27.eventlog import read_log
-from unit.protocols.rfc27.pair import Pair, body, spec
+from unit.protocols.rfc27.pair import Pair, body, of_owner, spec
 
 
 @pytest.fixture
@@ -223,9 +223,14 @@ def test_a_decider_may_kill(pair: Pair) -> None:
     assert Denied(job_id, "killed by the scheduler") in pair.events
 
 
-def test_a_decision_that_flux_cannot_carry_out_is_an_error(pair: Pair) -> None:
-    with pytest.raises(DecisionError, match=r"this world \(flux\) cannot switch units on or off"):
-        pair.adapter.apply(0.0, [SwitchUnits(0.0, IdSet.of([0]), 1)])
+def test_a_decision_that_flux_cannot_carry_out_is_dropped_with_a_warning(pair: Pair) -> None:
+    job_id = pair.submit(12)
+    waiting = pair.submit(1)
+    pair.settle()
+    pair.adapter.apply(0.0, [SwitchUnits(0.0, IdSet.of([0]), 1), KillJobs(0.0, (our_id(job_id),))])
+    assert any("this world (flux) cannot switch units on or off" in warning for warning in pair.engine.take_warnings())
+    pair.settle()
+    assert any(isinstance(event, Denied) and event.id == job_id for event in pair.events) and waiting in pair.manager.pending
 
 
 def test_a_second_alloc_for_a_pending_job_is_logged_and_the_first_one_answered(pair: Pair) -> None:
@@ -233,7 +238,7 @@ def test_a_second_alloc_for_a_pending_job_is_logged_and_the_first_one_answered(p
     waiting = pair.submit(12)
     pair.settle()
     again = next(m for m in pair.heard if m.topic == "sched.alloc" and body(m)["id"] == waiting)
-    pair.engine.receive(rpc.request("sched.alloc", again.body()))
+    pair.engine.receive(of_owner(rpc.request("sched.alloc", again.body())))
     assert any("second sched.alloc" in warning for warning in pair.engine.take_warnings())
     pair.settle()
     assert len(pair.cluster.waiting) == 1
@@ -282,8 +287,7 @@ def test_users_are_told_why_and_when() -> None:
     job = pair.cluster.waiting[our_id(waiting)]
     notes(Batch(0.0, [JobSubmitted(0.0, job)]))
     assert [decision.notes for decision in told] == [
-        {"sched": {"reason_pending": "it needs 8 units, and 0 are free"}},
-        {"sched": {"t_estimate": 100.0}},
+        {"sched": {"reason_pending": "it needs 8 units, and 0 are free", "t_estimate": 100.0}}
     ]
     told.clear()
     notes(Batch(1.0, []))
@@ -332,3 +336,77 @@ def test_a_grant_whose_answer_never_left_ends_with_its_connection(pair: Pair) ->
     pair.adapter.lost(1.0, "gone")
     (ended,) = pair.adapter.take_events()
     assert isinstance(ended, JobEnded) and ended.state is JobState.KILLED and ended.reason == "gone"
+
+
+def test_the_granted_resources_keep_the_properties_of_their_nodes(pair: Pair) -> None:
+    """A sub-instance matches `--requires` against the R that it was given."""
+    acquire = pair.broker._acquirer
+    assert acquire is not None
+    change = b'{"property-add":{"fast":"1-2","slow":"0","+local":"0-2","a\\"b":"2"}}'
+    pair.broker._send_back(rpc.respond(acquire[1], change, streaming=True))
+    pair.settle()
+    job_id = pair.submit(2, nodes=2, constraints={"properties": ["fast"]})
+    plain = pair.submit(1)
+    pair.settle()
+    properties = [resource_set.parse(pair.manager.jobs[job].resources).properties for job in (job_id, plain)]
+    assert properties == [{"fast": IdSet.of([1, 2]), 'a"b': IdSet.of([2])}, {"slow": IdSet.of([0])}]
+    pair.broker._send_back(rpc.respond(acquire[1], b'{"property-remove":{"slow":"0"}}', streaming=True))
+    pair.settle()
+    later = pair.submit(1)
+    pair.settle()
+    assert resource_set.parse(pair.manager.jobs[later].resources).properties == {}
+
+
+def raw_spec(resources: list[object]) -> bytes:
+    return msgspec.json.encode(
+        {"version": 1, "resources": resources, "attributes": {"system": {"duration": 0}},
+         "tasks": [{"command": ["a"], "slot": "task", "count": {"per_slot": 1}}]}
+    )  # fmt: skip
+
+
+def test_exclusive_slots_get_whole_nodes(pair: Pair) -> None:
+    slots = {"type": "slot", "count": 2, "label": "task", "exclusive": True, "with": [{"type": "core", "count": 3}]}
+    pair.submit(1)
+    job_id = pair._ids = 9 << 24
+    pair.manager.submit(0.0, job_id, raw_spec([slots]))
+    pair.settle()
+    assert held(pair, job_id) == {1: ("0-3", "0-1"), 2: ("0-3", "0-1")}
+    other = pair.submit(4)
+    pair.settle()
+    assert other in pair.manager.pending
+
+
+def test_a_slot_may_hold_nodes(pair: Pair) -> None:
+    node = {"type": "node", "count": 1, "with": [{"type": "core", "count": 2}, {"type": "gpu", "count": 1}]}
+    job_id = 9 << 24
+    pair.manager.submit(0.0, job_id, raw_spec([{"type": "slot", "count": 3, "label": "task", "with": [node]}]))
+    pair.settle()
+    assert held(pair, job_id) == {0: ("0-1", "0"), 1: ("0-1", "0"), 2: ("0-1", "0")}
+    assert resource_set.parse(pair.manager.jobs[job_id].resources).slots == 3
+    found = jobspec.parse(raw_spec([{"type": "slot", "count": 1, "label": "task", "with": [{**node, "count": 2}]}]))
+    assert (found.nodes, found.total_slots, found.total_cores) == (2, 1, 4)
+    assert jobspec.from_object(jobspec.to_object(found)) == found
+
+
+def test_messages_name_the_gpus_that_are_missing(pair: Pair) -> None:
+    pair.submit(6, gpus_per_slot=1)
+    slots, nodes = pair.submit(2, gpus_per_slot=1), pair.submit(1, nodes=2, gpus_per_slot=2)
+    never = pair.submit(7, gpus_per_slot=1)
+    pair.settle()
+    reasons = [explain(pair.cluster, our_id(job_id)).detail for job_id in (slots, nodes)]
+    assert reasons == [
+        "it needs 2 units with 1 GPU each, and 0 that suit it are free (0 GPUs free in all)",
+        "it needs 2 nodes that have 1 unit free and 2 GPUs, and 0 are free (0 GPUs free in all)",
+    ]
+    note = next(e for e in read_log(pair.manager.inactive[never].log) if e.name == "exception").context["note"]
+    assert note == "it needs 7 units with 1 GPU each on nodes that have 1 unit free and 1 GPU, and there are 6"
+
+
+def test_a_rejection_without_a_reason_says_what_we_know(pair: Pair) -> None:
+    pair.submit(12)
+    job_id = pair.submit(1)
+    pair.settle()
+    pair.adapter.apply(0.0, [RejectJob(0.0, our_id(job_id))])
+    pair.settle()
+    note = next(e for e in read_log(pair.manager.inactive[job_id].log) if e.name == "exception").context["note"]
+    assert note == "the scheduler rejected it and gave no reason"

@@ -19,7 +19,7 @@ from pilothouse.protocols.rfc27.manager_events import Denied, Suspended
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
 from pilothouse.protocols.rfc27.scheduler_events import Failed
 from unit.protocols.rfc27.eventlog import read_log
-from unit.protocols.rfc27.pair import JOB, Pair, body, spec
+from unit.protocols.rfc27.pair import JOB, Pair, body, of_owner, spec
 
 
 @pytest.fixture(params=["specification", "today"])
@@ -331,7 +331,7 @@ def test_cancel_of_a_job_without_a_pending_request_is_ignored(pair: Pair) -> Non
     pair.settle()
     before = len(pair.said)
     for job_id in (running, 77 * JOB):
-        pair.engine.receive(rpc.request("sched.cancel", b'{"id":%d}' % job_id, flags=frames.NORESPONSE))
+        pair.engine.receive(of_owner(rpc.request("sched.cancel", b'{"id":%d}' % job_id, flags=frames.NORESPONSE)))
     pair.settle()
     assert len(pair.said) == before and running in pair.manager.holding
 
@@ -352,7 +352,8 @@ def test_prioritize_is_one_message_of_pairs_without_a_response(pair: Pair) -> No
 
 
 def test_prioritize_of_unknown_jobs_is_ignored(pair: Pair) -> None:
-    pair.engine.receive(rpc.request("sched.prioritize", b'{"jobs":[[99,1],[98,4294967295]]}', flags=frames.NORESPONSE))
+    payload = b'{"jobs":[[99,1],[98,4294967295]]}'
+    pair.engine.receive(of_owner(rpc.request("sched.prioritize", payload, flags=frames.NORESPONSE)))
     pair.settle()
     assert pair.engine.phase is Phase.ONLINE
 

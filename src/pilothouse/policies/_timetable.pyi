@@ -1,0 +1,3 @@
+from pilothouse.policies.conservative import PlainTimetable
+
+class Timetable(PlainTimetable): ...

@@ -1,0 +1,104 @@
+"""reason_pending and t_estimate of waiting jobs are revised when what they were made of changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pilothouse.model.decisions import Reply
+from pilothouse.model.events import Batch
+from pilothouse.protocols.rfc27.pending_reasons import AGAIN_S, PendingReasons
+from unit.protocols.rfc27.pair import Pair
+
+
+class Noted(Pair):
+    """A pair whose scheduler annotates, as `steer --world flux` does."""
+
+    def connect(self) -> None:
+        self.observer: PendingReasons | None = None
+        super().connect()
+
+    def _think(self, now: float) -> None:
+        super()._think(now)
+        if self.decide is not None and self.observer is None:
+            self.observer = PendingReasons(self, self)  # type: ignore[arg-type]
+            decide = self.decide
+
+            def observed(batch: Batch) -> Reply:
+                reply = decide(batch)
+                self.adapter.apply(now, reply.decisions)
+                assert self.observer is not None
+                self.observer(batch)
+                return Reply(reply.now, [])
+
+            self.decide = observed
+
+    def apply(self, reply: Reply) -> None:
+        self.adapter.apply(self.now, reply.decisions)
+
+    def note(self, job_id: int) -> dict[str, Any]:
+        found: dict[str, Any] = (self.manager.jobs[job_id].annotations or {}).get("sched", {})
+        return found
+
+    def later(self, now: float) -> None:
+        """Time passes; calls arrive."""
+        self.now = now
+        self.adapter.events += self.adapter.calls.due(now)
+        self._think(now)
+        self.settle()
+
+
+@pytest.fixture(params=["easy", "conservative", "fcfs"])
+def pair(request: pytest.FixtureRequest) -> Noted:
+    made = Noted(nodes=2, cores=4, policy=request.param)
+    made.connect()
+    return made
+
+
+def test_a_new_expiration_moves_the_estimate(pair: Noted) -> None:
+    running = pair.submit(8, duration_s=100.0)
+    head = pair.submit(8, duration_s=10.0)
+    pair.settle()
+    assert pair.note(head)["t_estimate"] == 100.0
+    pair.now = 5.0
+    pair.manager.expire(5.0, running, 300.0)
+    pair.settle()
+    assert pair.note(head)["t_estimate"] == 300.0
+    pair.manager.expire(5.0, running, 0.0)
+    pair.settle()
+    assert "t_estimate" not in pair.note(head), "a job without an end gives no estimate"
+
+
+@pytest.mark.parametrize("cores", [8, 7])
+def test_a_more_urgent_job_takes_the_estimate_of_the_head(pair: Noted, cores: int) -> None:
+    pair.submit(cores, duration_s=100.0)
+    head = pair.submit(8, duration_s=10.0)
+    pair.settle()
+    urgent = pair.submit(8, duration_s=10.0, urgency=31)
+    pair.settle()
+    assert pair.note(urgent)["t_estimate"] == 100.0
+    assert pair.note(head).get("t_estimate") == (110.0 if pair.policy == "conservative" else None)
+    pair.manager.cancel(pair.now, urgent)
+    pair.settle()
+    assert pair.note(head)["t_estimate"] == 100.0
+
+
+def test_a_node_shaped_head_on_a_full_machine_has_an_estimate(pair: Noted) -> None:
+    pair.submit(8, duration_s=100.0)
+    head = pair.submit(1, nodes=2, exclusive=True, duration_s=10.0)
+    pair.settle()
+    assert pair.note(head)["t_estimate"] == 100.0
+    assert "2 nodes that have all units free" in pair.note(head)["reason_pending"]
+
+
+def test_reasons_of_all_jobs_follow_what_is_free(pair: Noted) -> None:
+    first, second = pair.submit(4, duration_s=100.0), pair.submit(4, duration_s=100.0)
+    waiting = [pair.submit(8, duration_s=10.0) for _ in range(5)]
+    pair.settle()
+    assert {pair.note(job_id)["reason_pending"] for job_id in waiting} == {"it needs 8 units, and 0 are free"}
+    pair.now = 1.0
+    pair.finish(first)
+    pair.later(1.0 + AGAIN_S)
+    assert {pair.note(job_id)["reason_pending"] for job_id in waiting} == {"it needs 8 units, and 4 are free"}
+    assert second in pair.manager.holding
