@@ -40,6 +40,7 @@ from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.requests import take_requests
 from pilothouse.worlds.live.snapshots import Demand, EngineView, demand, engine_views
+from pilothouse.worlds.live.stopping import Stopping
 from pilothouse.worlds.live.wire.messages import MOST_FRAME_BYTES, VERSION, decode_from_engine, encode
 from pilothouse.worlds.live.wire.sockets import DriverSocket, Keys, own_addresses
 
@@ -52,9 +53,6 @@ FIRST_ENGINE_S = 120.0
 NO_ENGINE = "no engine is left"
 STUCK_S = 60.0
 """After how long the user is told that jobs wait and nothing runs."""
-STOP_S = 20.0
-"""How long a run that was stopped waits for its engines and for room on the disk, beside the grace of its tasks."""
-SAY_EVERY_S = 5.0
 DEADLOCK_S = 2.0
 """After how long a run in which nothing can happen any more is stopped."""
 
@@ -118,9 +116,7 @@ class LiveWorld:
         self._given_up = 0
         self._gone_for_good = 0
         self._stuck_since = 0.0
-        self._stopping_since = 0.0
-        self._say_at = SAY_EVERY_S
-        self._abandoned = False
+        self._stopping = Stopping(options.grace_s)
         self._closed = False
         self._ended = False
 
@@ -165,7 +161,7 @@ class LiveWorld:
         while True:
             settle(driver, self.now())
             self._flush()
-            if driver.over or self._abandoned:
+            if driver.over or self._stopping.abandoned:
                 self._ended = True
                 now = self.now()
                 return e.Batch(now, [*self._take_events(), e.Ended(now, self.never_started)])
@@ -201,7 +197,7 @@ class LiveWorld:
         ones.
         """
         driver = self._driver
-        if driver.over or self._abandoned or not driver.engines.present:
+        if driver.over or self._stopping.abandoned or not driver.engines.present:
             return
         while self._watched:
             self._poller.unregister(self._watched.pop())
@@ -377,7 +373,8 @@ class LiveWorld:
             self._look_at_contexts(now)
             self._answer_requests()
             self._look_whether_stuck(now)
-            self._look_whether_stopping(now)
+            if said := self._stopping.look(driver, now):
+                self._warn(said)
             for show in self.on_tick:
                 show()
         settle(driver, now)
@@ -440,22 +437,6 @@ class LiveWorld:
         if self._given_up and not driver.engines.present and not may_come:
             stop(driver, NO_ENGINE, now)
 
-    def _look_whether_stopping(self, now: float) -> None:
-        """A run that was stopped says what it waits for, and ends after a limit whatever its engines do."""
-        driver = self._driver
-        if not driver.stopped_because:
-            self._stopping_since = now
-            return
-        waited_s = now - self._stopping_since
-        engines = ", ".join(sorted(proxy.node.name for proxy in driver.engines.present.values())[:5])
-        waits_for = f"{driver.running_tasks} tasks and {len(driver.engines.present)} engines ({engines})"
-        if waited_s > STOP_S + self.options.grace_s:
-            self._warn(f"gave up waiting for {waits_for} after {waited_s:.0f} s")
-            self._abandoned = True
-        elif waited_s >= self._say_at:
-            self._say_at += SAY_EVERY_S
-            self._warn(f"stopping ({driver.stopped_because}): waiting for {waits_for}")
-
     def _look_whether_stuck(self, now: float) -> None:
         """Tells the user that engines are idle while jobs wait; stops the run if no engine and no event is to come."""
         driver = self._driver
@@ -487,7 +468,7 @@ class LiveWorld:
                     self._recorder.write(records)
                     break
                 except RunError as error:
-                    if driver.stopped_because and self.now() > self._stopping_since + STOP_S:
+                    if self._stopping.is_too_late(driver, self.now()):
                         raise
                     self._warn(f"{error}; trying again")
                     time.sleep(1.0)
