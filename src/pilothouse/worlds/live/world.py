@@ -1,10 +1,7 @@
 """The live world: the thin shell around the driver, with sockets, clock, journal and contexts. It decides nothing.
 
-    advance()   waits for engines, contexts and calls of other threads; returns the events for the decider
-    apply()     hands the decider's decisions to the driver
-    always      records are written before frames are sent; a full disk stops everything until there is room again
-
-The world belongs to the thread that runs the Session. Other threads use `call`, and nothing else.
+`advance` waits for engines, contexts and calls of other threads, `apply` hands decisions to the driver. Records are written before
+frames are sent; a full disk stops everything until there is room again. Other threads may use `call`, and nothing else.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import zmq
 
 from pilothouse.formats.task_file import TaskLine
@@ -41,7 +37,7 @@ from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.requests import take_requests
 from pilothouse.worlds.live.snapshots import Demand, EngineView, demand, engine_views
 from pilothouse.worlds.live.stopping import Stopping
-from pilothouse.worlds.live.wire.messages import MOST_FRAME_BYTES, VERSION, decode_from_engine, encode
+from pilothouse.worlds.live.wire.messages import encode, read_engine_frame
 from pilothouse.worlds.live.wire.sockets import DriverSocket, Keys, own_addresses
 
 if TYPE_CHECKING:
@@ -383,16 +379,9 @@ class LiveWorld:
 
     def _receive(self, now: float) -> None:
         for peer, message in self._wire.receive():
-            if len(message) > MOST_FRAME_BYTES:
-                self._warn(f"dropped a message of {len(message):,} bytes (more than {MOST_FRAME_BYTES:,})")
-                continue
-            try:
-                frame = decode_from_engine(message)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                self._warn(f"dropped a malformed message from an engine: {error}")
-                continue
-            if frame.version != VERSION:
-                self._warn(f"an engine uses version {frame.version} of the protocol, this driver {VERSION}: it cannot join")
+            frame = read_engine_frame(message)
+            if isinstance(frame, str):
+                self._warn(frame)
                 continue
             self._peers[frame.engine] = peer
             engine_frames.hear(self._driver, frame, now)

@@ -225,3 +225,16 @@ class DriverFrame(msgspec.Struct, array_like=True, gc=False):
 encode = msgspec.msgpack.Encoder().encode
 decode_from_engine = msgspec.msgpack.Decoder(EngineFrame).decode
 decode_from_driver = msgspec.msgpack.Decoder(DriverFrame).decode
+
+
+def read_engine_frame(message: bytes) -> EngineFrame | str:
+    """A frame from the network, or why it is dropped."""
+    if len(message) > MOST_FRAME_BYTES:
+        return f"dropped a message of {len(message):,} bytes (more than {MOST_FRAME_BYTES:,})"
+    try:
+        frame = decode_from_engine(message)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return f"dropped a malformed message from an engine: {error}"
+    if frame.version != VERSION:
+        return f"an engine uses version {frame.version} of the protocol, this driver {VERSION}: it cannot join"
+    return frame
