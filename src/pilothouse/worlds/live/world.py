@@ -1,7 +1,7 @@
 """The live world: the thin shell around the driver, with sockets, clock, journal and contexts. It decides nothing.
 
-`advance` waits for engines, contexts and calls of other threads, `apply` hands decisions to the driver. Records are written before
-frames are sent; a full disk stops everything until there is room again. Other threads may use `call`, and nothing else.
+`advance` waits for engines, contexts and calls of other threads, `apply` hands decisions to the driver. Records are written
+before frames are sent; a full disk stops everything until there is room again. Other threads may use `call`, and nothing else.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def test_bad_usage_traces(text: str, message: str, tmp_path: Path) -> None:
 def test_missing_traces(tmp_path: Path) -> None:
     lab = Lab(platform_of(HOST))
     lab.start("j", TraceReplay(TraceKind.SMPI, str(tmp_path / "none.txt")), "0")
-    with pytest.raises(InputError, match="cannot read the trace"):
+    with pytest.raises(InputError, match="no such file"):
         lab.run()
     (tmp_path / "empty.txt").write_text("\n")
     lab = Lab(platform_of(HOST))
