@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 
 import components
+from disbatch_runs import clean_env
+from e2e.live_runs import alive, until
 from pilothouse.dropins.disbatch.status_file import HEADER, parse_line
 
 # One process runs them all: the real runs are started once.
@@ -398,3 +400,14 @@ def test_per_engine_commands_from_a_slow_pipe_are_not_missed(tmp_path: Path) -> 
     process.stdin.close()
     assert process.wait(60) == 0
     assert (tmp_path / "said").read_text().split() == ["start", "task", "stop"]
+
+
+def test_killed_driver_leaves_no_engine(tmp_path: Path) -> None:
+    """It cannot come back: -r is a new run, which repeats its tasks."""
+    (tmp_path / "tasks").write_text("echo $$ > pid; echo $PPID > cylinder; sleep 300\n")
+    running = subprocess.Popen(["disBatch", "-s", "localhost:1", "-p", "mine", "tasks"], cwd=tmp_path, env=clean_env())
+    until(lambda: (tmp_path / "cylinder").exists() and (tmp_path / "cylinder").read_text(), "the task began")
+    pids = [int((tmp_path / name).read_text()) for name in ("pid", "cylinder")]
+    running.kill()
+    running.wait()
+    until(lambda: not any(alive(pid) for pid in pids), "engine and task are gone")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import components
 from components import SlurmCluster
 
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -151,7 +152,7 @@ def test_intelmpi_is_told_how_many_tasks_and_how_to_reach_them(
 def test_a_manager_goes_on_in_another_allocation(slurm_cluster: SlurmCluster, repository: Path, tmp_path: Path) -> None:
     """The first allocation ends in the middle: what had ended does not run again, what ran does, and nothing is lost."""
     executable = repository / "libexec" / "qcg" / "qcg-pm-service"
-    script = "echo $0 >> ran; [ $0 -lt 3 ] && exit; echo $0 >> begun; until [ -e go ]; do sleep 0.1; done"
+    script = "echo $0 >> ran; [ $0 -lt 3 ] && exit; sh -c 'echo $PPID >> begun'; until [ -e go ]; do sleep 0.1; done"
     loop = {
         "name": "loop",
         "iteration": {"stop": 10},
@@ -169,6 +170,9 @@ def test_a_manager_goes_on_in_another_allocation(slurm_cluster: SlurmCluster, re
     slurm_cluster.run(*allocation, "sh", "first.sh", timeout_s=90)
     folder = tmp_path / ".qcgpjm-service-m"
     assert sorted((tmp_path / "ran").read_text().split()) == ["0", "1", "2", "3", "4"]
+    # Slurm takes a moment to end them; one that saw `go` before would have ended by itself.
+    begun = [int(pid) for pid in (tmp_path / "begun").read_text().split()]
+    components.wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in begun), "the end of the first tasks")
     (tmp_path / "go").touch()
     done = slurm_cluster.run(*allocation, str(executable), "--resume", str(folder), timeout_s=90)
     assert done.returncode == 0, done.stderr

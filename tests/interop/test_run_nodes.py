@@ -46,6 +46,25 @@ def test_killed_ssh_engine_is_replaced(sshd_hosts: components.SshHosts, tmp_path
     assert rows(tmp_path / "R", "SELECT count(DISTINCT task_id) FROM ends WHERE state = 'succeeded'") == [(10,)]
 
 
+def test_death_of_the_ssh_client_changes_nothing(sshd_hosts: components.SshHosts, tmp_path: Path) -> None:
+    """The engine goes on, and no other takes its slots."""
+    task = "date +%s.%N > began{0}; echo {0} >> begun; sleep 0.6; date +%s.%N > ended{0}\n"
+    file = tasks(tmp_path, "".join(task.format(i) for i in range(8)))
+    process = start(tmp_path, file, "--dir", "R", "--ssh", "h1:2", env=sshd_hosts.env)
+    begun = tmp_path / "begun"
+    until(lambda: begun.exists() and len(begun.read_text().split()) >= 2, "two tasks began")
+    for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+        if b"ssh" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(int(pid), signal.SIGKILL)
+    code, said = finish(process)
+    assert code == 0, said
+    assert "it goes on" in said
+    assert sorted(map(int, begun.read_text().split())) == list(range(8))
+    spans = [tuple(float((tmp_path / f"{word}{i}").read_text()) for word in ("began", "ended")) for i in range(8)]
+    assert max(sum(began <= at < ended for began, ended in spans) for at, _ in spans) <= 2, "two slots"
+    assert len(rows(tmp_path / "R", "SELECT 1 FROM engines")) == 1
+
+
 def test_unreachable_host_is_reported(sshd_hosts: components.SshHosts, tmp_path: Path) -> None:
     code, said = run(tmp_path, tasks(tmp_path, "true\n"), "--ssh", "nowhere.invalid:2", env=sshd_hosts.env)
     assert code == 1

@@ -39,6 +39,8 @@ class PlayedCylinder:
         self.work: Work | None = None
         self.running: Task | None = None
         self.unsent: list[Result] = []
+        self.logged: list[Result] = []
+        """All results of the assignment: the cylinder's part of the spool."""
         self._todo: list[Task] = []
         self._began_at = 0.0
         self._serial = 0
@@ -60,6 +62,7 @@ class PlayedCylinder:
             return
         self._killed = ""
         self._todo = list(self.work.assignment.tasks)
+        self.logged = []
         self._began_at = self._machine.storm.clock.now
         self._next_task()
 
@@ -95,12 +98,22 @@ class PlayedCylinder:
         now = self._machine.storm.clock.now
         code = -15 if self._killed else int(b"fail" in self.running.line)
         self.unsent.append(Result(self.running.task_id, self.running.attempt, code, 1, now, now, reason=self._killed))
+        self.logged.append(self.unsent[-1])
         self._machine.ended(self.running, self.work)
         self.running = None
         if self._todo and self._machine.storm.random.random() < 0.3:
             sent, self.unsent = self.unsent, []
             self._machine.heard(self._index, Finished(self.work.assignment.id, sent))
         self._next_task()
+
+    def die(self) -> None:
+        """kill -9 of the cylinder; its warden ends the task and starts another cylinder."""
+        assert self.work is not None
+        assignment, running = self.work.assignment.id, self.running.task_id if self.running else None
+        self._serial += 1
+        self.work, self.running, self.unsent, self._todo, self._killed = None, None, [], [], ""
+        self._queue.clear()
+        self._machine.engine.cylinder_died(self._index, assignment, self.logged, running, self._machine.storm.clock.now)
 
     def _next_work_later(self, finished: Finished) -> None:
         self.work = None
@@ -211,19 +224,30 @@ class Machine:
         if work.assignment.id == -1:
             self._age += 1
 
+    def kill_cylinder(self) -> None:
+        busy = [cylinder for cylinder in self._cylinders[:-1] if cylinder.work is not None]
+        if busy:
+            self.storm.random.choice(busy).die()
+            self._perform()
+
+    def spool(self) -> tuple[list[Finished], list[int]]:
+        """What the engine's spool holds: results that the driver may not have, and the tasks that had begun."""
+        finished = [entry for _, entry in self.engine.unacked]
+        begun = []
+        for cylinder in self._cylinders:
+            if cylinder.work is None or cylinder.work.assignment.id in _PER_ENGINE:
+                continue
+            if cylinder.logged:
+                finished.append(Finished(cylinder.work.assignment.id, list(cylinder.logged)))
+            if cylinder.running is not None:
+                begun.append(cylinder.running.task_id)
+        return finished, begun
+
     def crash(self, *, with_will: bool) -> None:
         """kill -9 of the engine (its warden then speaks for it), or of the whole node."""
         self.alive = False
         if with_will and self.engine.state is not EngineState.SEEKING:
-            finished = [entry for _, entry in self.engine.unacked]
-            begun = []
-            for cylinder in self._cylinders:
-                if cylinder.work is None or cylinder.work.assignment.id in _PER_ENGINE:
-                    continue
-                if cylinder.unsent:
-                    finished.append(Finished(cylinder.work.assignment.id, list(cylinder.unsent)))
-                if cylinder.running is not None:
-                    begun.append(cylinder.running.task_id)
+            finished, begun = self.spool()
             bodies: list[FromEngine] = [Report(finished), Bye("killed", True, tuple(begun))]
             frame = EngineFrame(VERSION, self.engine.id, 0, 0, 0, bodies)
             for second in range(5):

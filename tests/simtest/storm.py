@@ -38,6 +38,7 @@ from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.wire.messages import (
     DriverFrame,
     EngineFrame,
+    Finished,
     decode_from_driver,
     decode_from_engine,
     encode,
@@ -62,6 +63,9 @@ class Weather(msgspec.Struct):
     engine_crash_every_s: float
     partition_every_s: float
     disk_full_every_s: float
+    cylinder_crash_every_s: float
+    records_lost: float
+    """The chance that a driver that crashes loses records although the disk had promised to keep them."""
     clears_at: float
 
 
@@ -95,6 +99,8 @@ class Disk:
 
     def __init__(self) -> None:
         self.records: list[r.Record] = []
+        self.commits: list[int] = [0]
+        """How many records there were after each commit: one is kept as a whole or not at all."""
         self.full = False
 
     def write(self, records: list[r.Record]) -> None:
@@ -102,6 +108,7 @@ class Disk:
             raise RunError("no space left on device")
         # What is read back later has gone through the same bytes as in a real journal.
         self.records.extend(records)
+        self.commits.append(len(self.records))
 
     def close(self) -> None:
         pass
@@ -123,7 +130,8 @@ class Storm:
         self.driver_up = False
         self.executions: dict[int, int] = {}
         self.final: dict[int, r.TaskEnded] = {}
-        chance = self.random
+        self.records_were_lost = False
+        chance, more = self.random, random.Random(~seed)
         self.weather = Weather(
             loss=chance.choice([0.0, 0.02, 0.1]),
             repeat=chance.choice([0.0, 0.05]),
@@ -132,6 +140,8 @@ class Storm:
             engine_crash_every_s=chance.choice([inf, 60.0, 15.0]),
             partition_every_s=chance.choice([inf, 80.0]),
             disk_full_every_s=chance.choice([inf, 60.0]),
+            cylinder_crash_every_s=more.choice([inf, 60.0, 10.0]),
+            records_lost=more.choice([0.0, 0.0, 0.0, 0.5]),
             clears_at=chance.uniform(20.0, 150.0),
         )
         self.options = LiveOptions(
@@ -203,6 +213,8 @@ class Storm:
                 break
             except DriverCrashed:
                 self.driver, self.driver_up = None, False
+                if self.random.random() < self.weather.records_lost:
+                    self._lose_records()
                 pause = self.random.choice([0.1, 2.0, 15.0, 40.0])
                 until = self.clock.now + pause
                 self.clock.at(until, lambda: None)
@@ -223,7 +235,7 @@ class Storm:
             for engine in [engine for engine in world.driver.engines.present if engine not in alive]:
                 if self.random.random() < 0.3:
                     # Whoever started it sees that its process is gone.
-                    engine_vanished(world.driver, engine, "its process is gone", self.clock.now)
+                    engine_vanished(world.driver, engine, "its process is gone", self.clock.now, *self._spool_of(engine))
         world.driver.feed(Feeder(iter(self._read()), world.driver.done.known))
         # A front end submits jobs again if nothing on disk says that they had arrived.
         arrived = {record.job_id for record in self.disk.records if type(record) in (r.JobKnown, r.TaskEnded)}
@@ -236,12 +248,31 @@ class Storm:
         Session(world, PolicyDecider(make("fcfs", {}))).run()
         self.driver_up = False
 
+    def _spool_of(self, engine: str) -> tuple[list[Finished] | None, set[int] | None]:
+        """What is left of a dead engine, where the driver can read it."""
+        machine = next((machine for machine in self.machines if machine.engine.id == engine), None)
+        if machine is None or self.random.random() < 0.5:
+            return None, None
+        finished, begun = machine.spool()
+        return finished, set(begun)
+
+    def _lose_records(self) -> None:
+        """A power failure. Tasks may run again, whatever was asked for; but the run must come to its end."""
+        self.records_were_lost = True
+        disk = self.disk
+        del disk.commits[max(1, len(disk.commits) - self.random.randint(1, 5)) :]
+        for record in disk.records[disk.commits[-1] :]:
+            if type(record) is r.TaskEnded and record.final and record.kind != "P":
+                self.final.pop(record.task_id, None)
+        del disk.records[disk.commits[-1] :]
+
     # ---- faults
 
     def _schedule_faults(self) -> None:
         weather = self.weather
         for every_s, fault in (
             (weather.engine_crash_every_s, self._crash_machine),
+            (weather.cylinder_crash_every_s, self._crash_cylinder),
             (weather.partition_every_s, self._partition),
             (weather.disk_full_every_s, self._fill_disk),
         ):
@@ -265,6 +296,11 @@ class Storm:
         alive = [machine for machine in self.machines if machine.alive]
         if alive:
             self.random.choice(alive).crash(with_will=self.random.random() < 0.5)
+
+    def _crash_cylinder(self) -> None:
+        alive = [machine for machine in self.machines if machine.alive]
+        if alive:
+            self.random.choice(alive).kill_cylinder()
 
     def _partition(self) -> None:
         alive = [machine for machine in self.machines if machine.alive]
@@ -339,7 +375,7 @@ class Storm:
     def note_begin(self, task_id: int, machine: Machine) -> None:
         """A task is begun on a machine."""
         self.executions[task_id] = self.executions.get(task_id, 0) + 1
-        if task_id >= FIRST_SUBMITTED:
+        if task_id >= FIRST_SUBMITTED or self.records_were_lost:
             return
         if self.options.at_most_once:
             attempts = 1 + self.options.retries
@@ -356,13 +392,15 @@ class Storm:
             state = self.final[task_id].state
             if "fail" in line.command:
                 assert state in (JobState.FAILED, JobState.LOST), f"task {task_id} is {state}"
-                assert state is JobState.LOST or self.executions[task_id] > self.options.retries
+                assert self.records_were_lost or state is JobState.LOST or self.executions[task_id] > self.options.retries
             elif line.kind.value == "N" and state is not JobState.SUCCEEDED:
                 assert self.options.at_most_once or not self.options.reissue, f"task {task_id} is {state}"
                 assert state is JobState.LOST
         self._check_jobs()
         calm = (
             self.weather.engine_crash_every_s == self.weather.partition_every_s == inf
+            and self.weather.cylinder_crash_every_s == inf
+            and not self.records_were_lost
             and self.options.wait_for_driver_s > 500
         )
         if calm and not self._delayed_enough_to_be_given_up():
@@ -378,6 +416,8 @@ class Storm:
         ends = {record.job_id: record.state for record in self.final.values() if record.job_id in self.jobs}
         for job_id, job in self.jobs.items():
             assert job_id in ends, f"{job_id} was lost"
+            if self.records_were_lost:
+                continue
             state = ends[job_id]
             before = [ends[other] for other in job.after]
             good = all(other is JobState.SUCCEEDED for other in before)

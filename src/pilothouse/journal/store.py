@@ -82,7 +82,7 @@ class Journal:
             make_private(self.path)
             self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.execute("PRAGMA synchronous=FULL")
             self._db.executescript(_SCHEMA)
         except (sqlite3.Error, OSError) as error:
             raise RunError(f"{self.path}: cannot open the journal: {error}") from error
@@ -149,6 +149,15 @@ class Journal:
         """Whether anything was noted, as every run does when it begins."""
         with undamaged(self.path):
             return self._db.execute("SELECT 1 FROM notes LIMIT 1").fetchone() is not None
+
+    def begin_session(self, now: float) -> tuple[int, bool]:
+        """The number of a driver's incarnation, and whether there was an earlier one. `now` is in seconds since 1970: numbers
+        ascend even if the note of the last one was lost.
+        """
+        last = self.note("session")
+        session = max(int(last or b"0") + 1, int(now))
+        self.put_notes(session=session)
+        return session, last is not None
 
     def replay(self) -> Iterator[r.Record]:
         """The records that a restarted driver needs, in the order in which it can apply them. Raises InputError."""

@@ -106,7 +106,7 @@ def resume_run(options: RunOptions, folder: Path, *, retry_failed: bool, quiet: 
 def _run(plan: RunPlan, folder: Path, journal: Journal, *, quiet: bool) -> int:
     calm_collector()
     options = plan.options
-    session = journal.number("session") + 1
+    session, resumed = journal.begin_session(time.time())
     contexts = options.contexts()
     # Engines that are added later may come from anywhere.
     listens = (ALL,) if options.service or options.auto_slurm else listening(contexts)
@@ -115,12 +115,12 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, *, quiet: bool) -> int:
         options.live_options(service.env), folder=folder, recorder=journal, total=plan.total, session=session,
         port=journal.number("port"), listens=listens, warn=_warn,
     )  # fmt: skip
-    journal.put_notes(port=world.port, session=session)
-    if session > 1:
+    journal.put_notes(port=world.port)
+    if resumed:
         with undamaged(journal.path):
             world.restore(journal.replay())
     world.adopt(contexts, _is_gone)
-    world.feed(Feeder(_lines(plan, world, fresh=session == 1), world.known))
+    world.feed(Feeder(_lines(plan, world, fresh=not resumed), world.known))
     progress = RunProgress(world, plan.total, quiet=quiet, folder=folder)
     world.on_tick.append(progress.show)
     world.on_task.append(service.task_ended)

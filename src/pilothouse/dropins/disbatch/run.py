@@ -48,6 +48,9 @@ from pilothouse.worlds.live.world import NO_ENGINE, LiveWorld
 
 LINGER_S = 5.0
 """disBatch's: a slot is held until the output of background commands is closed, at most so long for each stream."""
+DRIVER_GONE_S = 10.0
+"""A disBatch that was killed does not come back: -r is a new run, which repeats tasks without a result. Engines that do not
+hear their driver for so long end their tasks and go."""
 _MOST_SKIPPED_AT_ONCE = 1000
 """Lines of skipped tasks that are kept before they are written."""
 REDIS_VARIABLE = "PILOTHOUSE_KVS_REDIS"
@@ -244,6 +247,7 @@ class DisbatchRun:
             bundle=1 if options.startup_only else LiveOptions().bundle,
             grace_s=2.0,
             linger_s=LINGER_S,
+            wait_for_driver_s=DRIVER_GONE_S,
         )
         world = LiveWorld(
             live, folder=self._folder, recorder=journal, contexts=contexts, feeder=feeder, total=self._total,

@@ -103,17 +103,17 @@ def _manage(
     options: QcgOptions, folder: Path, wd: Path, instance: str, nodes: Allocation, requests: list[bytes] | None
 ) -> None:
     journal = Journal(folder)
-    session = journal.number("session") + 1
+    session, earlier = journal.begin_session(time.time())
     live = LiveWorld(
         LiveOptions(
             window=WINDOW, grace_s=KILL_GRACE_S, bundle=1, task_env="", environment=TaskEnvironment(bind=nodes.slurm),
             engines_within_s=options.nl_init_timeout, enough_engines=options.nl_ready_threshold,
         ),
-        folder=folder, recorder=journal, contexts=[nodes.context] if session == 1 else [], session=session,
+        folder=folder, recorder=journal, contexts=[] if earlier else [nodes.context], session=session,
         port=journal.number("port"), listens=nodes.context.listens(), warn=log.warning,
     )  # fmt: skip
-    journal.write([Note("port", str(live.port).encode()), Note("session", str(session).encode())])
-    if session > 1:
+    journal.write([Note("port", str(live.port).encode())])
+    if earlier:
         with undamaged(journal.path):
             live.restore(journal.replay())
         live.adopt([nodes.context], gone_engines(nodes.context.name))
@@ -138,7 +138,7 @@ def _manage(
     bundles = Bundles(folder, sys.executable, session, enabled=not options.hosts)
     executor = Executor(live, manager.queue, settings, bundles)
     # The folder of a qcg-pm-service has no journal of ours, but tracks jobs in the same files.
-    resumed = options.resume is not None or session > 1
+    resumed = options.resume is not None or earlier
     service = Service(
         live, manager, executor, files, network=network, requests=requests, node_order=nodes.names,
         restore=(lambda: restore(executor, files)) if resumed else None,

@@ -26,7 +26,8 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live import records as r
-from pilothouse.worlds.live.contexts import Context, Launch, listening
+from pilothouse.worlds.live.contexts import Context, Departure, Launch, listening
+from pilothouse.worlds.live.dead_engines import DeadEngines
 from pilothouse.worlds.live.descriptors import raise_limit
 from pilothouse.worlds.live.driver import decisions, engine_frames, submissions
 from pilothouse.worlds.live.driver.restore import restore
@@ -73,9 +74,7 @@ class LiveWorld:
         warn: Callable[[str], None] | None = None,
         logs: str = "",
     ) -> None:
-        """`listens`: addresses of this host, if not those by which the contexts' nodes are reached. `logs`: where engines write
-        their logs, for messages, if that is not the folder.
-        """
+        """`listens`: addresses to bind, if not those towards the contexts' nodes. `logs`: where engine logs are, for messages."""
         raise_limit()
         self.options = options
         self.folder = folder
@@ -87,7 +86,7 @@ class LiveWorld:
         """Called about twice a second, and never more often."""
         self.never_started: tuple[str, ...] = ()
         """Tasks that the decider left waiting when nothing could happen any more."""
-        self._start = time.monotonic()
+        self._started_at = time.monotonic()
         self._driver = new_state(options, session, time.time())
         self._driver.backlog.total = total
         if feeder is not None:
@@ -98,6 +97,9 @@ class LiveWorld:
         listens = listens or listening(self.contexts)
         self._wire = DriverSocket(self._keys, *listens, port=port)
         self.addresses = own_addresses(self._wire.port, listens)
+        self._dead_engines = DeadEngines(folder)
+        self._not_ended: dict[Context, list[Departure]] = {}
+        """Programs that have ended while something that they started may still run."""
         self._peers: dict[str, bytes] = {}
         self._poller = zmq.Poller()
         self._poller.register(self._wire.socket, zmq.POLLIN)
@@ -124,7 +126,7 @@ class LiveWorld:
         if self._driver.nothing_to_do and not self._driver.has_engine_commands:
             return begins(self._driver, self.now())
         for context in self.contexts:
-            context.start(self.launch())
+            self._start_context(context)
         expected = self._expected
         first_at = None
         enough, patience_s = expected * self.options.enough_engines, self.options.engines_within_s
@@ -189,9 +191,7 @@ class LiveWorld:
         self._recorder.close()
 
     def _part(self) -> None:
-        """If the run ends before its work (its decider failed), engines end their tasks and leave. A resumed run starts new
-        ones.
-        """
+        """If the run ends before its work (its decider failed), engines end their tasks and leave."""
         driver = self._driver
         if driver.over or self._stopping.abandoned or not driver.engines.present:
             return
@@ -210,15 +210,22 @@ class LiveWorld:
 
     def now(self) -> float:
         """Seconds since the world was made; never jumps."""
-        return time.monotonic() - self._start
+        return time.monotonic() - self._started_at
 
-    def launch(self) -> Launch:
-        """What a context must hand to its engines."""
+    def launch(self, *, leased: bool = False) -> Launch:
+        """What a context must hand to its engines. `leased`: the context is one of this world's."""
         keys = self._keys
         return Launch(
             self.addresses, keys.server_public, keys.client_public, keys.client_secret, os.getcwd(), str(self.folder),
-            sys.executable,
+            sys.executable, leased,
         )  # fmt: skip
+
+    def _start_context(self, context: Context) -> None:
+        context.start(self.launch(leased=True))
+        self._note_leases()
+
+    def _note_leases(self) -> None:
+        self._driver.leases = {key for context in self.contexts for key in context.keys}
 
     @property
     def port(self) -> int:
@@ -247,16 +254,19 @@ class LiveWorld:
         """
         for engine in self.engines():
             if is_gone(engine):
-                engine_frames.engine_vanished(self._driver, engine.id, "its process is gone", self.now())
+                # If its warden is still at work, it will report.
+                proxy = self._driver.engines.present[engine.id]
+                self._dead_engines.report(self._driver, proxy, "its process is gone", self.now())
         self._driver.lost_engines.clear()
         for context in contexts:
             self.contexts.append(context)
             context.adopt({engine.key: engine.host for engine in self.engines() if engine.context == context.name})
+        self._note_leases()
 
     def add_context(self, context: Context) -> None:
         """More engines for a run that goes on."""
         self.contexts.append(context)
-        context.start(self.launch())
+        self._start_context(context)
 
     def submit(self, job: Job) -> int:
         """Queues a job; the decider hears of it with the next batch. Returns its task id.
@@ -400,18 +410,27 @@ class LiveWorld:
 
     def _look_at_contexts(self, now: float) -> None:
         driver = self._driver
+        self._dead_engines.report_silent(driver, now)
         for context in self.contexts:
-            for departure in context.ended():
+            departures = [*self._not_ended.pop(context, ()), *context.ended()]
+            for departure in departures:
                 engine = driver.engines.by_key(departure.key)
+                if engine is not None and not departure.engine_ended:
+                    code = departure.code
+                    self._warn(f"{departure.context}: the program that started {engine} ended with code {code}; it goes on")
+                    continue
                 if engine is not None:
                     # Its warden would have reported first: it is gone as well.
-                    engine_frames.engine_vanished(driver, engine, f"its program ended with code {departure.code}", now)
+                    reason = f"its program ended with code {departure.code}"
+                    if not self._dead_engines.report(driver, driver.engines.present[engine], reason, now):
+                        self._not_ended.setdefault(context, []).append(departure)
+                        continue
                 if not departure.code or driver.over or driver.stopped_because:
                     self._gone_for_good += 1
                     continue
                 why = departure.text or f"its program ended with code {departure.code}"
                 had_joined = departure.key in driver.engines.keys_seen
-                again = context.again(departure.key, self.launch(), had_joined=had_joined)
+                again = context.again(departure.key, self.launch(leased=True), had_joined=had_joined)
                 then = "starting another" if again else "giving up"
                 self._warn(f"{departure.context}: an engine was lost ({why}); {then}")
                 self._given_up += not again
@@ -420,8 +439,9 @@ class LiveWorld:
         for joined in lost if not driver.over and not driver.stopped_because else ():
             # Engines that this driver started were replaced above, when their program had ended.
             for context in self.contexts:
-                if context.name == joined.context and context.again(joined.key, self.launch(), had_joined=True):
+                if context.name == joined.context and context.again(joined.key, self.launch(leased=True), had_joined=True):
                     self._warn(f"{context.name}: the engine on {joined.node} was lost; starting another")
+        self._note_leases()
         may_come = self.options.service or self._gone_for_good < self._expected
         if self._given_up and not driver.engines.present and not may_come:
             stop(driver, NO_ENGINE, now)
@@ -461,11 +481,11 @@ class LiveWorld:
                         raise
                     self._warn(f"{error}; trying again")
                     time.sleep(1.0)
-            if self.on_task:
-                for record in records:
-                    if type(record) is r.TaskEnded:
-                        for tell in self.on_task:
-                            tell(record)
+            self._dead_engines.forget_written()
+            for record in records if self.on_task else ():
+                if type(record) is r.TaskEnded:
+                    for tell in self.on_task:
+                        tell(record)
         for frame in engine_frames.frames(driver, self.now()):
             peer = self._peers.get(frame.engine)
             if peer is not None:

@@ -22,6 +22,8 @@ class Launch(Credentials, frozen=True):
     folder: str
     """The run's folder, for logs."""
     python: str
+    leased: bool = False
+    """The driver starts these engines itself, and one engine at a time has their slots."""
 
 
 class Departure(msgspec.Struct, frozen=True):
@@ -32,6 +34,8 @@ class Departure(msgspec.Struct, frozen=True):
     """The engine's EngineConfig.key."""
     code: int
     text: str = ""
+    engine_ended: bool = True
+    """Whether the engine has ended as well. The death of an ssh client does not tell."""
 
 
 class Context(Protocol):
@@ -45,6 +49,11 @@ class Context(Protocol):
 
     def listens(self) -> tuple[str, ...]:
         """The addresses of this host by which its nodes are reached."""
+        ...
+
+    @property
+    def keys(self) -> set[str]:
+        """The engines that hold its slots: those that it has started, and not replaced by others."""
         ...
 
     def start(self, launch: Launch) -> None:

@@ -16,6 +16,7 @@ from pilothouse.model.errors import RunError, one_line
 from pilothouse.worlds.live.contexts import Departure, Launch
 from pilothouse.worlds.live.descriptors import give_former_limit
 from pilothouse.worlds.live.engine.config import EngineConfig
+from pilothouse.worlds.live.engine.spool import spool_folder
 
 MOST_STARTS = 5
 MOST_DEATHS = 100
@@ -63,6 +64,7 @@ class ProgramContext:
             addresses=launch.addresses, server_public=launch.server_public, client_public=launch.client_public,
             client_secret=launch.client_secret, cwd=launch.cwd, context=self.name, slots=self.slots[part], key=key,
             node=part, gpus=self.gpus, ends_at=self.ends_at, log=str(Path(launch.folder) / f"engine-{key}.log"),
+            spool=str(spool_folder(launch.folder, key)), leased=launch.leased,
         )  # fmt: skip
 
     def listens(self) -> tuple[str, ...]:
@@ -72,6 +74,10 @@ class ProgramContext:
     def output(self, part: str) -> IO[bytes]:
         """A file for the program's stderr. If it can be read, its text is the reason in the Departure."""
         return tempfile.TemporaryFile()
+
+    @property
+    def keys(self) -> set[str]:
+        return {*self._children, *self._ended_parts}
 
     def start(self, launch: Launch) -> None:
         for part in self._waiting:
@@ -112,7 +118,9 @@ class ProgramContext:
                 complaints.close()
                 del self._children[key]
                 self._ended_parts[key] = part
-                gone.append(Departure(self.name, key, code, text))
+                # ssh ends with 255 if it fails itself. A program that was killed tells nothing about what it had started.
+                engine_ended = not self.remote or 0 <= code != 255
+                gone.append(Departure(self.name, key, code, text, engine_ended))
         return gone
 
     def close(self, joined: Container[str] = ()) -> None:

@@ -14,7 +14,17 @@ from pilothouse.worlds.live.driver.engines import EngineProxy
 from pilothouse.worlds.live.driver.state import DriverState
 from pilothouse.worlds.live.driver.task_groups import CUT_S, NODE_LOST, TaskGroup, task_of_line
 from pilothouse.worlds.live.driver.update import KILL_NOTE, record
-from pilothouse.worlds.live.wire.messages import LOST_CODE, Assignment, Finished, Kill, Report, Result, Start, Task
+from pilothouse.worlds.live.wire.messages import (
+    CYLINDER_KILLED,
+    LOST_CODE,
+    Assignment,
+    Finished,
+    Kill,
+    Report,
+    Result,
+    Start,
+    Task,
+)
 
 
 def send_assignment(driver: DriverState, proxy: EngineProxy, number: int, group: TaskGroup) -> None:
@@ -112,8 +122,8 @@ def close_assignment(driver: DriverState, group: TaskGroup, proxy: EngineProxy, 
 def _task_result(
     driver: DriverState, group: TaskGroup, task: Task, result: Result, proxy: EngineProxy, now: float
 ) -> None:
-    if result.reason == NODE_LOST:
-        lose_task(driver, group, task, proxy, NODE_LOST, now)
+    if result.reason in (NODE_LOST, CYLINDER_KILLED):
+        lose_task(driver, group, task, proxy, result.reason, now)
         return
     if not result.reason:
         state = JobState.FAILED if result.return_code else JobState.SUCCEEDED

@@ -93,11 +93,17 @@ def _close(driver: DriverState, proxy: EngineProxy, reason: str, now: float) -> 
             driver.events.append(e.UnitsUnavailable(now, proxy.units))
 
 
-def engine_vanished(driver: DriverState, engine: str, reason: str, now: float) -> None:
-    """Its context knows that its process has ended, and its warden has not reported."""
+def engine_vanished(
+    driver: DriverState, engine: str, reason: str, now: float,
+    finished: list[m.Finished] | None = None, begun: set[int] | None = None,
+) -> None:  # fmt: skip
+    """Its process has ended, and its warden has not reported. `finished` and `begun`: what its spool says, if that could be
+    read.
+    """
     proxy = driver.engines.present.get(engine)
     if proxy is not None:
-        engine_lost(driver, proxy, reason, None, now)
+        take_report(driver, proxy, m.Report(finished or []), now)
+        engine_lost(driver, proxy, reason, begun, now)
 
 
 def engine_lost(driver: DriverState, proxy: EngineProxy, reason: str, begun: set[int] | None, now: float) -> None:
@@ -163,6 +169,8 @@ def _hear_stranger(driver: DriverState, frame: m.EngineFrame, now: float) -> Non
     if departed is not None and departed.state is ProxyState.GONE and frame.session == driver.session:
         departed.speaks_at = now  # it has not got our acknowledgement
         driver.speak_to[frame.engine] = None
+    elif hello is not None and hello.leased and hello.properties.get("key", "") not in driver.leases:
+        driver.superseded.append(frame.engine)
     elif hello is None or departed is not None or driver.too_late:
         driver.dismissals.append(frame.engine)
     elif not driver.start_commands_known():
@@ -199,7 +207,10 @@ def _welcome_back(driver: DriverState, proxy: EngineProxy, hello: m.Hello, now: 
         if driver.begun:
             driver.events.append(e.UnitsAvailable(now, proxy.units))
     for number in sorted(proxy.assignments.difference(hello.held)):
-        send_assignment(driver, proxy, number, driver.assignments[number])
+        if number > hello.last_taken:
+            send_assignment(driver, proxy, number, driver.assignments[number])
+        else:
+            _lose_forgotten(driver, proxy, number, now)
     for number in sorted(proxy.assignments):
         if reason := driver.assignments[number].kill_reason:
             proxy.channel.push(m.Kill((number,), reason))
@@ -207,6 +218,15 @@ def _welcome_back(driver: DriverState, proxy: EngineProxy, hello: m.Hello, now: 
         send_leave(driver, proxy)
     if hello.leaving:
         ask_to_leave(driver, proxy.id, "it was leaving", now)
+
+
+def _lose_forgotten(driver: DriverState, proxy: EngineProxy, number: int, now: float) -> None:
+    """The engine had this assignment and has handed in its results, but the records of that were lost (a power failure)."""
+    group = driver.assignments[number]
+    reason = "the record of its end was lost"
+    for task in list(group.tasks.values()):
+        lose_task(driver, group, task, proxy, reason, now)
+    close_assignment(driver, group, proxy, reason, now)
 
 
 def _welcome(driver: DriverState, proxy: EngineProxy) -> None:
@@ -225,6 +245,7 @@ def _welcome(driver: DriverState, proxy: EngineProxy) -> None:
             grace_s=options.grace_s,
             linger_s=options.linger_s,
             first_unit=joined.first_unit,
+            assignments=tuple(sorted(proxy.assignments)),
             on_join=[task_of_line(line) for line in feeder.engine_start] if feeder else [],
             on_leave=[task_of_line(line) for line in feeder.engine_stop] if feeder else [],
         )
@@ -250,6 +271,10 @@ def frames(driver: DriverState, now: float) -> list[m.DriverFrame]:
     for engine in driver.dismissals:
         dismissal = m.Dismiss("not of this run any more", driver.too_late)
         out.append(m.DriverFrame(m.VERSION, engine, session, 0, 0, [dismissal]))
+    for engine in driver.superseded:
+        dismissal = m.Dismiss("another engine has its slots", over=True)
+        out.append(m.DriverFrame(m.VERSION, engine, session, 0, 0, [dismissal]))
+    driver.superseded.clear()
     out.extend(m.DriverFrame(m.VERSION, engine, session, 0, 0, []) for engine in driver.not_ready_for)
     driver.dismissals.clear()
     driver.not_ready_for.clear()

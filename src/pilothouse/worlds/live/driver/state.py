@@ -30,13 +30,16 @@ from pilothouse.worlds.live.driver.task_groups import Backlog, DoneIds, TaskGrou
 from pilothouse.worlds.live.feeder import Feeder, Feeding
 from pilothouse.worlds.live.options import LiveOptions
 
+ASSIGNMENTS_PER_SESSION = 2**28
+"""With the second since 1970 as the session, numbers stay below 2**62."""
+
 
 class DriverState(msgspec.Struct, eq=False, kw_only=True):
     """One run. `now` is the driver's own clock everywhere; records hold seconds since 1970."""
 
     options: LiveOptions
     session: int
-    """The incarnation of the driver: 1, and one more with each restart."""
+    """The incarnation of the driver: higher with each restart."""
     unix_offset: float
     """Seconds since 1970 when the driver's clock was 0."""
     backlog: Backlog
@@ -49,6 +52,10 @@ class DriverState(msgspec.Struct, eq=False, kw_only=True):
     """Engines for which there may be a frame to send."""
     dismissals: list[str] = []
     """Engines that must be told that they are not of this run (any more)."""
+    superseded: list[str] = []
+    """Engines whose slots another engine has: they must end."""
+    leases: set[str] = set()
+    """Keys of the engines that hold the slots of this driver's contexts. Engines of other programs need none."""
     not_ready_for: list[str] = []
     """Engines that came before it was known which commands they must run first."""
 
@@ -79,7 +86,8 @@ class DriverState(msgspec.Struct, eq=False, kw_only=True):
     """How often tasks without a final result were lost."""
     context_limits: dict[str, int] = {}
     """How many more tasks a context may be given."""
-    next_assignment: int = 1
+    next_assignment: int
+    """Numbers begin anew, higher, with each incarnation of the driver: none is used twice, even if records were lost."""
     next_task: int = 0
 
     begun: bool = False
@@ -171,5 +179,5 @@ def new_state(options: LiveOptions, session: int = 1, unix_offset: float = 0.0) 
     return DriverState(
         options=options, session=session, unix_offset=unix_offset, done=done,
         backlog=Backlog(template, options.environment, most_bundled, done),
-        context_limits=dict(options.context_limits),
+        context_limits=dict(options.context_limits), next_assignment=(session - 1) * ASSIGNMENTS_PER_SESSION + 1,
     )  # fmt: skip

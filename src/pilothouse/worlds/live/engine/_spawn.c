@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -46,10 +47,14 @@ static char **to_vector(PyObject *list)
 }
 
 /* Between vfork and exec: only system calls, no memory of the parent is changed but `*problem`. */
-static void become(char **argv, char **env, const int *fds, const sigset_t *mask, volatile int *problem)
+static void become(char **argv, char **env, const int *fds, const sigset_t *mask, pid_t parent, volatile int *problem)
 {
     int target;
     setsid();
+    /* It ends with its cylinder, however that ends. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(255);
     for (target = 0; target < 3; target++)
         if (dup2(fds[target], target) < 0)
             goto failed;
@@ -69,7 +74,7 @@ static PyObject *run(PyObject *self, PyObject *args)
     int fds[3], link, out_read, err_read, timeout_ms, pidfd, status = -1, ready = 0, survivors = 0, got;
     volatile int problem = 0;
     char **argv, **env;
-    pid_t pid;
+    pid_t pid, parent = getpid();
     sigset_t all, mask;
     struct pollfd polled[4];
 
@@ -89,7 +94,7 @@ static PyObject *run(PyObject *self, PyObject *args)
     sigprocmask(SIG_SETMASK, &all, &mask);
     pid = vfork();
     if (pid == 0)
-        become(argv, env, fds, &mask, &problem);
+        become(argv, env, fds, &mask, parent, &problem);
     sigprocmask(SIG_SETMASK, &mask, NULL);
     if (pid < 0)
         problem = errno;
@@ -109,6 +114,9 @@ static PyObject *run(PyObject *self, PyObject *args)
                 waitpid(pid, &status, 0);
                 /* What was written between the poll and the end is there by now. */
                 poll(polled + 1, 3, 0);
+                /* Orphans of the task are ours: those that have ended must not count as alive. */
+                while (waitpid(-pid, NULL, WNOHANG) > 0)
+                    ;
                 survivors = kill(-pid, 0) == 0 || errno == EPERM;
             }
             if (got > 0)

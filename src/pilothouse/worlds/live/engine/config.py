@@ -34,6 +34,10 @@ class EngineConfig(Credentials, frozen=True):
     ends_at: float = inf
     properties: dict[str, str] = {}
     log: str = ""
+    spool: str = ""
+    """A folder to make (spool.py); "" : one for temporary files."""
+    leased: bool = False
+    """See Hello."""
     key: str = ""
     """The name that its context knows it by."""
     deal: tuple[str, ...] = ()

@@ -4,7 +4,8 @@ In (from its engine, over a stream socket): Prepare, Work, Stop. Out: Finished, 
 every FLUSH_S while results come in. There is one process per slot: the end of a task wakes only the process that starts
 the next, and a task costs about 30 µs more than in a C loop that does nothing else (bench/tasks.py).
 
-If the engine dies, its socket closes: the cylinder kills its task and ends, and the warden reports to the driver.
+If the engine dies, its socket closes: the cylinder ends all that its tasks have started (it adopts their orphans) and
+goes, and the warden reports to the driver. What goes wrong in a cylinder because of one task is the end of that task.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from pathlib import Path
 import msgspec
 
 from pilothouse.worlds.live.engine.capture import Capture
+from pilothouse.worlds.live.engine.descendants import end_children, reap
 from pilothouse.worlds.live.engine.spawn import Launcher, SpawnError, find_native, spawn
-from pilothouse.worlds.live.engine.spool import Region
+from pilothouse.worlds.live.engine.spool import Log
 from pilothouse.worlds.live.wire import messages as m
 
 FLUSH_S = 0.2
@@ -77,13 +79,21 @@ class EngineGone(Exception):
     """The engine has closed the socket."""
 
 
+OWNERS_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
+"""Those by which the owner of a node (a batch system at the end of its job) ends all processes there."""
+SIGNALS_WITHIN_S = 0.2
+"""How long the owner may take to send a signal to a task and to its cylinder."""
+ENGINE_ENDS_S = 5.0
+"""How long an engine may take to end after that."""
+
+
 class Cylinder:
     """The loop of one cylinder process."""
 
-    def __init__(self, link: socket.socket, region: Region, *, native: bool = True) -> None:
+    def __init__(self, link: socket.socket, log: Log, *, native: bool = True) -> None:
         self._link = link
         self._inbox = Inbox(link)
-        self._region = region
+        self._log = log
         self._launcher = Launcher(os.environ.get("PATH", os.defpath))
         self._null = os.open(os.devnull, os.O_RDWR)
         self._out = Capture()
@@ -104,6 +114,7 @@ class Cylinder:
         """Index of the next task of the assignment, and how many wait behind the running one."""
         self._cut_at = inf
         self._cut = False
+        self._signalled_at = -inf
         self._poll = select.poll()
         self._wakeup = -1 if _has_pidfd() else self._hear_children()
         self._native = find_native() if native and self._wakeup < 0 else None
@@ -121,6 +132,10 @@ class Cylinder:
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         return read_fd
 
+    def note_signal(self, _number: int, _frame: object) -> None:
+        """A handler of signals: they do not end a cylinder, which goes with its engine."""
+        self._signalled_at = time.monotonic()
+
     def run(self) -> None:
         """Works until the engine goes."""
         gc.freeze()  # memory that came with the fork stays shared
@@ -130,7 +145,7 @@ class Cylinder:
                     self._hear()
                 self._work(self._todo.pop(0))
         except EngineGone:
-            return
+            end_children()
 
     def _hear(self) -> None:
         """Takes in messages of the engine; blocks until there is one."""
@@ -159,7 +174,7 @@ class Cylinder:
         self._assignment = assignment.id
         self._stop = self._early_stops.pop(assignment.id, None)
         self._cut = False
-        self._region.begin(assignment.id)
+        self._log.begin(assignment.id)
         self._set_environment(work)
         results: list[m.Result] = []
         tasks = assignment.tasks
@@ -174,20 +189,24 @@ class Cylinder:
                 break
             self._next, self._behind = index + 1, len(tasks) - index - 1
             result = self._run_task(task, assignment)
-            self._region.ended(result)
+            self._log.ended(result)
             results.append(result)
             now = time.monotonic()
             if now - sent > FLUSH_S and index + 1 < len(tasks):
+                self._log.flush()
                 send(self._link, m.Finished(assignment.id, results))
                 results, sent = [], now
+        self._log.flush()
         self._assignment = 0
         send(self._link, m.Finished(assignment.id, results, True, returned))
+        reap()
 
     def _set_environment(self, work: m.Work) -> None:
         """Environment, folder and cores of an assignment; the environment is kept while nothing in it changes."""
         environment = work.assignment.environment
         if work.cores:
-            os.sched_setaffinity(0, work.cores)
+            with contextlib.suppress(OSError):  # the cores may have been taken from us
+                os.sched_setaffinity(0, work.cores)
             self._bound = True
         elif self._bound:
             os.sched_setaffinity(0, self._all_cores)
@@ -202,14 +221,14 @@ class Cylinder:
             try:
                 os.chdir(cwd)
                 self._cwd = cwd
-            except OSError:
+            except (OSError, ValueError):
                 self._cwd = ""  # every task of the assignment says so
 
     def _run_task(self, task: m.Task, assignment: m.Assignment) -> m.Result:
         environment = assignment.environment
         started_at, started = time.time(), time.monotonic()
         opened: list[int] = []
-        self._region.running(task.task_id)
+        self._log.running(task.task_id)
         try:
             if not self._cwd:
                 raise SpawnError(f"cannot enter {environment.cwd}")
@@ -222,13 +241,19 @@ class Cylinder:
             )
             env = self._env + os.fsencode(text).split(b"\0") if text else self._env
             pid, status, survivors, reason = self._run(argv, env, fds, started + environment.walltime)
-        except (SpawnError, OSError, ValueError) as problem:
-            reason = str(problem) if not isinstance(problem, OSError) else f"{problem.filename}: {problem.strerror}"
+        except EngineGone:
+            raise
+        except Exception as problem:
+            # Whatever it is (a name with a NUL, a format that needs too much memory): this task cannot run, others can.
+            reason = f"{problem.filename}: {problem.strerror}" if isinstance(problem, OSError) else str(problem)
             return m.Result(task.task_id, task.attempt, _NOT_STARTED, 0, started_at, started_at, reason=reason)
         finally:
             for fd in opened:
                 os.close(fd)
         took_s = time.monotonic() - started
+        code = os.waitstatus_to_exitcode(status)
+        if code and not reason and (-code in OWNERS_SIGNALS or code - 128 in OWNERS_SIGNALS):
+            self._see_whether_engine_ends()
         if survivors:
             if reason:
                 _signal_group(pid, signal.SIGKILL)
@@ -240,9 +265,21 @@ class Cylinder:
         out_bytes, out_snippet = self._out.take()
         err_bytes, err_snippet = self._err.take()
         return m.Result(
-            task.task_id, task.attempt, os.waitstatus_to_exitcode(status), pid, started_at,
-            started_at + took_s, out_bytes, out_snippet, err_bytes, err_snippet, reason,
+            task.task_id, task.attempt, code, pid, started_at, started_at + took_s, out_bytes, out_snippet, err_bytes,
+            err_snippet, reason,
         )  # fmt: skip
+
+    def _see_whether_engine_ends(self) -> None:
+        """A task was ended by a signal that we did not send (or its shell says so: 128 + number). If the owner of the node ends
+        the engine too, the task was cut off, and that is no end of its own: raises EngineGone.
+        """
+        link = select.poll()
+        link.register(self._link.fileno(), select.POLLIN)
+        ended_at = now = time.monotonic()
+        while now < max(ended_at + SIGNALS_WITHIN_S, self._signalled_at + ENGINE_ENDS_S):
+            if link.poll(int(SIGNALS_WITHIN_S * 1000)):
+                self._hear()
+            now = time.monotonic()
 
     def _run(
         self, argv: list[bytes], env: list[bytes], fds: tuple[int, int, int], deadline: float
@@ -424,6 +461,7 @@ def _has_pidfd() -> bool:
 
 
 def _group_alive(pid: int) -> bool:
+    reap(pid)
     try:
         os.killpg(pid, 0)
     except ProcessLookupError:

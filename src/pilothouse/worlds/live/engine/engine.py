@@ -1,7 +1,8 @@
 """The engine: a node's share of the run, as a state machine without IO.
 
-In: frames from the driver, reports of cylinders, the passing of time. Out: instructions (frames to the driver, messages
-to cylinders, and in the end Go). process.py performs them; tests drive the same class on virtual time, with faults.
+In: frames from the driver, reports and deaths of cylinders, the passing of time. Out: instructions (frames to the
+driver, messages to cylinders, and in the end Go). process.py performs them; tests drive the same class on virtual
+time, with faults.
 
 Theory. An engine sends Hello again and again until a driver welcomes it. It runs the START commands in its extra
 cylinder, then assignments, each in the cylinder of its first slot. It keeps every result until the driver has it in the
@@ -118,6 +119,9 @@ class Engine:
         self.unacked: list[tuple[int, m.Finished]] = []
         """Results by the number of the frame that carries them; kept until the driver has them."""
         self._hello = hello
+        self._began_at = now
+        self._prepares: dict[int, m.Prepare] = {}
+        """What each cylinder was told about all tasks."""
         self._cores = cores
         self._slot_env = slot_env or {}
         self._new_identity = new_identity or (lambda: f"{self.id}+")
@@ -133,7 +137,7 @@ class Engine:
         self._stop_runs = False
         self._stop_ran = False
         self._heartbeat_s = 2.0
-        self._wait_for_driver_s = FIRST_WORD_S
+        self.wait_for_driver_s = FIRST_WORD_S
         self._out: list[Instruction] = []
 
     # ---- stimuli
@@ -173,13 +177,40 @@ class Engine:
         self._channel.push(m.Report([finished]))
         self._check_empty(now)
 
+    def cylinder_died(
+        self, cylinder: int, assignment: int | None, results: list[m.Result], running: int | None, now: float
+    ) -> None:
+        """A cylinder was killed, with the task that it ran; another has taken its place. `assignment` is the last that it had
+        begun, with its results and the task that had begun and not ended.
+
+        A task can kill its cylinder, so only that task is lost. The rest of the assignment is given back.
+        """
+        if cylinder in self._prepares:
+            self._tell(cylinder, self._prepares[cylinder])
+        extra = {_JOIN: self._welcome.on_join, _LEAVE: self._welcome.on_leave} if self._welcome else {}
+        if cylinder == self._hello.slots and assignment is not None and assignment in extra:
+            rest = [task for task in extra[assignment] if task.task_id not in {result.task_id for result in results}]
+            lost = [_lost(task, self._date(now)) for task in rest]
+            self._per_engine(m.Finished(assignment, [*results, *lost], True), now)
+            return
+        for held in [held for held in self._held.values() if held.begun and held.assignment.slots[0] == cylinder]:
+            ended: list[m.Result] = []
+            rest = held.assignment.tasks
+            if held.assignment.id == assignment:
+                known = {result.task_id for result in results}
+                cut_off = [task for task in rest if task.task_id == running]
+                ended = [*results, *(_lost(task, self._date(now)) for task in cut_off)]
+                rest = [task for task in rest if task.task_id not in known and task.task_id != running]
+            returned = tuple(task.task_id for task in rest)
+            self.report(cylinder, m.Finished(held.assignment.id, ended, True, returned), now)
+
     def tick(self, now: float) -> None:
         """Time has passed."""
         if self.state is EngineState.GONE:
             return
         if self.state is EngineState.SEEKING and now >= self._hello_at:
             self._say_hello(now)
-        if now - self._heard_at > self._wait_for_driver_s:
+        if now - self._heard_at > self.wait_for_driver_s:
             self._step(EngineStimulus.DESERTED)
             self._out.append(Go("the driver was not heard for too long"))
             return
@@ -211,7 +242,7 @@ class Engine:
         self.rank = welcome.rank
         self._welcome = welcome
         self._heartbeat_s = welcome.heartbeat_s
-        self._wait_for_driver_s = welcome.wait_for_driver_s
+        self.wait_for_driver_s = welcome.wait_for_driver_s
         self._alive_at = now + self._heartbeat_s
         self._channel = Channel()
         if self.unacked:
@@ -221,6 +252,7 @@ class Engine:
         if self.state is EngineState.PARTING:
             self._channel.push(m.Bye("done"))
         self._step(EngineStimulus.WELCOMED)
+        self._abandon(set(self._held).difference(welcome.assignments))
         if not first:
             if self._prepared:
                 self._ready(now)
@@ -232,7 +264,8 @@ class Engine:
             for name, values in self._slot_env.items():
                 if values:
                     own[name] = values[cylinder % len(values)]
-            self._tell(cylinder, m.Prepare(own, welcome.task_env, welcome.grace_s, welcome.linger_s))
+            self._prepares[cylinder] = m.Prepare(own, welcome.task_env, welcome.grace_s, welcome.linger_s)
+            self._tell(cylinder, self._prepares[cylinder])
         if not self._prepared and welcome.on_join:
             self._tell(self._hello.slots, m.Work(self._extra(_JOIN, welcome.on_join), {}))
         else:
@@ -297,10 +330,7 @@ class Engine:
     def _dismissed(self, now: float, *, over: bool) -> None:
         """The driver gave us up, and others have our tasks now; or the run was over when we came."""
         leaving = over or self.state in (EngineState.LEAVING, EngineState.PARTING)
-        for number, held in self._held.items():
-            if held.begun:
-                self._tell(held.assignment.slots[0], m.Stop(number, "dismissed", at_once=True))
-        self._held.clear()
+        self._abandon(set(self._held))
         self.unacked.clear()
         self._channel = Channel()
         self.session = 0
@@ -311,6 +341,13 @@ class Engine:
         self.id = self._new_identity()
         self._out.append(Renamed(self.id))
         self._hello_at = now
+
+    def _abandon(self, numbers: set[int]) -> None:
+        """Ends assignments whose results the driver does not want."""
+        for number in sorted(numbers):
+            held = self._held.pop(number)
+            if held.begun:
+                self._tell(held.assignment.slots[0], m.Stop(number, "dismissed", at_once=True))
 
     # ---- inside
 
@@ -349,6 +386,10 @@ class Engine:
         self._parting_until = now + PARTING_S
         self._step(EngineStimulus.EMPTY)
 
+    def _date(self, now: float) -> float:
+        """Seconds since 1970."""
+        return self._hello.started_at + now - self._began_at
+
     def _extra(self, number: int, tasks: list[m.Task]) -> m.Assignment:
         return m.Assignment(number, (self._hello.slots,), tasks)
 
@@ -356,7 +397,9 @@ class Engine:
         self._hello_at = now + HELLO_EVERY_S
         held = {*self._held, *(finished.assignment for _, finished in self.unacked)}
         leaving = self.state in (EngineState.LEAVING, EngineState.PARTING)
-        hello = msgspec.structs.replace(self._hello, held=tuple(sorted(held)), leaving=leaving)
+        hello = msgspec.structs.replace(
+            self._hello, held=tuple(sorted(held)), last_taken=self._last_taken, leaving=leaving
+        )
         self._out.append(m.EngineFrame(m.VERSION, self.id, 0, 0, 0, [hello]))
 
     def _forget_acknowledged(self, ack: int) -> None:
@@ -371,6 +414,10 @@ class Engine:
 
     def _step(self, stimulus: EngineStimulus) -> None:
         self.state = TRANSITIONS[self.state, stimulus]
+
+
+def _lost(task: m.Task, at: float) -> m.Result:
+    return m.Result(task.task_id, task.attempt, m.LOST_CODE, -1, at, at, reason=m.CYLINDER_KILLED)
 
 
 def _leave_result(result: m.Result) -> m.Result:

@@ -4,9 +4,9 @@
 
 The configuration (config.py) is read from standard input.
 
-The warden is the process that a context starts: it forks the engine and adopts all orphans. When the engine dies, the
-warden ends what is left and reports to the driver which tasks had ended, which were cut off and which never began. The
-engine forks its cylinders before it opens any socket, so that they stay small.
+The warden is the process that a context starts: it forks the engine and the cylinders and adopts all orphans. It stays
+small, so that it can fork another cylinder for one that was killed. When the engine dies, the warden ends what is left
+and reports to the driver which tasks had ended, which were cut off and which never began.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 
 from pilothouse.worlds.live.engine.config import EngineConfig, read_config
 from pilothouse.worlds.live.engine.cylinder import Cylinder, Inbox, decode_finished, send
+from pilothouse.worlds.live.engine.descendants import (
+    adopt_orphans,
+    die_with_parent,
+    end_children,
+    end_orphans,
+    mark_tasks,
+)
 from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go, Renamed, TellCylinder
-from pilothouse.worlds.live.engine.spool import Spool
+from pilothouse.worlds.live.engine.spool import Spool, read_spool
 from pilothouse.worlds.live.wire import messages as m
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
-WARDEN = "PILOTHOUSE_WARDEN"
-"""In the environment of every task: the process that will end it if its engine dies."""
-_MARK = f"\0{WARDEN}=".encode()
 REPORT_S = 10.0
-"""How long a warden tries to reach the driver."""
+"""How long a warden tries to reach the driver, unless it knows how long its engine would have waited for one."""
 _MOST_WAIT_S = 1.0
 FIRST_PATIENCE_S = 2.0
 MOST_PATIENCE_S = 20.0
@@ -44,26 +45,114 @@ MOST_PATIENCE_S = 20.0
 
 
 def main() -> None:
-    """The warden."""
+    """The program of an engine."""
     config = _dealt(read_config(sys.stdin.buffer))
     _settle(config)
-    identity = new_identity()
-    spool = Spool(config.slots + 1)
     end_orphans()
-    os.environ[WARDEN] = f"{os.getpid()}:{_started(os.getpid())}"
-    _process_control(_PR_SET_CHILD_SUBREAPER, 1)
-    warden_pid = os.getpid()
-    engine_pid = os.fork()
-    if engine_pid == 0:
-        _die_with_parent(warden_pid)
-        _run_engine(config, identity, spool)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, _frame: os.kill(engine_pid, number))
-    status = _await(engine_pid)
-    _end_everything()
-    if status:
-        _report_death(config, spool.name() or identity, spool, status)
+    mark_tasks()
+    adopt_orphans()
+    status = Warden(config).run()
     sys.exit(1 if status else 0)
+
+
+class Warden:
+    """Forks the engine and its cylinders, adopts all orphans, and replaces a cylinder that dies.
+
+    A task that kills its cylinder (its parent) is ended, and the engine reports it as lost; the tasks of other cylinders
+    go on. When the engine dies, all tasks end, and the driver is told what the spool says.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        self._identity = new_identity()
+        self._spool = Spool(config.spool, self._identity)
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        links: list[socket.socket] = []
+        self._cylinders: dict[int, int] = {}
+        """Index of each cylinder by its pid."""
+        for index in range(config.slots + 1):
+            links.append(self._fork_cylinder(index, (*links, self._control, theirs)))
+        warden_pid = os.getpid()
+        self._engine = os.fork()
+        if self._engine == 0:
+            self._control.close()
+            die_with_parent(warden_pid)
+            _run_engine(config, self._identity, self._spool, links, theirs)
+        theirs.close()
+        for link in links:
+            link.close()
+
+    def _fork_cylinder(self, index: int, others: tuple[socket.socket, ...]) -> socket.socket:
+        """The engine's end of its socket. `others` are not for the cylinder: it must see when the engine closes them."""
+        ours, theirs = socket.socketpair()
+        log = self._spool.new_log(index)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                for other in (ours, *others):
+                    other.close()
+                adopt_orphans()
+                cylinder = Cylinder(theirs, log)
+                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                    # Not SIG_IGN: tasks would inherit that, and a TERM could not end them.
+                    signal.signal(number, cylinder.note_signal)
+                cylinder.run()
+            finally:
+                os._exit(0)
+        log.close()
+        theirs.close()
+        self._cylinders[pid] = index
+        return ours
+
+    def run(self) -> int:
+        """Waits for the engine's end; its wait status."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda number, _frame: os.kill(self._engine, number))
+        while True:
+            ended, status = os.wait()
+            if ended == self._engine:
+                break
+            if ended in self._cylinders:
+                gone, engine_status = os.waitpid(self._engine, os.WNOHANG)
+                if gone:
+                    status = engine_status
+                    break
+                self._replace(self._cylinders.pop(ended))
+        end_children()
+        self._spool.release()
+        if not status or self._report_death(status):
+            self._spool.remove()
+        return status
+
+    def _replace(self, index: int) -> None:
+        """Cylinders adopt the orphans of their own tasks: children that are neither a cylinder nor the engine were its."""
+        end_children((self._engine, *self._cylinders))
+        link = self._fork_cylinder(index, (self._control,))
+        with contextlib.suppress(OSError):  # the engine is about to end
+            socket.send_fds(self._control, [index.to_bytes(4, "little")], [link.fileno()])
+        link.close()
+
+    def _report_death(self, status: int) -> bool:
+        """Whether the driver answered."""
+        from pilothouse.worlds.live.wire.sockets import EngineSocket
+
+        remains = read_spool(self._spool.folder)
+        code = os.waitstatus_to_exitcode(status)
+        reason = f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        bye = m.Bye(f"engine {reason}", True, tuple(sorted(remains.begun or ())))
+        engine = remains.identity.engine
+        message = m.encode(m.EngineFrame(m.VERSION, engine, 0, 0, 0, [m.Report(remains.finished), bye]))
+        wire = EngineSocket(self._config, f"{engine}/warden")
+        until = time.monotonic() + (remains.identity.wait_for_driver_s or REPORT_S)
+        heard = False
+        while not heard and time.monotonic() < until and self._spool.folder.exists():
+            # A driver that found the spool itself has removed it.
+            wire.send(message)
+            heard = bool(wire.socket.poll(1000))
+            if not heard:
+                wire.try_next_address()
+        wire.close()
+        return heard
 
 
 def _dealt(config: EngineConfig) -> EngineConfig:
@@ -74,38 +163,6 @@ def _dealt(config: EngineConfig) -> EngineConfig:
             slots = min(slots, len(values))
             slot_env[name] = values
     return msgspec.structs.replace(config, slots=slots, slot_env=slot_env)
-
-
-def end_orphans() -> list[int]:
-    """Ends tasks that were left because their engine and its warden were both killed. Their environment names the warden."""
-    ended = []
-    for pid in _all_pids():
-        with contextlib.suppress(OSError, ValueError):
-            if os.stat(f"/proc/{pid}").st_uid != os.getuid():
-                continue  # not ours to end; and a process that is stuck may keep its readers waiting
-            environment = Path("/proc", str(pid), "environ").read_bytes()
-            if _MARK not in environment:
-                continue
-            name = environment.partition(_MARK)[2].partition(b"\0")[0].decode()
-            warden, _, started = name.partition(":")
-            if _started(int(warden)) != int(started):
-                os.kill(pid, signal.SIGKILL)
-                ended.append(pid)
-    return ended
-
-
-def _all_pids() -> list[int]:
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and int(entry) != os.getpid()]
-
-
-def _started(pid: int) -> int:
-    """When a process began (clock ticks since boot), which tells it from a later one of the same number; 0: it is
-    gone.
-    """
-    try:
-        return int(Path("/proc", str(pid), "stat").read_bytes().rpartition(b")")[2].split()[19])
-    except OSError:
-        return 0
 
 
 def new_identity() -> str:
@@ -127,78 +184,12 @@ def _settle(config: EngineConfig) -> None:
             os.chdir(config.cwd)
 
 
-def _die_with_parent(parent: int) -> None:
-    """Ends this process when its parent ends: without its warden an engine could leave orphans."""
-    _process_control(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(70)  # it had ended before the kernel knew that we end with it
-
-
-def _process_control(option: int, value: int) -> None:
-    """prctl(2), which Python does not have. Without it (not Linux) orphans are found less surely."""
-    import ctypes
-
-    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
-
-
-def _await(pid: int) -> int:
-    """Waits for the engine, reaping adopted processes meanwhile."""
-    while True:
-        ended, status = os.wait()
-        if ended == pid:
-            return status
-
-
-def _end_everything() -> None:
-    """Kills all that descends from here, also what moved to sessions of its own, until nothing is left."""
-    while True:
-        children = _children()
-        if not children:
-            return
-        for pid in children:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.wait()
-
-
-def _children() -> list[int]:
-    """The pids whose parent is this process."""
-    me = os.getpid()
-    found = []
-    for pid in _all_pids():
-        with contextlib.suppress(OSError):
-            stat = Path("/proc", str(pid), "stat").read_bytes()
-            if int(stat.rpartition(b")")[2].split()[1]) == me:
-                found.append(pid)
-    return found
-
-
-def _report_death(config: EngineConfig, identity: str, spool: Spool, status: int) -> None:
-    from pilothouse.worlds.live.wire.sockets import EngineSocket
-
-    finished, begun = spool.unreported()
-    code = os.waitstatus_to_exitcode(status)
-    reason = f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
-    bodies: list[m.FromEngine] = [m.Report(finished), m.Bye(f"engine {reason}", True, tuple(sorted(begun)))]
-    wire = EngineSocket(config, f"{identity}/warden")
-    until = time.monotonic() + REPORT_S
-    message = m.encode(m.EngineFrame(m.VERSION, identity, 0, 0, 0, bodies))
-    while time.monotonic() < until:
-        wire.send(message)
-        if wire.socket.poll(1000):
-            break
-        wire.try_next_address()
-    wire.close()
-
-
-def _run_engine(config: EngineConfig, identity: str, spool: Spool) -> NoReturn:
-    """Forks the cylinders, then runs the engine's loop; never returns."""
-    links = [_fork_cylinder(spool, index, os.getpid()) for index in range(config.slots + 1)]
+def _run_engine(
+    config: EngineConfig, identity: str, spool: Spool, links: list[socket.socket], control: socket.socket
+) -> NoReturn:
+    """Runs the engine's loop; never returns."""
     try:
-        EngineShell(config, identity, spool, links).run()
+        EngineShell(config, identity, spool, links, control).run()
     finally:
         sys.stderr.flush()
         for link in links:
@@ -206,26 +197,12 @@ def _run_engine(config: EngineConfig, identity: str, spool: Spool) -> NoReturn:
     os._exit(0)
 
 
-def _fork_cylinder(spool: Spool, index: int, engine_pid: int) -> socket.socket:
-    ours, theirs = socket.socketpair()
-    if os.fork() == 0:
-        try:
-            ours.close()
-            _die_with_parent(engine_pid)
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                # Not SIG_IGN: tasks would inherit that, and a TERM could not end them.
-                signal.signal(number, lambda _number, _frame: None)
-            Cylinder(theirs, spool.cylinders[index]).run()
-        finally:
-            os._exit(0)
-    theirs.close()
-    return ours
-
-
 class EngineShell:
     """Performs what the Engine says, and shows it what happens."""
 
-    def __init__(self, config: EngineConfig, identity: str, spool: Spool, links: list[socket.socket]) -> None:
+    def __init__(
+        self, config: EngineConfig, identity: str, spool: Spool, links: list[socket.socket], control: socket.socket
+    ) -> None:
         import zmq
 
         from pilothouse.worlds.live.wire.sockets import EngineSocket
@@ -233,10 +210,13 @@ class EngineShell:
         self._links = links
         self._inboxes = [Inbox(link) for link in links]
         self._spool = spool
-        self._spool.set_name(identity)
         self._wire = EngineSocket(config, identity)
         self._poller = zmq.Poller()
+        self._readable = zmq.POLLIN
         self._poller.register(self._wire.socket, zmq.POLLIN)
+        self._control = control
+        self._poller.register(control.fileno(), zmq.POLLIN)
+        self._processes = [0] * len(links)
         self._by_fd = {link.fileno(): index for index, link in enumerate(links)}
         for link in links:
             self._poller.register(link.fileno(), zmq.POLLIN)
@@ -244,11 +224,12 @@ class EngineShell:
         hello = m.Hello(
             context=config.context, node=config.node or socket.gethostname(), slots=config.slots, pid=os.getpid(),
             started_at=time.time(), cores=len(cores), gpus=config.gpus, memory_mb=_memory_mb(),
-            properties={**config.properties, "key": config.key}, ends_at=config.ends_at,
+            properties={**config.properties, "key": config.key}, ends_at=config.ends_at, leased=config.leased,
         )  # fmt: skip
         self.engine = Engine(
             identity, hello, time.monotonic(), cores=cores, slot_env=config.slot_env, new_identity=new_identity
         )
+        self._identified: tuple[str, float] = ("", 0.0)
         self._going = False
         self._tried_at = time.monotonic()
         self._patience_s = FIRST_PATIENCE_S
@@ -269,7 +250,9 @@ class EngineShell:
             ready = poller.poll(int(wait_s * 1000) + 1)
             now = time.monotonic()
             for source, _ in ready:
-                if isinstance(source, int):
+                if source == self._control.fileno():
+                    self._replace_cylinder(now)
+                elif isinstance(source, int):
                     self._hear_cylinder(self._by_fd[source], now)
                 else:
                     for message in self._wire.receive():
@@ -286,22 +269,49 @@ class EngineShell:
     def _hear_cylinder(self, index: int, now: float) -> None:
         messages = self._inboxes[index].receive()
         if messages is None:
-            # Its task, if it has one, is an orphan now. The warden ends and reports it.
-            os._exit(70)
+            # The warden ends its task and sends the socket of another cylinder.
+            self._poller.unregister(self._links[index].fileno())
+            return
         for data in messages:
             self.engine.report(index, decode_finished(data), now)
 
+    def _replace_cylinder(self, now: float) -> None:
+        """A cylinder was killed, and all that it had started has been ended: its log says what it had done."""
+        message, fds, _, _ = socket.recv_fds(self._control, 4, 1)
+        if not fds:
+            os._exit(70)  # the warden is gone
+        index = int.from_bytes(message, "little")
+        old, link = self._links[index], socket.socket(fileno=fds[0])
+        with contextlib.suppress(KeyError):
+            self._poller.unregister(old.fileno())
+        # What it had sent before it was killed comes first.
+        old.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while messages := self._inboxes[index].receive():
+                for data in messages:
+                    self.engine.report(index, decode_finished(data), now)
+        self._by_fd.pop(old.fileno(), None)
+        old.close()
+        self._links[index], self._inboxes[index] = link, Inbox(link)
+        self._by_fd[link.fileno()] = index
+        self._poller.register(link.fileno(), self._readable)
+        content = self._spool.log_of(index, self._processes[index])
+        self._processes[index] += 1
+        self.engine.cylinder_died(index, content.assignment, content.last_results, content.running, now)
+
     def _perform(self) -> None:
-        instructions = self.engine.take(time.monotonic())
-        if instructions:
-            self._spool.engine.write([finished for _, finished in self.engine.unacked])
-        for instruction in instructions:
+        engine = self.engine
+        identity = (engine.id, engine.wait_for_driver_s)
+        if identity != self._identified:
+            self._spool.identify(*identity)
+            self._identified = identity
+        for instruction in engine.take(time.monotonic()):
             if type(instruction) is m.EngineFrame:
                 self._wire.send(m.encode(instruction))
             elif type(instruction) is TellCylinder:
-                send(self._links[instruction.cylinder], instruction.message)
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is being replaced
+                    send(self._links[instruction.cylinder], instruction.message)
             elif type(instruction) is Renamed:
-                self._spool.set_name(instruction.engine)
                 self._replace_socket(partial(self._wire.rename, instruction.engine))
             elif type(instruction) is Go:
                 self._going = True

@@ -1,136 +1,244 @@
-"""Results that outlive an engine that is killed: shared memory between the engine, its cylinders and their warden.
+"""The spool of an engine: files in which its cylinders write what they begin and how it ended, before they go on.
 
-Each cylinder has a region with the assignment that it works on, the task it has begun, and the results of those that
-ended; the engine has one with the results that the driver has not acknowledged. When the engine dies, the warden reads
-them all, so that the driver learns exactly which tasks ended, which were cut off and which were never begun.
+    KEY.spool/identity    the engine's id as the driver knows it, its host, and how long it waits for a driver
+    KEY.spool/lock        held by warden, engine and cylinders: while it is, tasks may run
+    KEY.spool/N.M         the log of cylinder N; M counts its processes
+
+A log is a sequence of records: an assignment, a task that is about to begin, its result. Each record is written before
+the next task begins, so a reader knows exactly which tasks ended, which had begun and which had not. Logs survive all
+processes of an engine. Its warden reads them when the engine dies, and the driver reads them when the warden is gone too.
+
+A log is emptied when the cylinder gets its next assignment: the driver gives a slot away only when it has the results of the
+assignment before in its journal.
 """
 
 from __future__ import annotations
 
-import mmap
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
 import struct
+import tempfile
+import time
+from pathlib import Path
 
 import msgspec
 
 from pilothouse.worlds.live.wire.messages import Finished, Result, encode
 
-REGION_BYTES = 64 * 1024
-NAME_BYTES = 64
-ENGINE_REGION_BYTES = 2 * 2**20
-
-_HEAD = struct.Struct("<Iqq")
-"""Bytes of records used, assignment, running task (-1: none)."""
-_LENGTH = struct.Struct("<I")
-_IDLE = -1
+SUFFIX = ".spool"
+_EMPTIED_BYTES = 64 * 1024
+"""A log that is larger than this is emptied when it may be."""
+_RETRY_S = 0.5
+"""A full disk: how long until the next attempt to write."""
+_NUMBER = struct.Struct("<cIq")
+"""Kind, length of the record, number."""
+_RESULT = struct.Struct("<cI")
+_ASSIGNMENT, _BEGIN, _END = b"A", b"B", b"E"
 
 _decode_result = msgspec.msgpack.Decoder(Result).decode
-_decode_finished = msgspec.msgpack.Decoder(list[Finished]).decode
 
 
-class Region:
-    """One cylinder's part. The owner writes, the warden reads when the owner is dead."""
+def spool_folder(run_folder: str | Path, key: str) -> Path:
+    """Where the engine with this key keeps its spool, if it can."""
+    return Path(run_folder) / f"engine-{key}{SUFFIX}"
 
-    def __init__(self, memory: mmap.mmap, offset: int, size: int) -> None:
-        self._memory = memory
-        self._offset = offset
-        self._size = size
-        self._used = 0
-        self._assignment = _IDLE
+
+class Identity(msgspec.Struct, frozen=True):
+    """Whose spool it is."""
+
+    engine: str
+    host: str
+    boot: str
+    """Names one run of the host's kernel: locks mean nothing after it, or on another host."""
+    wait_for_driver_s: float = 0.0
+
+
+class Log:
+    """The log of one cylinder process, which is its only writer."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._size = 0
+        self._buffer = b""
 
     def begin(self, assignment: int) -> None:
-        self._used = 0
-        self._assignment = assignment
-        _HEAD.pack_into(self._memory, self._offset, 0, assignment, _IDLE)
+        """An assignment; the driver has the results of those before."""
+        if self._size > _EMPTIED_BYTES:
+            os.ftruncate(self._fd, 0)
+            self._size = 0
+        self._buffer += _NUMBER.pack(_ASSIGNMENT, _NUMBER.size, assignment)
 
     def running(self, task_id: int) -> None:
-        _HEAD.pack_into(self._memory, self._offset, self._used, self._assignment, task_id)
+        """A task is about to begin. Returns when that is in the file."""
+        self._buffer += _NUMBER.pack(_BEGIN, _NUMBER.size, task_id)
+        self.flush()
 
     def ended(self, result: Result) -> None:
-        """Keeps the result; one that no longer fits is dropped (the warden then counts the task as begun)."""
-        record = encode(result)
-        start = _HEAD.size + self._used
-        if start + _LENGTH.size + len(record) <= self._size:
-            at = self._offset + start
-            _LENGTH.pack_into(self._memory, at, len(record))
-            self._memory[at + _LENGTH.size : at + _LENGTH.size + len(record)] = record
-            self._used += _LENGTH.size + len(record)
-            _HEAD.pack_into(self._memory, self._offset, self._used, self._assignment, _IDLE)
+        """The result of the running task, written at the latest with the begin of the next."""
+        data = encode(result)
+        self._buffer += _RESULT.pack(_END, _RESULT.size + len(data)) + data
 
-    def read(self) -> tuple[int, int, list[Result]]:
-        """Assignment, the task that was running (-1: none), results."""
-        used, assignment, running = _HEAD.unpack_from(self._memory, self._offset)
-        results = []
-        at, end = self._offset + _HEAD.size, self._offset + _HEAD.size + min(used, self._size - _HEAD.size)
-        while at + _LENGTH.size <= end:
-            (length,) = _LENGTH.unpack_from(self._memory, at)
-            at += _LENGTH.size
+    def flush(self) -> None:
+        """Waits while the disk is full: a task must not begin, nor its result be sent, before this is written."""
+        while self._buffer:
             try:
-                results.append(_decode_result(self._memory[at : at + length]))
-            except msgspec.DecodeError:
-                break  # the writer was killed in the middle of this record
-            at += length
-        return assignment, running, results
+                written = os.write(self._fd, self._buffer)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                    raise
+                time.sleep(_RETRY_S)
+                continue
+            self._buffer = self._buffer[written:]
+            self._size += written
+
+    def close(self) -> None:
+        os.close(self._fd)
 
 
-class EngineRegion:
-    """The engine's results that the driver has not acknowledged."""
+class LogContent(msgspec.Struct):
+    """What a log says."""
 
-    def __init__(self, memory: mmap.mmap, offset: int, size: int) -> None:
-        self._memory = memory
-        self._offset = offset
-        self._size = size
+    results: dict[int, list[Result]] = {}
+    """By assignment, in the order in which they were begun."""
+    running: int | None = None
+    """The task that had begun and not ended."""
 
-    def write(self, finished: list[Finished]) -> None:
-        record = encode(finished)
-        if len(record) + _LENGTH.size > self._size:
-            record = encode([])
-        at = self._offset + _LENGTH.size
-        _LENGTH.pack_into(self._memory, self._offset, 0)
-        self._memory[at : at + len(record)] = record
-        _LENGTH.pack_into(self._memory, self._offset, len(record))
+    @property
+    def assignment(self) -> int | None:
+        """The last one."""
+        return next(reversed(self.results), None)
 
-    def read(self) -> list[Finished]:
-        (length,) = _LENGTH.unpack_from(self._memory, self._offset)
-        if not length:
-            return []
-        at = self._offset + _LENGTH.size
+    @property
+    def last_results(self) -> list[Result]:
+        """Those of the last assignment."""
+        return self.results[self.assignment] if self.assignment is not None else []
+
+
+def read_log(path: Path) -> LogContent:
+    """Stops at a record that is incomplete: its writer was killed."""
+    content = LogContent()
+    data = path.read_bytes()
+    at = 0
+    while at + _RESULT.size <= len(data):
+        kind, length = _RESULT.unpack_from(data, at)
+        if length < _RESULT.size or at + length > len(data):
+            break
         try:
-            return _decode_finished(self._memory[at : at + length])
-        except msgspec.DecodeError:
-            return []
+            if kind == _END:
+                content.results.setdefault(content.assignment or 0, []).append(
+                    _decode_result(data[at + _RESULT.size : at + length])
+                )
+                content.running = None
+            else:
+                number = _NUMBER.unpack_from(data, at)[2]
+                if kind == _BEGIN:
+                    content.running = number
+                else:
+                    content.results[number] = []
+        except (msgspec.DecodeError, struct.error):
+            break
+        at += length
+    return content
 
 
 class Spool:
-    """All regions of one engine: anonymous shared memory that its children inherit."""
+    """One engine's spool, made by its warden. The lock is shared by all processes that are forked later."""
 
-    def __init__(self, cylinders: int) -> None:
-        self._memory = mmap.mmap(-1, ENGINE_REGION_BYTES + cylinders * REGION_BYTES)
-        self.engine = EngineRegion(self._memory, NAME_BYTES, ENGINE_REGION_BYTES - NAME_BYTES)
-        self.cylinders = [
-            Region(self._memory, ENGINE_REGION_BYTES + i * REGION_BYTES, REGION_BYTES) for i in range(cylinders)
-        ]
-        for region in self.cylinders:
-            region.begin(_IDLE)
+    def __init__(self, folder: str, identity: str) -> None:
+        """`folder`: where to make it; if that is not possible (another host), in the folder for temporary files."""
+        try:
+            os.mkdir(folder, 0o700)
+            self.folder = Path(folder)
+        except OSError:
+            self.folder = Path(tempfile.mkdtemp(prefix="pilothouse-", suffix=SUFFIX))
+        self._lock = os.open(self.folder / "lock", os.O_WRONLY | os.O_CREAT, 0o600)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._processes: dict[int, int] = {}
+        self.identify(identity)
 
-    def set_name(self, engine: str) -> None:
-        """The engine's id as the driver knows it."""
-        self._memory[:NAME_BYTES] = engine.encode().ljust(NAME_BYTES, b"\0")
+    def identify(self, engine: str, wait_for_driver_s: float = 0.0) -> None:
+        """The engine has this id now, and waits so long for a driver."""
+        draft = self.folder / "identity.new"
+        draft.write_bytes(msgspec.json.encode(Identity(engine, os.uname().nodename, boot_id(), wait_for_driver_s)))
+        draft.rename(self.folder / "identity")
 
-    def name(self) -> str:
-        return self._memory[:NAME_BYTES].rstrip(b"\0").decode()
+    def new_log(self, cylinder: int) -> Log:
+        """For a new process of this cylinder."""
+        process = self._processes[cylinder] = self._processes.get(cylinder, -1) + 1
+        return Log(self.folder / f"{cylinder}.{process}")
 
-    def unreported(self) -> tuple[list[Finished], set[int]]:
-        """Results that may not have reached the driver, and the tasks that were running."""
-        finished = self.engine.read()
-        known = {(result.task_id, result.attempt) for entry in finished for result in entry.results}
-        begun: set[int] = set()
-        for region in self.cylinders:
-            assignment, running, results = region.read()
-            if assignment == _IDLE:
-                continue
-            fresh = [result for result in results if (result.task_id, result.attempt) not in known]
-            if fresh:
-                finished.append(Finished(assignment, fresh))
-            if running != _IDLE:
-                begun.add(running)
-        return finished, begun
+    def log_of(self, cylinder: int, process: int) -> LogContent:
+        """What one process of a cylinder, which has ended, wrote."""
+        return read_log(self.folder / f"{cylinder}.{process}")
+
+    def release(self) -> None:
+        """All tasks have ended: whoever reads it from now on finds all there is."""
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Remains(msgspec.Struct):
+    """What an engine left behind: results that may not have reached the driver, and the tasks that were cut off."""
+
+    identity: Identity
+    finished: list[Finished]
+    begun: set[int] | None
+    """None: unknown, as the host was restarted and the last that was written may be lost."""
+
+
+def read_spool(folder: Path) -> Remains:
+    """Raises OSError or msgspec.DecodeError if there is none."""
+    identity = msgspec.json.decode((folder / "identity").read_bytes(), type=Identity)
+    finished: list[Finished] = []
+    begun: set[int] = set()
+    for path in sorted(folder.iterdir()):
+        if path.name.replace(".", "").isdigit():
+            content = read_log(path)
+            # Negative numbers are the engine's own START and STOP commands.
+            finished.extend(Finished(number, results) for number, results in content.results.items() if number >= 0)
+            if content.running is not None and (content.assignment or 0) >= 0:
+                begun.add(content.running)
+    return Remains(identity, finished, begun)
+
+
+def remains_of(folder: Path, engine: str) -> Remains | None:
+    """What a dead engine of this host left; None if it may still run, or if nothing is known."""
+    try:
+        identity = msgspec.json.decode((folder / "identity").read_bytes(), type=Identity)
+        if identity.engine != engine or identity.host != os.uname().nodename:
+            return None
+        if identity.boot != boot_id():
+            return Remains(identity, read_spool(folder).finished, None)
+        return read_spool(folder) if is_unlocked(folder) else None
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def is_unlocked(folder: Path) -> bool:
+    """Whether all processes of an engine of this host have ended, or its warden has ended their tasks."""
+    try:
+        lock = os.open(folder / "lock", os.O_WRONLY)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return True
+
+
+def boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

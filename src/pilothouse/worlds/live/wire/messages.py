@@ -29,6 +29,10 @@ LOST_CODE = -100
 """The return code of a task whose engine was lost with it (as in disBatch)."""
 
 
+CYLINDER_KILLED = "the process that ran it was killed"
+"""The reason of a task that was lost with its cylinder."""
+
+
 class Task(msgspec.Struct, array_like=True, gc=False):
     """One task to run. Exactly one of `line` (shell only if it needs one) and `argv`; bytes, as files may hold any."""
 
@@ -102,6 +106,10 @@ class Hello(msgspec.Struct, tag="hello"):
     """When its allocation ends (seconds since 1970)."""
     held: tuple[int, ...] = ()
     """Assignments that it has and has not finished."""
+    last_taken: int = 0
+    """The highest number of an assignment that it has had."""
+    leased: bool = False
+    """It was started by the run's driver for slots that one engine has at a time; the driver knows by its key which."""
     leaving: bool = False
     """A former incarnation of the driver had asked it to leave."""
 
@@ -140,6 +148,8 @@ class Welcome(msgspec.Struct, tag="welcome"):
     wait_for_driver_s: float
     grace_s: float
     first_unit: int
+    assignments: tuple[int, ...] = ()
+    """Those that the driver knows it to have. Others were given by a driver whose records were lost: they must be ended."""
     on_join: list[Task] = []
     """Per-engine START commands: done in order before any assignment is begun."""
     on_leave: list[Task] = []

@@ -19,7 +19,7 @@ import pytest
 import components
 from pilothouse.worlds.live.engine.cylinder import Cylinder, Inbox, decode_finished, send
 from pilothouse.worlds.live.engine.spawn import Launcher, find_native
-from pilothouse.worlds.live.engine.spool import Spool
+from pilothouse.worlds.live.engine.spool import Log, read_log
 from pilothouse.worlds.live.wire.messages import (
     LINGER_S,
     Assignment,
@@ -77,7 +77,7 @@ WAYS = ["compiled", "plain"]
 
 
 @pytest.fixture(params=WAYS)
-def cylinder(request: pytest.FixtureRequest) -> Run:
+def cylinder(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     """Runs tasks in a cylinder process, and returns all that it reported."""
     if request.param == "compiled" and find_native() is None:
         pytest.skip("the compiled twin is not built")
@@ -87,12 +87,12 @@ def cylinder(request: pytest.FixtureRequest) -> Run:
         linger_s: float = LINGER_S,
     ) -> list[Finished]:
         ours, theirs = socket.socketpair()
-        spool = Spool(1)
+        log = Log(tmp_path / "log")
         pid = os.fork()
         if pid == 0:
             try:
                 ours.close()
-                Cylinder(theirs, spool.cylinders[0], native=request.param == "compiled").run()
+                Cylinder(theirs, log, native=request.param == "compiled").run()
             except BaseException:
                 traceback.print_exc()
             finally:
@@ -118,6 +118,33 @@ def cylinder(request: pytest.FixtureRequest) -> Run:
         return reports
 
     return run
+
+
+@pytest.mark.parametrize("line", ["kill $PPID $$", "kill $PPID; exit 143"])
+@pytest.mark.parametrize("native", [True, False])
+def test_a_task_that_the_owner_of_the_node_ends_with_its_engine_has_no_end(tmp_path: Path, line: str, native: bool) -> None:
+    """A batch system ends all processes of its job; the engine goes a moment after the task."""
+    ours, theirs = socket.socketpair()
+    log = Log(tmp_path / "log")
+    if (pid := os.fork()) == 0:
+        try:
+            ours.close()
+            cylinder = Cylinder(theirs, log, native=native)
+            signal.signal(signal.SIGTERM, cylinder.note_signal)
+            cylinder.run()
+        finally:
+            os._exit(0)
+    theirs.close()
+    tasks = [Task(5, line=f"echo $$ > pid; {line}".encode()), Task(6, line=b"touch next")]
+    send(ours, Work(Assignment(7, (0,), tasks, TaskEnvironment(cwd=str(tmp_path))), {}))
+    components.wait_until(lambda: (tmp_path / "pid").exists() and bool((tmp_path / "pid").read_text()), "the task began")
+    task = int((tmp_path / "pid").read_text())
+    components.wait_until(lambda: not Path(f"/proc/{task}").exists(), "the end of the task")
+    ours.close()
+    os.waitpid(pid, 0)
+    content = read_log(tmp_path / "log")
+    assert content.running == 5 and not content.last_results
+    assert not (tmp_path / "next").exists()
 
 
 def _stop_when(link: socket.socket, sign: Path) -> None:

@@ -1,0 +1,56 @@
+"""Engines of this host whose processes have all ended: found by the lock of their spool, and reported by its logs.
+
+A warden reports the end of its engine. Where it was killed too, or the driver had ended meanwhile, the driver reads the
+spool itself.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from pilothouse.worlds.live.driver.engine_frames import engine_vanished
+from pilothouse.worlds.live.driver.engines import EngineProxy
+from pilothouse.worlds.live.driver.state import DriverState
+from pilothouse.worlds.live.engine.spool import is_unlocked, remains_of, spool_folder
+
+SILENT_S = 5.0
+"""After how long it is looked whether an engine that is not heard has ended."""
+
+
+class DeadEngines:
+    """Looks for them in the run's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: list[Path] = []
+
+    def report(self, driver: DriverState, proxy: EngineProxy, reason: str, now: float) -> bool:
+        """An engine whose process is known to have ended. False while some of its tasks may still run: ask again."""
+        folder = spool_folder(self._folder, proxy.joined.key)
+        if not proxy.joined.key or not folder.exists():
+            engine_vanished(driver, proxy.id, reason, now)
+            return True
+        if not is_unlocked(folder):
+            return False
+        remains = remains_of(folder, proxy.id)
+        if remains is None:
+            engine_vanished(driver, proxy.id, reason, now)
+        else:
+            engine_vanished(driver, proxy.id, reason, now, remains.finished, remains.begun)
+        self._read.append(folder)
+        return True
+
+    def report_silent(self, driver: DriverState, now: float) -> None:
+        """Engines that are not heard, because they ended without a word."""
+        for proxy in list(driver.engines.present.values()):
+            if now - proxy.heard_at < SILENT_S or not proxy.joined.key:
+                continue
+            if remains_of(spool_folder(self._folder, proxy.joined.key), proxy.id) is not None:
+                self.report(driver, proxy, "all its processes have ended", now)
+
+    def forget_written(self) -> None:
+        """The journal has what was read: removes the spools."""
+        for folder in self._read:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._read.clear()
