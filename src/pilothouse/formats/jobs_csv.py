@@ -15,7 +15,6 @@ import msgspec
 
 from pilothouse.formats.text_input import read_text
 from pilothouse.model.errors import InputError, quoted
-from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import BATSIM, JobState
 from pilothouse.model.masks import mask_text
 from pilothouse.model.record import JobRecord
@@ -128,7 +127,7 @@ class JobsCsv:
         return text
 
 
-class Row(msgspec.Struct):
+class Row(msgspec.Struct, gc=False):
     """One row of a jobs.csv. Times are None for a job that never started."""
 
     id: str
@@ -139,40 +138,73 @@ class Row(msgspec.Struct):
     state: str
     started_at: float | None
     ended_at: float | None
-    allocated: IdSet
+    allocated: str
+    """As it was written: `0-3 7`."""
+    width: int
+    """How many units that is."""
+    energy_j: float | None
     metadata: str
 
 
 def read(path: str | Path) -> Iterator[Row]:
-    """The rows of a jobs.csv of Batsim 4 or 5, or ours."""
-    lines = read_text(path).splitlines()
+    """The rows of a jobs.csv of Batsim 4 or 5, or ours. The last row of a file that is being written may be cut off:
+    it is left out. Cost: 4 µs a row."""
+    text = read_text(path)
+    lines = text.splitlines()
+    reader = csv.reader(lines)
+    header = next(reader, [])
     names = COLUMNS.split(",")
-    reader = csv.DictReader(lines)
-    missing = [name for name in names[:15] if name not in (reader.fieldnames or ())]
+    missing = [name for name in names[:15] if name not in header]
     if missing:
         raise InputError(f"{path}:1", "not a jobs.csv", expected=f"a column {missing[0]}")
-    for record in reader:
+    places = [header.index(name) if name in header else None for name in names]
+    widths: dict[str, int] = {"": 0}
+    for fields in reader:
+        if not fields:
+            continue
+        if len(fields) < len(header) and reader.line_num == len(lines) and not text.endswith("\n"):
+            return
         try:
-            yield _read_row(record)
-        except (ValueError, TypeError, InputError):
+            yield _read_row([None if place is None else fields[place] for place in places], widths)
+        except (ValueError, LookupError):
             raise InputError(
                 f"{path}:{reader.line_num}", "not a row of a jobs.csv", found=quoted(lines[reader.line_num - 1])
             ) from None
 
 
-def _read_row(record: dict[str, str]) -> Row:
-    workload = record["workload_name"]
-    walltime = float(record["requested_time"])
-    started = record["starting_time"]
+def _read_row(fields: list[str | None], widths: dict[str, int]) -> Row:
+    (
+        local, workload, profile, submitted, units, requested, _success, state, started, _execution, ended,
+        _waiting, _turnaround, _stretch, allocated, energy, metadata,
+    ) = (field or "" for field in fields)  # fmt: skip
+    walltime = float(requested)
+    width = widths.get(allocated)
+    if width is None:
+        width = widths[allocated] = _width(allocated)
+    used = float(energy) if energy else -1.0
     return Row(
-        f"{workload}!{record['job_id']}" if workload else record["job_id"],
-        record["profile"],
-        float(record["submission_time"]),
-        int(record["requested_number_of_resources"]),
+        f"{workload}!{local}" if workload else local,
+        profile,
+        float(submitted),
+        int(units),
         inf if walltime < 0 else walltime,
-        record["final_state"],
+        state,
         float(started) if started else None,
-        float(record["finish_time"]) if started else None,
-        IdSet.parse(record["allocated_resources"]),
-        record.get("metadata") or "",
+        float(ended) if started else None,
+        allocated,
+        width,
+        used if used >= 0 else None,
+        metadata,
     )
+
+
+def _width(allocated: str) -> int:
+    """How many units `0-3 7` are. Raises ValueError."""
+    count = 0
+    for part in allocated.split():
+        first, dash, last = part.partition("-")
+        length = int(last) - int(first) + 1 if dash else int(first) * 0 + 1
+        if length < 1:
+            raise ValueError(f"a range that runs backwards: {part}")
+        count += length
+    return count

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from math import inf
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -20,6 +21,8 @@ from pilothouse.model.lifecycle import JobState
 Row = TypeVar("Row", bound=msgspec.Struct)
 UNFINISHED = "unfinished"
 """The state of a task that was cut off, or failed and will be tried again."""
+_CLOCKS_DIFFER_S = 1.0
+"""Engines date the beginning of a task by their own clock, the driver dates assignments by its own."""
 
 
 class TaskRow(msgspec.Struct, frozen=True):
@@ -41,6 +44,13 @@ class TaskRow(msgspec.Struct, frozen=True):
     out: str = ""
     err_bytes: int = 0
     err: str = ""
+    rank: int = -1
+    """Of the engine that ran it; -1: none did."""
+    engine: str = ""
+    units: str = ""
+    """The units that it was given, in all."""
+    slots: str = ""
+    """The same as slots of its engine, counted from 0."""
 
 
 def read_tasks(folder: Path, *, failed: bool = False) -> Iterator[TaskRow]:
@@ -48,12 +58,13 @@ def read_tasks(folder: Path, *, failed: bool = False) -> Iterator[TaskRow]:
     engine) or will be tried again, then those in hand, if not only `failed`.
     """
     with _reading(folder) as db:
-        yield from _ends(db, "final AND kind = 'N'" + (" AND state != 'succeeded'" if failed else ""))
-        in_hand = list(_in_hand(db))
+        places = _Places(db)
+        yield from _ends(db, "final AND kind = 'N'" + (" AND state != 'succeeded'" if failed else ""), places)
+        in_hand = [places.placed(row) for row in _in_hand(db)]
         held = {row.task for row in in_hand}
         last = """rowid IN (SELECT max(rowid) FROM ends WHERE kind = 'N' AND task_id IN
                   (SELECT task_id FROM ends WHERE NOT final AND kind = 'N') GROUP BY task_id HAVING NOT max(final))"""
-        for row in _ends(db, last):
+        for row in _ends(db, last, places):
             if row.task not in held:
                 yield msgspec.structs.replace(row, state=UNFINISHED)
         if not failed:
@@ -96,6 +107,32 @@ def read_nodes(folder: Path) -> tuple[Node, ...]:
         return tuple(Node(*row) for row in rows)
 
 
+class EngineSpan(msgspec.Struct, frozen=True):
+    """An engine, its units, and when it was there. `left_at` is None while it is."""
+
+    engine: str
+    rank: int
+    context: str
+    node: str
+    first_unit: int
+    slots: int
+    joined_at: float
+    left_at: float | None = None
+    lost: bool = False
+
+
+class Submission(msgspec.Struct, frozen=True):
+    """What the journal knows of a job that came in by itself. `submitted_at` is a date of the run's clock."""
+
+    units: int
+    walltime: float = inf
+    submitted_at: float = 0.0
+    user: str = ""
+    id: str = ""
+    refused: str | None = None
+    """Why it will never start; None: it was not refused."""
+
+
 def _cwd(data: bytes) -> str:
     """The working directory of a job."""
     command = (msgspec.msgpack.decode(data) or {}).get("command") or {}
@@ -113,17 +150,67 @@ def never_begun(folder: Path) -> int | None:
     return None if total is None else max(0, int(total[0]) - begun - waiting)
 
 
-def _ends(db: sqlite3.Connection, where: str) -> Iterator[TaskRow]:
+def read_engines(folder: Path) -> list[EngineSpan]:
+    """Every engine that joined, by its units."""
+    query = "SELECT engine, rank, context, node, first_unit, slots, joined_at, left_at, lost FROM engines ORDER BY first_unit"
+    with _reading(folder) as db:
+        rows = db.execute(query).fetchall()
+    return [
+        checked(EngineSpan(engine, rank, context, node, first_unit, slots, joined_at, left_at, bool(lost)))
+        for engine, rank, context, node, first_unit, slots, joined_at, left_at, lost in rows
+    ]
+
+
+def read_notes(folder: Path) -> dict[str, bytes]:
+    """What was noted about the run, by name."""
+    with _reading(folder) as db:
+        return {str(name): bytes(value) for name, value in db.execute("SELECT name, value FROM notes")}
+
+
+def read_submissions(folder: Path) -> list[Submission]:
+    """The jobs that came in one by one (not as lines of a task file), and which of them were refused."""
+    with _reading(folder) as db:
+        refused = dict(db.execute("SELECT job_id, reason FROM refusals"))
+        rows = db.execute("SELECT job_id, data FROM jobs ORDER BY task_id").fetchall()
+        return [
+            msgspec.structs.replace(msgspec.msgpack.decode(data, type=Submission), id=job_id, refused=refused.get(job_id))
+            for job_id, data in rows
+        ]
+
+
+class _Places:
+    """Where tasks ran: the assignments of each job, and the engines."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        query = "SELECT engine, rank, first_unit, slots FROM engines"
+        self._engines = {engine: tuple(rest) for engine, *rest in db.execute(query)}
+        self._by_job: dict[str, list[tuple[float, str, str]]] = {}
+        for job_id, at, engine, units in db.execute("SELECT job_id, at, engine, units FROM assignments ORDER BY id"):
+            self._by_job.setdefault(job_id, []).append((at, engine, units))
+
+    def placed(self, row: TaskRow) -> TaskRow:
+        """The row, with engine, units and slots of the assignment that it belongs to: the last one made before it began."""
+        made = self._by_job.get(row.job, ())
+        begun = [assigned for assigned in made if row.started is None or assigned[0] <= row.started + _CLOCKS_DIFFER_S]
+        if not begun:
+            return row
+        _, engine, units = begun[-1]
+        rank, first, count = self._engines.get(engine, (-1, 0, 0))
+        slots = IdSet((IdSet.parse(units).mask >> first) & ((1 << count) - 1)).to_text()
+        return msgspec.structs.replace(row, engine=engine, rank=rank, units=units, slots=slots)
+
+
+def _ends(db: sqlite3.Connection, where: str, places: _Places) -> Iterator[TaskRow]:
     query = f"""SELECT task_id, line_number, repeat_index, state, return_code, attempt, node, started_at, ended_at,
                 reason, command, job_id, out_bytes, out_snippet, err_bytes, err_snippet
                 FROM ends WHERE {where} ORDER BY task_id"""
     for row in db.execute(query):
         task, line, repeat, state, code, attempt, node, started, ended, reason, command, job, *output = row
         out_bytes, out, err_bytes, err = output
-        yield checked(TaskRow(
+        yield places.placed(checked(TaskRow(
             task, line, repeat, state, code, attempt, node, started, ended, reason, _text(command), job,
             out_bytes, _text(out), err_bytes, _text(err),
-        ))  # fmt: skip
+        )))  # fmt: skip
 
 
 def _in_hand(db: sqlite3.Connection) -> Iterator[TaskRow]:

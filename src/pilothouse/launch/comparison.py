@@ -48,6 +48,8 @@ def compare(
     waiting: dict[str, int] = {}
     for name in names:
         outputs = Outputs(f"{prefix}{name.replace('/', '_')}/", (), tau) if prefix else None
+        if outputs is not None:
+            outputs.describe(decider=name, units=units, jobs=len(setup.jobs), workloads=list(workloads), platform=platform)
         collector = outputs.collector if outputs is not None else Collector(tau)
         record = tee(collector.add, series.setdefault(name, [])) if plot else collector.add
         with progress(collector, len(setup.jobs), name) as bar:

@@ -115,7 +115,7 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, *, quiet: bool) -> int:
         options.live_options(service.env), folder=folder, recorder=journal, total=plan.total, session=session,
         port=journal.number("port"), listens=listens, warn=_warn,
     )  # fmt: skip
-    journal.put_notes(port=world.port)
+    journal.put_notes(port=world.port, decider=options.by)
     if resumed:
         with undamaged(journal.path):
             world.restore(journal.replay())

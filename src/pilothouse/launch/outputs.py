@@ -19,6 +19,12 @@ from pilothouse.model.errors import InputError
 from pilothouse.model.record import JobRecord
 from pilothouse.views.metrics import Collector, Metrics
 
+COMPANIONS = (
+    *("run.json", "schedule.json", "jobs.jsonl"),
+    *("machine_states.csv", "pstate_changes.csv", "consumed_energy.csv"),
+)
+"""Removed when a run begins: views would take those of an earlier run for this one's."""
+
 
 def opened(path: str) -> TextIO:
     """A new file, with its folder."""
@@ -35,6 +41,8 @@ class Outputs:
     def __init__(self, prefix: str, exports: tuple[str, ...] = (), tau: float = 10.0) -> None:
         self._prefix = prefix
         self._csv = JobsCsv(opened(prefix + "jobs.csv"))
+        for name in COMPANIONS:
+            Path(prefix + name).unlink(missing_ok=True)
         sinks: list[Callable[[list[JobRecord]], object]] = [self._csv.write_all]
         self._jsonl = JobsJsonl(opened(prefix + "jobs.jsonl")) if "jsonl" in exports else None
         if self._jsonl is not None:

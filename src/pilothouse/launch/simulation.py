@@ -75,9 +75,9 @@ def simulate(
     decider = naming.decider(by, timeout=timeout)
     setup = load(platform, workloads, events, duration, energy=energy, solver=solver, control_latency=control_latency)
     units = setup.begins.units
-    machines = _machine_tables(prefix, trace_machines, energy)
     outputs = Outputs(prefix, exports, tau)
-    outputs.describe(decider=by, units=units, workloads=list(workloads), platform=platform)
+    machines = _machine_tables(prefix, trace_machines, energy)
+    outputs.describe(decider=by, units=units, jobs=len(setup.jobs), workloads=list(workloads), platform=platform)
     began = time.process_time()
     complete = False
     try:

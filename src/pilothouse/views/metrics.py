@@ -9,12 +9,13 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable
-from math import inf, nan
+from math import inf, isnan, nan
 
 import msgspec
 
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.record import JobRecord
+from pilothouse.views.schedule import Schedule, overtakers
 
 TAU = 10.0
 _AT_ONCE = 1024
@@ -126,18 +127,29 @@ class Collector:
         )
 
     def _share_backfilled(self) -> float:
-        latest = -inf
-        overtook = 0
-        # Two stable sorts by one number each are faster than one by pairs.
-        order = sorted(range(len(self._started)), key=self._started.__getitem__)
-        order.sort(key=self._submitted.__getitem__)
-        for index in order:
-            start = self._started[index]
-            if start < latest:
-                overtook += 1
-            else:
-                latest = start
-        return overtook / len(self._started) if self._started else 0.0
+        return len(overtakers(self._submitted, self._started)) / len(self._started) if self._started else 0.0
+
+    def add_schedule(self, schedule: Schedule) -> None:
+        """Takes the jobs of a schedule that have ended."""
+        self.flush()
+        done = [row for row, end in enumerate(schedule.ended) if not isnan(end)]
+        self._counts.update([schedule.states[row] for row in done])
+        self._first_submission = min(self._first_submission, *[schedule.submitted[row] for row in done], inf)
+        ran = [row for row in done if not isnan(schedule.started[row])]
+        for column, source in (
+            (self._submitted, schedule.submitted),
+            (self._started, schedule.started),
+            (self._ended, schedule.ended),
+        ):
+            column.extend([source[row] for row in ran])
+        self._busy += sum([(schedule.ended[row] - schedule.started[row]) * schedule.widths[row] for row in ran])
+
+
+def metrics_of(schedule: Schedule, tau: float = TAU) -> Metrics:
+    """The metrics of a run that was read back: of those of its jobs that have ended."""
+    collector = Collector(tau)
+    collector.add_schedule(schedule)
+    return collector.metrics(schedule.units)
 
 
 def _spread(values: list[float], ranks: bool) -> Spread:

@@ -37,7 +37,7 @@ def draw(prefix: str, units: int, *, title: str = "") -> list[str]:
     """Draws PREFIX + jobs.csv into PREFIX + plot.png and plot.svg; returns their paths."""
     plt = _pyplot()
     rows = [row for row in jobs_csv.read(prefix + "jobs.csv") if row.started_at is not None]
-    spans = [(row.submitted_at, row.started_at or 0.0, row.ended_at or 0.0, len(row.allocated)) for row in rows]
+    spans = [(row.submitted_at, row.started_at or 0.0, row.ended_at or 0.0, row.width) for row in rows]
     figure, (top, middle, bottom) = plt.subplots(
         3, 1, figsize=(11, 9), sharex=True, layout="constrained", gridspec_kw={"height_ratios": [2, 2, 4]}
     )
@@ -45,7 +45,7 @@ def draw(prefix: str, units: int, *, title: str = "") -> list[str]:
     _utilisation(top, spans, units, scale, title or "run")
     _queue(middle, spans, scale, "")
     _gantt(
-        bottom, [(r.started_at or 0.0, r.ended_at or 0.0, r.allocated) for r in rows[:MOST_GANTT_JOBS]], units, scale
+        bottom, [(r.started_at or 0.0, r.ended_at or 0.0, IdSet.parse(r.allocated)) for r in rows[:MOST_GANTT_JOBS]], units, scale
     )
     if len(rows) > MOST_GANTT_JOBS:
         bottom.set_title(f"the first {MOST_GANTT_JOBS:,} of {len(rows):,} jobs", fontsize="small")

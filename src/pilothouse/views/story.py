@@ -1,4 +1,4 @@
-"""Why a job of a finished run started when it did, from jobs.csv.
+"""Why a job of a run started when it did, from its records.
 
 The records give what ran and what waited at any date: the free units at the job's submission, the jobs ahead of it, those
 that overtook it, and those whose end freed its units.
@@ -6,15 +6,14 @@ that overtook it, and those whose end freed its units.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from difflib import get_close_matches
+from math import isnan
 
 import msgspec
 
-from pilothouse.formats import jobs_csv
-from pilothouse.formats.jobs_csv import Row
-from pilothouse.formats.text_input import JSON_PROBLEMS, json_error, read_bytes
 from pilothouse.model.errors import InputError
+from pilothouse.views.read_run import read_run
+from pilothouse.views.schedule import Schedule
 
 
 class Story(msgspec.Struct, frozen=True):
@@ -39,70 +38,73 @@ class Story(msgspec.Struct, frozen=True):
     sentence: str
 
 
-def explain(prefix: str, job_id: str, *, as_json: bool = False) -> str:
-    """The story of a job of the run whose files begin with PREFIX, as a sentence or as JSON."""
-    rows = list(jobs_csv.read(prefix + "jobs.csv"))
-    total = max((last + 1 for row in rows for _, last in row.allocated.intervals()), default=0)
-    decider = ""
-    if Path(prefix + "run.json").exists():
-        data = read_bytes(prefix + "run.json")
-        try:
-            described = msgspec.json.decode(data, type=dict[str, object])
-        except JSON_PROBLEMS as problem:
-            raise json_error(prefix + "run.json", data, problem) from None
-        units = described.get("units")
-        total = units if isinstance(units, int) else total
-        decider = str(described.get("decider", ""))
-    found = story(rows, job_id, total)
+def explain(run: str, job_id: str, *, as_json: bool = False) -> str:
+    """The story of a job of a run, as a sentence or as JSON."""
+    schedule = read_run(run)
+    found = story(schedule, job_id)
     if found is None:
-        raise InputError(prefix + "jobs.csv", f"there is no job {job_id!r} in it")
+        raise InputError(schedule.path, f"there is no job {job_id!r} in it", hint=_nearest(schedule, job_id))
     if as_json:
         return msgspec.json.format(msgspec.json.encode(found)).decode()
-    return found.sentence + (f" (policy {decider})" if decider else "")
+    return found.sentence + (f" (policy {schedule.policy})" if schedule.policy else "")
 
 
-def story(rows: Sequence[Row], job_id: str, total: int) -> Story | None:
+def _nearest(schedule: Schedule, job_id: str) -> str:
+    """A job of a similar name. Numbers are not: a similar number is another job."""
+    if job_id.partition("!")[2].isdigit() or job_id.isdigit():
+        return ""
+    near = get_close_matches(job_id, [name for known in schedule.ids for name in (known, known.partition("!")[2])], 1)
+    return f"did you mean {near[0]}?" if near else ""
+
+
+def story(schedule: Schedule, job_id: str) -> Story | None:
     """The story of the job of that id (with or without its workload's name); None if there is none."""
-    own = next((row for row in rows if job_id in (row.id, row.id.partition("!")[2])), None)
+    own = schedule.row(job_id)
     if own is None:
         return None
-    submitted, start = own.submitted_at, own.started_at
-    ran = [(r, r.started_at, r.ended_at or 0.0) for r in rows if r.started_at is not None and r is not own]
-    busy = sum(len(r.allocated) for r, begin, end in ran if begin < submitted < end)
-    before = [r.id for r, begin, _ in ran if (r.submitted_at, r.id) < (submitted, own.id) and begin > submitted]
+    ids, arrivals, starts = schedule.ids, schedule.submitted, schedule.started
+    submitted, start = arrivals[own], starts[own]
+    others = [row for row in schedule.ran() if row != own]
+    busy = sum(schedule.widths[r] for r in others if starts[r] < submitted < schedule.held_until(r))
+    before = [ids[r] for r in others if (arrivals[r], ids[r]) < (submitted, ids[own]) and starts[r] > submitted]
     overtaken: list[str] = []
     overtook: list[str] = []
     freed: list[str] = []
-    if start is not None:
-        overtaken = [r.id for r, begin, _ in ran if r.submitted_at > submitted and begin < start]
-        overtook = [r.id for r, begin, _ in ran if r.submitted_at < submitted and begin > start]
-        freed = [r.id for r, _, end in ran if end == start]
-    sentence = _sentence(own, total - busy, before, overtaken, overtook, freed)
-    waited = None if start is None else start - submitted
+    if not isnan(start):
+        overtaken = [ids[r] for r in others if arrivals[r] > submitted and starts[r] < start]
+        overtook = [ids[r] for r in others if arrivals[r] < submitted and starts[r] > start]
+        freed = [ids[r] for r in others if schedule.ended[r] == start]
+    free = schedule.units - busy
+    sentence = _sentence(schedule, own, free, before, overtaken, overtook, freed)
     return Story(
-        own.id, own.state, submitted, start, waited, own.units, total, total - busy, tuple(before), tuple(overtaken),
-        tuple(overtook), tuple(freed), sentence,
+        ids[own], schedule.states[own].value, submitted, None if isnan(start) else start,
+        None if isnan(start) else start - submitted, schedule.requested[own], schedule.units, free, tuple(before),
+        tuple(overtaken), tuple(overtook), tuple(freed), sentence,
     )  # fmt: skip
 
 
 def _sentence(
-    own: Row, free: int, before: list[str], overtaken: list[str], overtook: list[str], freed: list[str]
+    schedule: Schedule, own: int, free: int, before: list[str], overtaken: list[str], overtook: list[str], freed: list[str]
 ) -> str:
-    if own.started_at is None:
-        return f"job {own.id} never started: it was rejected" + (f" ({own.metadata})" if own.metadata else "")
-    start, waited = own.started_at, own.started_at - own.submitted_at
-    needs = f"{own.units} unit{'s' if own.units != 1 else ''}"
+    name, start, units = schedule.ids[own], schedule.started[own], schedule.requested[own]
+    if isnan(start):
+        if isnan(schedule.ended[own]):
+            return f"job {name} waits"
+        reason = schedule.reasons.get(own)
+        return f"job {name} never started: it was rejected" + (f" ({reason})" if reason else "")
+    waited = start - schedule.submitted[own]
+    needs = f"{units} unit{'s' if units != 1 else ''}"
     if waited == 0:
-        text = f"job {own.id} started at once at {start:.10g} s: it needed {needs} and {free} were free"
+        text = f"job {name} started at once at {start:.10g} s: it needed {needs} and {free} were free"
         return text + (f"; it was backfilled past {_some(overtook)}" if overtook else "")
-    text = f"job {own.id} waited {waited:.10g} s: it needed {needs}"
-    if free < own.units:
+    text = f"job {name} waited {waited:.10g} s: it needed {needs}"
+    if free < units:
         text += f" and {free} were free when it came"
     elif before:
         text += f" and {free} were free when it came, but {_some(before)} came before it"
     else:
         text += f" and {free} were free when it came, but the policy held it back"
-    if before and free < own.units:
+    if before and free < units:
         text += f", with {_some(before)} ahead of it"
     text += f"; it started at {start:.10g} s"
     text += f" when {_some(freed)} ended" if freed else ""

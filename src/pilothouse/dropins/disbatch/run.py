@@ -46,6 +46,7 @@ from pilothouse.worlds.live.services.redis_shelf import RedisShelf
 from pilothouse.worlds.live.stream_lines import StreamLines
 from pilothouse.worlds.live.world import NO_ENGINE, LiveWorld
 
+POLICY = "fcfs"
 LINGER_S = 5.0
 """disBatch's: a slot is held until the output of background commands is closed, at most so long for each stream."""
 DRIVER_GONE_S = 10.0
@@ -237,7 +238,7 @@ class DisbatchRun:
             if options.context.task_limit:
                 limits[context.name] = options.context.task_limit
         journal = _ReportedJournal(self._folder, self._on_records(bridge, status))
-        journal.put_notes(started=time.time(), total=self._total)
+        journal.put_notes(started=time.time(), total=self._total, decider=POLICY)
         live = LiveOptions(
             env={**self._common_env(), "DISBATCH_KVSSTCP_HOST": kvs.address, SECRET_VARIABLE: self._secret},
             fail_fast=options.fail_fast,
@@ -263,7 +264,7 @@ class DisbatchRun:
             with joinable(self._folder, join), on_signals(self._interrupt):
                 if options.startup_only:
                     print(f"Run this script to add compute contexts:\n   {script}", flush=True)
-                Session(world, naming.decider("fcfs")).run()
+                Session(world, naming.decider(POLICY)).run()
         finally:
             if self._task_program is not None and self._task_program.poll() is None:
                 self._task_program.terminate()

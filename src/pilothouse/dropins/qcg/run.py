@@ -37,7 +37,6 @@ from pilothouse.model.errors import InputError, PilothouseError, RunError
 from pilothouse.protocols.qcg.client import GovernorLink, Registration, read_key
 from pilothouse.protocols.qcg.network import FOLDER_PREFIX, PORTS, Endpoint, Network
 from pilothouse.worlds.live.options import LiveOptions
-from pilothouse.worlds.live.records import Note
 from pilothouse.worlds.live.wire.messages import TaskEnvironment
 from pilothouse.worlds.live.world import LiveWorld
 
@@ -112,7 +111,7 @@ def _manage(
         folder=folder, recorder=journal, contexts=[] if earlier else [nodes.context], session=session,
         port=journal.number("port"), listens=nodes.context.listens(), warn=log.warning,
     )  # fmt: skip
-    journal.write([Note("port", str(live.port).encode())])
+    journal.put_notes(port=live.port, decider=options.by)
     if earlier:
         with undamaged(journal.path):
             live.restore(journal.replay())

@@ -1,0 +1,125 @@
+"""Reads the journal of a live run into a Schedule: one row a task, as its last attempt went.
+
+Tasks of a task file are submitted when the run begins. Tasks that have not been begun have no row; `Schedule.total` counts
+them where their number is known.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from math import inf, isnan, nan
+from pathlib import Path
+
+from pilothouse.journal.lock import is_free
+from pilothouse.journal.read import (
+    UNFINISHED,
+    EngineSpan,
+    Submission,
+    TaskRow,
+    read_engines,
+    read_notes,
+    read_submissions,
+)
+from pilothouse.journal.read import read_tasks as read_task_rows
+from pilothouse.model.job import Node
+from pilothouse.model.lifecycle import JobState
+from pilothouse.views.schedule import Schedule, Steps, date_or_nan, intervals
+
+_NO_SUBMISSION = Submission(units=0)
+
+
+def read_live(folder: Path, name: str) -> Schedule:
+    """The run that is recorded in the folder, as it stands."""
+    notes, engines = read_notes(folder), read_engines(folder)
+    rows = sorted(read_task_rows(folder), key=_start)
+    submissions = {submission.id: submission for submission in read_submissions(folder)}
+    began = _number(notes.get("started"))
+    dates = [engine.joined_at for engine in engines] + [row.started for row in rows if row.started]
+    origin = began if began is not None else min(dates, default=time.time())
+    driven = not is_free(folder)
+    over = not driven and not any(engine.left_at is None for engine in engines)
+    schedule = Schedule(
+        name=name, path=str(folder), live=True, policy=_decider(notes), over=over, clock_began=origin,
+        nodes=tuple(Node(engine.node, engine.first_unit, engine.slots) for engine in engines),
+        units=max((engine.first_unit + engine.slots for engine in engines), default=0),
+        total=int(total) if (total := _number(notes.get("total"))) is not None else None,
+        capacity=_capacity(engines, origin),
+    )  # fmt: skip
+    for row in rows:
+        _add_task(schedule, row, submissions.pop(row.job, _NO_SUBMISSION), origin)
+    for submission in submissions.values():
+        _add_unstarted(schedule, submission)
+    known = [date for column in (schedule.started, schedule.ended) for date in column if not isnan(date)]
+    schedule.now = time.time() - origin if driven else max(known, default=0.0)
+    return schedule
+
+
+def _start(row: TaskRow) -> float:
+    return inf if row.started is None else row.started
+
+
+def _number(value: bytes | None) -> float | None:
+    try:
+        return None if value is None else float(value)
+    except ValueError:
+        return None
+
+
+def _decider(notes: dict[str, bytes]) -> str:
+    return notes.get("decider", b"").decode("utf-8", "replace")
+
+
+def _capacity(engines: Sequence[EngineSpan], origin: float) -> Steps:
+    return Steps.summed(
+        (date - origin, slots)
+        for engine in engines
+        for date, slots in ((engine.joined_at, engine.slots), (engine.left_at, -engine.slots))
+        if date is not None
+    )
+
+
+def _add_task(schedule: Schedule, row: TaskRow, submission: Submission, origin: float) -> None:
+    number = len(schedule)
+    in_hand = row.ended is None
+    width = sum(last - first + 1 for first, last in intervals(row.units)) or (1 if row.started is not None else 0)
+    schedule.ids.append(row.job if submission is not _NO_SUBMISSION else str(row.task))
+    schedule.users.append(submission.user)
+    schedule.submitted.append(0.0)
+    schedule.started.append(date_or_nan(row.started) - origin)
+    schedule.ended.append(date_or_nan(row.ended) - origin)
+    schedule.requested.append(submission.units or width)
+    schedule.widths.append(width)
+    schedule.allocated.append(row.units)
+    schedule.walltimes.append(submission.walltime)
+    schedule.states.append(
+        JobState.RUNNING if in_hand else JobState.LOST if row.state == UNFINISHED else JobState(row.state)
+    )
+    schedule.exit_codes.append(row.exit_code or 0)
+    schedule.commands.append(row.command)
+    schedule.places.append(row.node)
+    if row.reason:
+        schedule.reasons[number] = row.reason
+    if row.err and schedule.states[number] is not JobState.SUCCEEDED and (lines := row.err.strip().splitlines()):
+        schedule.last_words[number] = lines[-1]
+
+
+def _add_unstarted(schedule: Schedule, submission: Submission) -> None:
+    """A job that waits, or was refused."""
+    number = len(schedule)
+    refused = submission.refused is not None
+    schedule.ids.append(submission.id)
+    schedule.users.append(submission.user)
+    schedule.submitted.append(0.0)
+    schedule.started.append(nan)
+    schedule.ended.append(0.0 if refused else nan)
+    schedule.requested.append(submission.units)
+    schedule.widths.append(0)
+    schedule.allocated.append("")
+    schedule.walltimes.append(submission.walltime)
+    schedule.states.append(JobState.REFUSED if refused else JobState.WAITING)
+    schedule.exit_codes.append(0)
+    schedule.commands.append("")
+    schedule.places.append("")
+    if submission.refused:
+        schedule.reasons[number] = submission.refused
