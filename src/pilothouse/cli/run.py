@@ -10,8 +10,21 @@ import click
 from pilothouse.cli.options import Seconds, decider_options
 
 
-@click.command()
-@click.argument("file", required=False, metavar="FILE|-")
+class _WithSources(click.Command):
+    """Takes `::: a b` and its like from the command line before options are looked for: values may begin with a dash."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        from pilothouse.formats.argument_sources import split_words
+
+        args, ctx.meta[_SOURCES] = split_words(args)
+        return super().parse_args(ctx, args)
+
+
+_SOURCES = "pilothouse.sources"
+
+
+@click.command(cls=_WithSources)
+@click.argument("words", nargs=-1, metavar="FILE | - | COMMAND ::: VALUE... | COMMAND :::: FILE...")
 @click.option("--dir", "folder", type=click.Path(path_type=Path), help="Everything about the run goes here.")
 @click.option(
     "--resume",
@@ -20,6 +33,9 @@ from pilothouse.cli.options import Seconds, decider_options
     help="Go on with the run of DIR: nothing that finished runs again.",
 )
 @click.option("--retry-failed", is_flag=True, help="With --resume: tasks that did not succeed run once more.")
+@click.option("--dry-run", is_flag=True, help="Show the commands, and run none.")
+@click.option("--colsep", default="", metavar="PATTERN", help="Values of :::: files are columns with this between them.")
+@click.option("--header", type=click.Choice([":"]), help="The first value of each source (its first line) is its name.")
 @click.option("--slots", type=click.IntRange(1), help="Tasks at once on this host (default: its cores).")
 @click.option("--ssh", "hosts", multiple=True, metavar="HOST:SLOTS,...", help="Run on these hosts instead.")
 @click.option("--slurm", is_flag=True, help="Run on the nodes of this Slurm allocation (default inside one).")
@@ -83,10 +99,15 @@ from pilothouse.cli.options import Seconds, decider_options
 @click.option("--redis", default="", metavar="URL", help="Keep the key-value service's values in this Redis.")
 @click.option("--lenient", is_flag=True, help="Ignore malformed directives, as disBatch does.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no summary.")
+@click.pass_context
 def command(
-    file: str | None, folder: Path | None, resume: Path | None, retry_failed: bool, quiet: bool, **given: object
-) -> None:
-    """Run the tasks of FILE, one command per line (`-`: from standard input).
+    ctx: click.Context, /, words: tuple[str, ...], folder: Path | None, resume: Path | None, retry_failed: bool, dry_run: bool,
+    colsep: str, header: str | None, quiet: bool, **given: object,
+) -> None:  # fmt: skip
+    """Run the tasks of FILE, one command per line (`-`: from standard input), or COMMAND once for each value.
+
+    In COMMAND {} stands for the value, {1} and {2} for those of the first and second source, {name} for a column of a .csv or
+    .jsonl file, {.} {/} {//} {/.} for parts of a file name, {#} for the number of the command. Options come before `:::`.
 
     Exit code 0 if all succeeded, 1 if one failed or was not run, 2 for a mistake in the input.
 
@@ -96,19 +117,28 @@ def command(
       pilothouse run tasks.txt --slots 4 --retries 2 --walltime 3600
       pilothouse run tasks.txt --ssh node1:16,node2:16
       pilothouse run tasks.txt --auto-slurm 4 --auto-slots 32 --sbatch-options '-n32 --time=2:00:00'
+      pilothouse run 'sim --seed {2} {1} > {1/.}-{2}.out' ::: data/*.in ::: 1 2 3
+      pilothouse run --dry-run 'fit --rate {rate} --steps {steps}' :::: parameters.csv
+      find . -name '*.png' | pilothouse run 'convert {} {.}.jpg'
       pilothouse run --resume tasks.txt.run1 --retry-failed
       seq 100 | sed 's/^/echo /' | pilothouse run - --out 'out/{task}.txt'
     """
-    from pilothouse.launch.live_run import resume_run, start_run
+    from pilothouse.formats.argument_sources import Reading
+    from pilothouse.launch import live_run
+    from pilothouse.launch.commands import commands_of
     from pilothouse.launch.run_options import RunOptions
     from pilothouse.launch.running import check_surroundings
 
     check_surroundings()
     options = RunOptions(**given)  # type: ignore[arg-type]
+    sources: list[str] = ctx.meta[_SOURCES]
     if resume is not None:
-        if file is not None:
-            raise click.UsageError("--resume takes no FILE: the run remembers its own")
-        sys.exit(resume_run(options, resume, retry_failed=retry_failed, quiet=quiet))
-    if file is None:
-        raise click.UsageError("FILE is missing (or --resume DIR)")
-    sys.exit(start_run(options, file, folder, quiet=quiet))
+        if words or sources or dry_run:
+            raise click.UsageError("--resume takes no FILE and no command: the run remembers its own")
+        sys.exit(live_run.resume_run(options, resume, retry_failed=retry_failed, quiet=quiet))
+    commands = commands_of(words, sources, Reading(colsep, header is not None))
+    if commands is None and not words:
+        raise click.UsageError("FILE or a command is missing (or --resume DIR)")
+    if dry_run:
+        sys.exit(live_run.dry_run(options, commands or words[0]))
+    sys.exit(live_run.start_run(options, commands or words[0], folder, quiet=quiet))

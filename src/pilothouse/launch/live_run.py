@@ -5,39 +5,36 @@ In: RunOptions and a task file, or the folder of an earlier run. Out: the exit c
 
 from __future__ import annotations
 
-import hashlib
 import os
-import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import click
 import msgspec
 
-from pilothouse.access.files import open_own, own_folder
+from pilothouse.access.files import own_folder
 from pilothouse.access.interfaces import ALL
 from pilothouse.core.session import Session
-from pilothouse.formats.task_file import TaskLine, TaskReader, check_file, read_file
 from pilothouse.journal.lock import hold
 from pilothouse.journal.store import FILE_NAME, Journal, undamaged
 from pilothouse.launch import naming
 from pilothouse.launch.add_engines import JoinInfo, joinable, write_script
+from pilothouse.launch.commands import ArgumentCommands
 from pilothouse.launch.run_options import RunOptions
 from pilothouse.launch.running import calm_collector, is_alive, supervised
 from pilothouse.launch.signals import on_signals
+from pilothouse.launch.task_source import TaskSource, digest, show_tasks, task_lines
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.views.run_progress import RunProgress
 from pilothouse.worlds.live.contexts import listening
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.services.key_values import KeyValueService
 from pilothouse.worlds.live.snapshots import EngineView
-from pilothouse.worlds.live.stream_lines import StreamLines
 from pilothouse.worlds.live.world import LiveWorld
 
-TASKS_FILE = "tasks.txt"
 SCRIPT_NAME = "add-engines.sh"
 """In the run's folder: adds engines to the run."""
 
@@ -53,28 +50,31 @@ class RunPlan(msgspec.Struct, kw_only=True):
     """Of the task file as it was in the beginning; empty if tasks came from standard input."""
 
 
-def start_run(options: RunOptions, file: str, folder: Path | None, *, quiet: bool) -> int:
-    """A new run. The exit code."""
-    stdin = file == "-" or _put_on_standard_input(file)
-    total = None
-    if not stdin:
-        if not options.lenient:
-            total = check_file(Path(file)).tasks
-        elif not Path(file).is_file():
-            raise InputError(file, "no such task file")
+def start_run(options: RunOptions, given: str | ArgumentCommands, folder: Path | None, *, quiet: bool) -> int:
+    """A new run of a task file, or of commands from arguments. The exit code."""
+    tasks = TaskSource.named(given, lenient=options.lenient)
     options.check()
-    folder = _make_folder(folder, "tasks" if stdin else file)
-    source = folder / TASKS_FILE if stdin else Path(file).absolute()
-    plan = RunPlan(
-        options=options.settled(), source=str(source), cwd=os.getcwd(), total=total,
-        digest=b"" if stdin else _digest(source),
-    )  # fmt: skip
+    folder = _make_folder(folder, tasks.file or "tasks")
     with _locked(folder):
         journal = Journal(folder)
         if journal.noted:  # the plan is the first thing that is noted
             raise InputError(str(folder), "holds a run already", hint=f"go on with it: --resume {folder}")
-        journal.put_notes(plan=msgspec.msgpack.encode(plan), started=time.time(), total=total)
-        return _run(plan, folder, journal, quiet=quiet)
+        source = tasks.settle(folder)
+        plan = RunPlan(
+            options=options.settled(), source=str(source), cwd=os.getcwd(), total=tasks.total,
+            digest=b"" if tasks.stream is not None else digest(source),
+        )  # fmt: skip
+        journal.put_notes(plan=msgspec.msgpack.encode(plan), started=time.time(), total=plan.total)
+        stream = None if tasks.stream is None else tasks.stream(source)
+        return _run(plan, folder, journal, stream, quiet=quiet)
+
+
+def dry_run(options: RunOptions, given: str | ArgumentCommands) -> int:
+    """Shows what would run. The exit code."""
+    tasks = TaskSource.named(given, lenient=options.lenient)
+    options.check()
+    show_tasks(tasks, lenient=options.lenient)
+    return 0
 
 
 def resume_run(options: RunOptions, folder: Path, *, retry_failed: bool, quiet: bool) -> int:
@@ -97,13 +97,14 @@ def resume_run(options: RunOptions, folder: Path, *, retry_failed: bool, quiet: 
         plan.options = plan.options.on(options)
         if retry_failed:
             journal.reopen_failed()
-        if plan.digest and plan.digest != _digest(Path(plan.source)):
+        if plan.digest and plan.digest != digest(Path(plan.source)):
             _warn(f"{plan.source} is not as it was when the run began: tasks that have a result are not run again")
         os.chdir(plan.cwd)
-        return _run(plan, folder, journal, quiet=quiet)
+        return _run(plan, folder, journal, None, quiet=quiet)
 
 
-def _run(plan: RunPlan, folder: Path, journal: Journal, *, quiet: bool) -> int:
+def _run(plan: RunPlan, folder: Path, journal: Journal, stream: Iterable[bytes] | None, *, quiet: bool) -> int:
+    """`stream`: the task lines, if they come from standard input."""
     calm_collector()
     options = plan.options
     session, resumed = journal.begin_session(time.time())
@@ -120,7 +121,8 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, *, quiet: bool) -> int:
         with undamaged(journal.path):
             world.restore(journal.replay())
     world.adopt(contexts, _is_gone)
-    world.feed(Feeder(_lines(plan, world, fresh=not resumed), world.known))
+    lines = task_lines(plan.source, stream, world.ring, lenient=options.lenient, on_problem=_on_problem)
+    world.feed(Feeder(lines, world.known))
     progress = RunProgress(world, plan.total, quiet=quiet, folder=folder)
     world.on_tick.append(progress.show)
     world.on_task.append(service.task_ended)
@@ -157,58 +159,6 @@ def _allocations(options: RunOptions, world: LiveWorld, script: Path) -> Iterato
 
     with closing(AutoAllocation(world, plan, script, _warn)):
         yield
-
-
-# ---- the task file
-
-
-def _put_on_standard_input(name: str) -> bool:
-    """A named pipe, as `<(command)` makes one, can be read only once: it replaces standard input. False for other files."""
-    try:
-        mode = os.stat(name).st_mode
-        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
-            return False
-        pipe = os.open(name, os.O_RDONLY)
-    except OSError:
-        return False  # the reader of the file reports the error
-    os.dup2(pipe, 0)
-    os.close(pipe)
-    return True
-
-
-def _digest(path: Path) -> bytes:
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "blake2b").digest()
-    except OSError as error:
-        raise InputError(str(path), f"cannot read the task file: {error.strerror}") from error
-
-
-def _lines(plan: RunPlan, world: LiveWorld, *, fresh: bool) -> Iterator[TaskLine | None]:
-    if not plan.digest and fresh:
-        reader = TaskReader("standard input", lenient=plan.options.lenient, on_problem=_on_problem)
-        return iter(StreamLines(_copied_stdin(plan.source), reader, world.ring))
-    try:
-        stream = open(plan.source, "rb")  # noqa: SIM115 - read until the end of the run
-    except OSError as error:
-        raise InputError(plan.source, f"cannot read the task file: {error.strerror}") from error
-    return read_file(stream, plan.source, lenient=plan.options.lenient, on_problem=_on_problem)
-
-
-def _copied_stdin(path: str) -> Iterator[bytes]:
-    """The lines of standard input as they come. They are kept in the run's folder, so that the run can be resumed."""
-    rest: list[bytes] = []  # of a line, joined once: a line may be long
-    with os.fdopen(open_own(Path(path), os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as copy:
-        while chunk := os.read(0, 1 << 16):
-            copy.write(chunk)
-            copy.flush()
-            first, *others = chunk.split(b"\n")
-            rest.append(first)
-            for other in others:
-                yield b"".join(rest)
-                rest = [other]
-    if last := b"".join(rest):
-        yield last
 
 
 def _on_problem(number: int, problem: str) -> None:

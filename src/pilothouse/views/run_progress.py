@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -58,7 +59,9 @@ class RunProgress:
             text += f", {_duration((self._total - ended) / rate)} left"
         slots = world.slots
         text += f", {slots} slot{'s' if slots != 1 else ''}"
-        click.echo(f"\r\x1b[K{text}"[:400], nl=False, err=True)
+        # A line that is wider than the terminal would not be rewritten but repeated.
+        text = text[: max(1, shutil.get_terminal_size().columns - 1)]
+        click.echo(f"\r\x1b[K{text}", nl=False, err=True)
 
     def finish(self, outcome: Outcome) -> int:
         """The summary; the exit code of the command."""

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from pilothouse.formats.task_file import TaskLine, TaskReader
-from pilothouse.model.errors import RunError
+from pilothouse.model.errors import InputError, RunError
 
 MOST_AHEAD = 10_000
 """Lines read ahead from a pipe."""
@@ -25,7 +25,7 @@ class StreamLines:
         self._reader = reader
         self._wake = wake
         self._lines: deque[bytes | None] = deque()
-        self._problem: RunError | None = None
+        self._problem: InputError | RunError | None = None
         self._room = threading.Semaphore(MOST_AHEAD)
         threading.Thread(target=self._read, name="task stream", daemon=True).start()
 
@@ -38,6 +38,8 @@ class StreamLines:
                     self._wake()
         except OSError as problem:
             self._problem = RunError(f"cannot read or keep the tasks: {problem}")
+        except InputError as problem:
+            self._problem = problem
         self._lines.append(None)
         self._wake()
 
