@@ -37,7 +37,7 @@ def compiled_python() -> list[Extension]:
         [extension(name, str(copy_of(name))) for name in WRITTEN_IN_PYTHON],
         force=True,  # Cython does not notice every change of a .pxd
         language_level=3,
-        compiler_directives={"annotation_typing": False, "boundscheck": False, "wraparound": False},
+        compiler_directives={"annotation_typing": False, "binding": False, "boundscheck": False, "wraparound": False},
         include_path=["src"],
     )
 

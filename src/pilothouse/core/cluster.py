@@ -15,6 +15,7 @@ from typing import Any
 from pilothouse.core import place
 from pilothouse.core.check import RULES, Refusal
 from pilothouse.core.decision_table import WHAT
+from pilothouse.core.misfits import Misfits
 from pilothouse.core.node_index import FreeNodes, NodeTable
 from pilothouse.core.refused import Refused
 from pilothouse.model import decisions as d
@@ -53,6 +54,8 @@ class Cluster:
 
     A policy looks at `now`, `queue` (the waiting jobs, in order of arrival), `running` (job id -> job, units, start), `free`
     and `total` (numbers of units), `free_units`, `nodes` and `reservations`; and decides with the verbs below.
+
+    It has fewer than 30 attributes: Python finds the methods of larger objects more slowly.
     """
 
     def __init__(self, begins: e.Begins, decider: str, wants: d.Wants | None = None) -> None:
@@ -89,12 +92,7 @@ class Cluster:
         """Made when the first job with a shape is looked at."""
         self._views: dict[bool, FreeNodes] = {}
         """By whether units are to be avoided."""
-        self._not_now: dict[tuple[int, int, int, bool], tuple[object, NotNow]] = {}
-        """Requests with a shape that did not fit: (units, most units, id of the shape, least) -> shape, answer. Equal
-        ones need not be tried again before something is free. The shape is kept, so that its id stays its own."""
-        self._not_aside: dict[tuple[int, int, int, bool], tuple[object, NotNow]] = {}
-        """The same for requests that must avoid the units `_avoided`."""
-        self._avoided = 0
+        self._misfits = Misfits()
         for run in begins.running:
             self.running[run.job.id] = run
             self._take(run.job, run.units.mask)
@@ -203,20 +201,12 @@ class Cluster:
     def _choose(self, job: Job, least: bool, avoid: int) -> int | NotNow | Never:
         if job.shape is None:
             return place.choose(self, job, least=least, avoid=avoid)
-        not_now = self._not_now
-        if avoid:
-            not_now = self._not_aside
-            if avoid is not self._avoided:
-                if avoid != self._avoided:
-                    not_now.clear()
-                self._avoided = avoid
-        key = (job.units, job.most_units, id(job.shape), least)
-        known = not_now.get(key)
+        known = self._misfits.answer(job, least, avoid)
         if known is not None:
-            return known[1]
+            return known
         found = place.choose(self, job, least=least, avoid=avoid)
         if type(found) is NotNow:
-            not_now[key] = (job.shape, found)
+            self._misfits.add(job, least, avoid, found)
         return found
 
     def when_fits(self, job: Job, ends: Sequence[tuple[float, str]]) -> tuple[float, int] | None:
@@ -342,19 +332,15 @@ class Cluster:
             self.free_mask |= mask
             self.free += mask.bit_count()
         if self._table is not None:
-            self._something_free()
+            self._misfits.clear()
             self._table.count_extras(job, mask, -1)
-
-    def _something_free(self) -> None:
-        self._not_now.clear()
-        self._not_aside.clear()
 
     def _nodes_changed(self) -> None:
         self._table = None
         self._views.clear()
 
     def _set_off(self, mask: int) -> None:
-        self._something_free()
+        self._misfits.clear()
         self.off_mask = mask
         self.free_mask = self.all_mask & ~self.busy_mask & ~mask
         self.free = self.free_mask.bit_count()

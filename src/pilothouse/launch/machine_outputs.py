@@ -26,7 +26,7 @@ _COUNTED = (
     MachineState.IDLE,
     MachineState.COMPUTING,
 )
-_of_states = itemgetter(*_COUNTED)
+_of_states = itemgetter(*(state.value for state in _COUNTED))
 
 
 class MachineTables(Tracer):

@@ -22,7 +22,6 @@ VERSION = "v4.2.1"
 class Batsim4Outputs(BatsimTables):
     """`finish` writes the summary."""
 
-
     def __init__(
         self, prefix: str, *, energy: bool = False, machine_states: bool = True, schedule_trace: bool = True
     ) -> None:
@@ -55,8 +54,11 @@ class Batsim4Outputs(BatsimTables):
         now, numbers = machines.agenda.now, numbers_of(units.mask)
         if state in (JobState.KILLED, JobState.TIMED_OUT):
             trace.kill(now, job_id, numbers)
+        if not units.mask & ~machines.idle_mask:
+            trace.wait(now, numbers)
+            return
         shared = [unit for unit in numbers if machines[unit].users]
-        trace.wait(now, [unit for unit in numbers if unit not in shared] if shared else numbers)
+        trace.wait(now, [unit for unit in numbers if unit not in shared])
         for unit in shared:
             trace.compute(now, machines[unit].users[-1], (unit,))
 

@@ -19,10 +19,6 @@ from pilothouse.model.events import Begins, Event
 from pilothouse.model.job import Job
 from pilothouse.model.profile import Profile
 from pilothouse.model.record import JobRecord
-from pilothouse.worlds.simulated.message_server.generations import OURS
-from pilothouse.worlds.simulated.message_server.server import Server
-from pilothouse.worlds.simulated.message_server.sources import EventSource, JobSource, Source
-from pilothouse.worlds.simulated.message_server.world import MessageServerWorld
 from pilothouse.worlds.simulated.physics import feasible
 from pilothouse.worlds.simulated.physics.machines import Tracer
 from pilothouse.worlds.simulated.physics.platform import Platform
@@ -68,6 +64,11 @@ class Setup(msgspec.Struct):
 
     def _behind_message_server(self, record: Callable[[JobRecord], None], tracers: Sequence[Tracer]) -> World:
         """The same behind a message server, where every notification costs simulated time."""
+        from pilothouse.worlds.simulated.message_server.generations import OURS
+        from pilothouse.worlds.simulated.message_server.server import Server
+        from pilothouse.worlds.simulated.message_server.sources import EventSource, JobSource, Source
+        from pilothouse.worlds.simulated.message_server.world import MessageServerWorld
+
         sources: list[Source] = [JobSource(workload.jobs) for workload in self.workloads]
         if self.external_events:
             sources.append(EventSource(self.external_events))

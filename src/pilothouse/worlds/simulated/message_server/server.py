@@ -76,6 +76,16 @@ class Server:
     `strict`: the scheduling constraints of the decider's hello are enforced, which the real Batsim 5 ignores.
     """
 
+    # Python finds the methods of an object with 30 attributes or more slowly, unless they are in slots.
+    __slots__ = (
+        "_collected", "_decision_index", "_dependencies", "_end_told", "_event_at", "_events", "_handlers", "_lingering",
+        "_needed", "_open_event_sources", "_open_job_sources", "_open_workflows", "_over_and_told", "_ready",
+        "_ready_message", "_stale_dates", "_succeeded", "_tracers", "agenda", "begins", "calls", "constraints", "costs",
+        "decider", "ended", "hidden_profiles", "jobs", "machines", "mailbox", "met", "meters_read_at", "pending",
+        "periodic", "physics", "profile_users", "profiles", "record", "registering", "rounds", "rules", "sources",
+        "stopped", "strict", "submission_noted", "unfinished", "warn", "workloads",
+    )  # fmt: skip
+
     def __init__(
         self,
         begins: e.Begins,
@@ -190,7 +200,7 @@ class Server:
         if self._stale_dates and type(event) in self._stale_dates:
             event.at = self._event_at
         else:
-            self._event_at = self.agenda.now
+            self._event_at = event.at
         self._events.append(event)
 
     def send(self, receiver: Receiver, argument: object = None, *, unit: int | None = None) -> Command:
@@ -232,7 +242,7 @@ class Server:
             started = receiver(argument)
             if started is None:
                 pass
-            elif isinstance(started, (list, tuple)):
+            elif type(started) is tuple or type(started) is list:
                 for actor in started:
                     yield spawn(actor)
             else:
@@ -247,8 +257,8 @@ class Server:
 
     def _write(self) -> Command:
         """Writes the next batch to the decider. Jobs whose end it tells of are forgotten."""
-        self._event_at = self.agenda.now
-        batch = e.Batch(self.agenda.now, self._events)
+        self._event_at = now = self.agenda.now
+        batch = e.Batch(now, self._events)
         self._events = []
         self._ready = False
         if self._over_and_told:

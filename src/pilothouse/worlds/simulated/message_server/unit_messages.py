@@ -7,7 +7,7 @@ links are in use: it gets its share of them, and the tasks are slowed down meanw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 from pilothouse.worlds.simulated.message_server.rounds import FREE, Actor, Command, Mailbox, receive, send
@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 Heard = Callable[[Any], Actor | None]
 
 
-def send_from(server: Server, unit: int, heard: Heard, argument: object = None) -> Generator[Command, Any, None]:
+def send_from(server: Server, unit: int, heard: Heard, argument: object = None) -> Iterable[Command]:
     """Sends a message, and waits until the server has got it."""
-    if not server.rules.messages_share_links:
-        yield server.send(heard, argument, unit=unit)
-        return
+    if server.rules.messages_share_links:
+        return _send_sharing(server, unit, heard, argument)
+    return (server.send(heard, argument, unit=unit),)
+
+
+def _send_sharing(server: Server, unit: int, heard: Heard, argument: object) -> Generator[Command, Any, None]:
     if server.physics.fluid.busy:
         sender = Mailbox()
         yield send(server.mailbox, (_carry, (server, unit, heard, argument, sender)), FREE)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from math import inf
 from typing import Any
 
 import msgspec
@@ -59,7 +58,6 @@ class Run(msgspec.Struct, eq=False):
     storage: dict[str, int] = {}
     io_job: Profile | None = None
     end_entry: int = 0
-    ends_at: float = inf
     activity: Activity | None = None
     kill_code: int = -1
     """The return code of a killed job: -2 if it was in a parallel task, -1 otherwise (Batsim's codes)."""
@@ -130,7 +128,6 @@ class Physics:
         if type(spec) is Delay and run.io_job is None:
             # A delay equal to the walltime is cut: only a shorter one succeeds.
             seconds = spec.seconds if spec.seconds < job.walltime else job.walltime
-            run.ends_at = self.agenda.now + seconds
             run.end_entry = self.agenda.after(seconds, self._delay_is_over, run)
             return
         activity = run.activity = self.activity(run, profile)
