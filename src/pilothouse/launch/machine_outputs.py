@@ -14,8 +14,7 @@ from typing import TextIO
 from pilothouse.launch.outputs import opened
 from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.simulated.physics.machine_states import MachineState
-from pilothouse.worlds.simulated.physics.machines import Machines, Tracer
+from pilothouse.worlds.simulated.physics.machines import Machines, MachineState, Tracer
 
 Figures = dict[str, float | int | str]
 

@@ -1,4 +1,4 @@
-"""A scheduler process that we start, and the notice that we wait for a peer.
+"""A scheduler process that we start.
 
 The process has its own process group, and ends with us, even if we are killed. In: a command line (`--decider-command`).
 Out: whether it still runs, and how it ended.
@@ -12,7 +12,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 
 from pilothouse.model.errors import InputError, PeerError
@@ -91,21 +90,3 @@ def _end_with_parent() -> Callable[[], object] | None:
 
 def _how(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"signal {-code}"
-
-
-PATIENCE_S = 3.0
-"""The notice comes after this time, and at a terminal sooner."""
-AT_A_TERMINAL_S = 1.0
-
-
-class Waiting:
-    """Call `still()` while waiting: the notice is printed once, on stderr, when it is due."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._tell_at = time.monotonic() + (AT_A_TERMINAL_S if sys.stderr.isatty() else PATIENCE_S)
-
-    def still(self) -> None:
-        if time.monotonic() >= self._tell_at:
-            self._tell_at = float("inf")
-            print(f"pilothouse: waiting for {self._what}", file=sys.stderr, flush=True)

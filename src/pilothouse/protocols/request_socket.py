@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import sys
 import time
 from collections.abc import Callable
 from errno import EAGAIN, ECONNABORTED, ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH, ENOENT, EPIPE, ETIMEDOUT
@@ -20,7 +21,7 @@ from termios import FIONREAD
 from typing import Any
 
 from pilothouse.model.errors import InputError, PeerError
-from pilothouse.protocols.process import PeerProcess, Waiting
+from pilothouse.protocols.process import PeerProcess
 from pilothouse.protocols.zmtp import CHUNK, GREETING, READY, Reader, WireError, request_of
 
 SLICE_S = 0.1
@@ -28,6 +29,10 @@ SLICE_S = 0.1
 
 CONNECT_S = 5.0
 """Limit of the time that connecting to another host blocks."""
+
+PATIENCE_S = 3.0
+"""The notice that we wait for a peer comes after this time, and at a terminal sooner."""
+AT_A_TERMINAL_S = 1.0
 
 _NOT_LISTENING = frozenset(
     (EAGAIN, ECONNABORTED, ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH, ENOENT, EPIPE, ETIMEDOUT)
@@ -37,6 +42,19 @@ _NOTHING = bytes(4)
 
 class PeerLeft(Exception):
     """The connection is closed."""
+
+
+class Waiting:
+    """Call `still()` while waiting: the notice is printed once, on stderr, when it is due."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._tell_at = time.monotonic() + (AT_A_TERMINAL_S if sys.stderr.isatty() else PATIENCE_S)
+
+    def still(self) -> None:
+        if time.monotonic() >= self._tell_at:
+            self._tell_at = float("inf")
+            print(f"pilothouse: waiting for {self._what}", file=sys.stderr, flush=True)
 
 
 class RequestSocket:

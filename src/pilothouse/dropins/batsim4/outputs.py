@@ -12,8 +12,7 @@ from pilothouse.formats.paje import PajeTrace
 from pilothouse.launch.outputs import opened
 from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.simulated.physics.machine_states import numbers_of
-from pilothouse.worlds.simulated.physics.machines import Machines, Tracer
+from pilothouse.worlds.simulated.physics.machines import Machines, Tracer, numbers_of
 
 VERSION = "v4.2.1"
 """The Batsim whose place is taken; scripts read it from the summary."""
@@ -27,18 +26,18 @@ class Batsim4Outputs(BatsimTables):
     ) -> None:
         jobs = JobsCsv(opened(f"{prefix}_jobs.csv"), profile_prefix=False, quoted_metadata=True)
         super().__init__(f"{prefix}_", jobs, energy=energy, machine_states=machine_states, pstate_changes=energy)
-        self._traces_schedule = schedule_trace
+        self._trace_file = opened(f"{prefix}_schedule.trace") if schedule_trace else None
         self._trace: PajeTrace | None = None
 
     @property
     def tracers(self) -> list[Tracer]:
-        return [self] if self._traces_schedule else super().tracers
+        return super().tracers if self._trace_file is None else [self]
 
     # ---- what happens
 
     def began(self, machines: Machines) -> None:
-        if self._traces_schedule:
-            self._trace = PajeTrace(opened(f"{self._prefix}schedule.trace"), [machine.name for machine in machines])
+        if self._trace_file is not None:
+            self._trace = PajeTrace(self._trace_file, [machine.name for machine in machines])
         super().began(machines)
 
     def job_started(self, machines: Machines, job_id: str, units: IdSet) -> None:

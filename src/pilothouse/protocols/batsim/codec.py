@@ -9,11 +9,13 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from json.encoder import encode_basestring as quote
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from pilothouse.formats import profile_json
 from pilothouse.formats.profile_json import full_name
 from pilothouse.model import profile as p
 from pilothouse.model.errors import InputError, PeerError, quoted
@@ -21,6 +23,7 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.profile import HomogeneousTask, Profile, Spread
 from pilothouse.protocols.batsim.messages import FromBatsim, FromScheduler, JobData, Message, WireEvent, name_of
+from pilothouse.protocols.batsim.settings import Dialect
 
 if TYPE_CHECKING:
     from pilothouse.protocols.batsim.redis_store import RedisStore
@@ -169,6 +172,23 @@ def passed_on(source: Raw | bytes, **changed: object) -> str:
     if changed and isinstance(value, dict):
         value.update(changed)
     return _encode(value).decode()
+
+
+def profile_text(profile: Profile) -> Raw:
+    """The JSON text of a profile for a scheduler."""
+    return Raw(passed_on(profile.source if profile.source is not None else b"{}").encode())
+
+
+def read_profile(raw: Raw, workload: str, name: str, peer: str, event: str, dialect: Dialect = Dialect.ANY) -> Profile:
+    """A profile of a message. Raises PeerError."""
+    place = profile_json.Place(f"profile {name}", workload, Path())
+    try:
+        profile = profile_json.parse(raw, name, place)
+        if dialect.since_three:
+            profile_json.refuse_other_generations(raw, place)
+        return profile
+    except InputError as problem:
+        raise PeerError(peer, str(problem), event=event) from None
 
 
 MOST_DIGITS = 6

@@ -23,7 +23,7 @@ from pilothouse.protocols.batsim.settings import Dialect
 
 if TYPE_CHECKING:
     from pilothouse.protocols.batsim.redis_store import RedisStore
-from pilothouse.protocols.batsim.simulation_begins import read_profile
+from pilothouse.protocols.batsim.codec import read_profile
 
 _FINISHED = ("registration_finished", "submission_finished")
 _RESUMED = ("continue_registration", "continue_submission")

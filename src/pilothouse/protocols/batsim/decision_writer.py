@@ -17,10 +17,10 @@ from pilothouse.core.decision_table import table
 from pilothouse.model import decisions as d
 from pilothouse.model.lifecycle import BATSIM
 from pilothouse.protocols.batsim import messages as wire
+from pilothouse.protocols.batsim.codec import profile_text
 from pilothouse.protocols.batsim.event_reader import RequestedCalls
 from pilothouse.protocols.batsim.event_writer import job_text, profile_name
 from pilothouse.protocols.batsim.settings import Dialect
-from pilothouse.protocols.batsim.simulation_begins import profile_text
 
 SOONEST_CALL_S = 0.01
 """Calls are at least this far away: a Batsim refuses a date that has passed when it handles the message."""

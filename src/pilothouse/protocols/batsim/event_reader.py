@@ -10,16 +10,17 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from pilothouse.formats.profile_json import full_name
 from pilothouse.model import events as e
-from pilothouse.model.errors import quoted
-from pilothouse.model.job import Job
+from pilothouse.model.errors import PeerError, quoted
+from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import FROM_BATSIM
+from pilothouse.model.profile import Profile
 from pilothouse.protocols.batsim import messages as wire
-from pilothouse.protocols.batsim.codec import JobDescription, WireReader
-from pilothouse.protocols.batsim.simulation_begins import read_profile
+from pilothouse.protocols.batsim.codec import JobDescription, WireReader, read_profile
+from pilothouse.protocols.batsim.settings import Dialect, RedisSettings
 
 if TYPE_CHECKING:
     from pilothouse.protocols.batsim.redis_store import RedisStore
@@ -155,3 +156,87 @@ _READERS: dict[type, Any] = {
     wire.FromJobMessage: EventReader._message,
 }
 """All but SIMULATION_BEGINS, the first event, which world.py reads."""
+
+
+# ---- SIMULATION_BEGINS
+
+
+class _Resource(Struct):
+    id: int
+    name: str
+    state: str = "idle"
+    properties: dict[str, str] = {}
+    zone_properties: dict[str, str] = {}
+
+
+class _BeginsData(Struct):
+    nb_resources: int
+    config: dict[str, object] = {}
+    allow_time_sharing: bool = False
+    allow_compute_sharing: bool = False
+    allow_storage_sharing: bool = True
+    resources_data: list[_Resource] = []
+    compute_resources: list[_Resource] = []
+    storage_resources: list[_Resource] = []
+    workloads: dict[str, str] = {}
+    profiles: dict[str, dict[str, Raw]] = {}
+
+
+class _FlatRedis(Struct, rename=lambda name: f"redis-{name}"):
+    enabled: bool = False
+    hostname: str = "127.0.0.1"
+    port: int = 6379
+    prefix: str = "default"
+
+
+class _Nested(Struct):
+    redis: RedisSettings = RedisSettings()
+
+
+def read_begins(data: Raw, peer: str) -> tuple[e.Begins, RedisSettings, Dialect]:
+    """Reads the data of SIMULATION_BEGINS, of any generation. Raises PeerError."""
+    try:
+        written = msgspec.json.decode(data, type=_BeginsData)
+        flat = msgspec.convert(written.config, _FlatRedis)
+        nested = msgspec.convert(written.config, _Nested)
+    except msgspec.ValidationError as problem:
+        raise PeerError(peer, str(problem), event="SIMULATION_BEGINS") from None
+    config = written.config
+    dialect = Dialect.TWO if written.resources_data and not written.compute_resources else Dialect.FOUR
+    redis = flat if "redis-enabled" in config else nested.redis
+    submission = config.get("job_submission")
+    submission = submission if isinstance(submission, dict) else {}
+    dynamic = submission.get("from_scheduler") or {}
+    begins = e.Begins(
+        nodes=_nodes(written.compute_resources or written.resources_data),
+        storage=_nodes(written.storage_resources),
+        compute_sharing=written.allow_compute_sharing or written.allow_time_sharing,
+        storage_sharing=written.allow_storage_sharing,
+        dynamic_registration=bool(config.get("dynamic-jobs-enabled", dynamic.get("enabled", False))),
+        acknowledge_registration=bool(config.get("dynamic-jobs-acknowledged", dynamic.get("acknowledge", True))),
+        profile_reuse=bool(config.get("profile-reuse-enabled", False)),
+        forward_profiles=bool(
+            config.get("profiles-forwarded-on-submission", submission.get("forward_profiles", False))
+        ),
+        forward_unknown_events=bool(config.get("forward-unknown-events", False)),
+        workloads=written.workloads,
+        profiles=_profiles(written.profiles, peer),
+        config=config,
+    )
+    return begins, RedisSettings(redis.enabled, redis.hostname, redis.port, redis.prefix), dialect
+
+
+def _nodes(resources: list[_Resource]) -> tuple[Node, ...]:
+    return tuple(
+        Node(resource.name, resource.id, properties=resource.properties, zone_properties=resource.zone_properties)
+        for resource in resources
+    )
+
+
+def _profiles(written: dict[str, dict[str, Raw]], peer: str) -> dict[str, Profile]:
+    found = {}
+    for workload, profiles in written.items():
+        for name, raw in profiles.items():
+            profile = read_profile(raw, workload, name, peer, "SIMULATION_BEGINS")
+            found[profile.name] = profile
+    return found

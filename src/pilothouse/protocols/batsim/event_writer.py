@@ -6,7 +6,7 @@ replaced those that a scheduler must know.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring as quote
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,11 @@ import msgspec
 from msgspec import Raw
 
 from pilothouse.model import events as e
-from pilothouse.model.job import Job
+from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import BATSIM, JobState
 from pilothouse.model.profile import Profile, ReceiveMessage, SendMessage, Sequence, TraceReplay
 from pilothouse.protocols.batsim import messages as wire
-from pilothouse.protocols.batsim import simulation_begins as begins_of
-from pilothouse.protocols.batsim.codec import passed_on, text_of
+from pilothouse.protocols.batsim.codec import passed_on, profile_text, text_of
 from pilothouse.protocols.batsim.settings import Dialect, Settings
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ class EventWriter:
         self.profiles.update(begins.profiles)
         if self._store is not None:
             self._store.put_begins(begins.units + len(begins.storage))
-        data = begins_of.write(begins, self._settings, self._dialect)
+        data = begins_data(begins, self._settings, self._dialect)
         return text_of(wire.SimulationBegins(event.at, Raw(text_of(data).encode())))
 
     def _ended(self, event: e.Ended) -> str:
@@ -101,7 +100,7 @@ class EventWriter:
         profile = ""
         # Batsim does not send profiles that are registered later, but clients refuse jobs without one.
         if self._forward_profiles or (self._is_any and (job.profile is None or job.profile.name not in self.profiles)):
-            profile = NO_PROFILE if job.profile is None else text_of(begins_of.profile_text(job.profile))
+            profile = NO_PROFILE if job.profile is None else text_of(profile_text(job.profile))
         if self._store is None:
             tail = f',"profile":{profile}}}}}' if profile else "}}"
             return f'{head},"job":{job_text(job)}{tail}'
@@ -134,7 +133,7 @@ class EventWriter:
             written["profile"] = name
         profile = self.profiles.get(tree.profile)
         if self._settings.job_kill.forward_profiles and profile is not None:
-            written = {"profile_name": name, "profile": begins_of.profile_text(profile)}
+            written = {"profile_name": name, "profile": profile_text(profile)}
         if not tree.parts:
             if self._since_three and profile is not None and isinstance(profile.spec, _WITHOUT_PROGRESS):
                 return written | {"current_task_index": -1}  # QUIRK: only tasks and delays know how far they are.
@@ -256,3 +255,99 @@ _WRITERS: dict[type, Callable[[EventWriter, Any], str]] = {
     e.JobMessage: EventWriter._message,
 }
 """The protocol has no message for other events (priorities, changed walltimes, freed units, probes)."""
+
+
+# ---- SIMULATION_BEGINS
+
+
+def begins_data(begins: e.Begins, settings: Settings, dialect: Dialect) -> dict[str, object]:
+    """The `data` of SIMULATION_BEGINS in all dialects.
+
+    Generation 2 has `resources_data` and a nested configuration. Generation 3 separates compute from storage resources, has a
+    flat configuration and adds the profiles. Generation 4 adds zone properties. `Dialect.ANY` has all of these.
+    """
+    compute = _resources(begins.nodes, dialect)
+    storage = _resources(begins.storage, dialect)
+    data: dict[str, object] = {"nb_resources": len(compute) + len(storage)}
+    if dialect is not Dialect.TWO:
+        data["nb_compute_resources"] = len(compute)
+        data["nb_storage_resources"] = len(storage)
+        data["allow_compute_sharing"] = begins.compute_sharing
+        data["allow_storage_sharing"] = begins.storage_sharing
+    if dialect in (Dialect.TWO, Dialect.ANY):
+        data["allow_time_sharing"] = begins.compute_sharing
+    config = nested_config(settings, begins) if dialect in (Dialect.TWO, Dialect.ANY) else {}
+    if dialect is not Dialect.TWO:
+        config |= flat_config(settings, begins, dialect)
+    data["config"] = config
+    if dialect in (Dialect.TWO, Dialect.ANY):
+        data["resources_data"] = [*compute, *storage]
+    if dialect is not Dialect.TWO:
+        data["compute_resources"] = compute
+        data["storage_resources"] = storage
+    data["workloads"] = begins.workloads
+    if dialect is not Dialect.TWO:
+        data["profiles"] = profiles_by_workload(begins)
+    return data
+
+
+def profiles_by_workload(begins: e.Begins) -> dict[str, dict[str, Raw]]:
+    """The profiles of each workload by their names without the workload."""
+    found: dict[str, dict[str, Raw]] = {name: {} for name in begins.workloads}
+    for profile in begins.profiles.values():
+        workload, _, name = profile.name.rpartition("!")
+        found.setdefault(workload, {})[name] = profile_text(profile)
+    return found
+
+
+def nested_config(settings: Settings, begins: e.Begins) -> dict[str, object]:
+    """The configuration as generation 2 sends it."""
+    return {
+        **begins.config,
+        **settings.extra,
+        "redis": msgspec.to_builtins(settings.redis),
+        "job_submission": {
+            "forward_profiles": begins.forward_profiles,
+            "from_scheduler": {
+                "enabled": begins.dynamic_registration,
+                "acknowledge": begins.acknowledge_registration,
+            },
+        },
+    }
+
+
+def flat_config(settings: Settings, begins: e.Begins, dialect: Dialect) -> dict[str, object]:
+    """The configuration as generations 3 and 4 send it."""
+    config: dict[str, object] = {
+        **begins.config,
+        **settings.extra,
+        "redis-enabled": settings.redis.enabled,
+        "redis-hostname": settings.redis.hostname,
+        "redis-port": settings.redis.port,
+        "redis-prefix": settings.redis.prefix,
+        "profiles-forwarded-on-submission": begins.forward_profiles,
+        "dynamic-jobs-enabled": begins.dynamic_registration,
+        "dynamic-jobs-acknowledged": begins.dynamic_registration and begins.acknowledge_registration,
+    }
+    if dialect is not Dialect.THREE:
+        config["profile-reuse-enabled"] = begins.profile_reuse
+        config["sched-config"] = settings.scheduler_config
+    config["forward-unknown-events"] = begins.forward_unknown_events
+    return config
+
+
+def _resources(nodes: Iterable[Node], dialect: Dialect) -> list[dict[str, object]]:
+    resources: list[dict[str, object]] = []
+    for node in nodes:
+        properties = {"role": "", **node.properties}
+        for index in range(node.count):
+            resource: dict[str, object] = {
+                "id": node.first + index,
+                "name": node.name if node.count == 1 else f"{node.name}:{index}",
+                "state": "idle",
+                "properties": properties,
+            }
+            if dialect in (Dialect.FOUR, Dialect.ANY):
+                resource["zone_properties"] = node.zone_properties
+            resources.append(resource)
+    return resources

@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 
 from pilothouse.model.errors import InputError, quoted
-from pilothouse.model.events import Begins
 
 
 class Dialect(enum.Enum):
@@ -87,40 +86,6 @@ class Settings(msgspec.Struct, frozen=True):
             raise InputError(where, f"not a configuration: {problem}") from None
         extra = {key: value for key, value in everything.items() if key not in ("redis", "job_submission")}
         return cls(known.redis, known.job_submission, extra=extra, job_kill=known.job_kill)
-
-    def nested(self, begins: Begins) -> dict[str, object]:
-        """The configuration as generation 2 sends it."""
-        return {
-            **begins.config,
-            **self.extra,
-            "redis": msgspec.to_builtins(self.redis),
-            "job_submission": {
-                "forward_profiles": begins.forward_profiles,
-                "from_scheduler": {
-                    "enabled": begins.dynamic_registration,
-                    "acknowledge": begins.acknowledge_registration,
-                },
-            },
-        }
-
-    def flat(self, begins: Begins, dialect: Dialect) -> dict[str, object]:
-        """The configuration as generations 3 and 4 send it."""
-        config: dict[str, object] = {
-            **begins.config,
-            **self.extra,
-            "redis-enabled": self.redis.enabled,
-            "redis-hostname": self.redis.hostname,
-            "redis-port": self.redis.port,
-            "redis-prefix": self.redis.prefix,
-            "profiles-forwarded-on-submission": begins.forward_profiles,
-            "dynamic-jobs-enabled": begins.dynamic_registration,
-            "dynamic-jobs-acknowledged": begins.dynamic_registration and begins.acknowledge_registration,
-        }
-        if dialect is not Dialect.THREE:
-            config["profile-reuse-enabled"] = begins.profile_reuse
-            config["sched-config"] = self.scheduler_config
-        config["forward-unknown-events"] = begins.forward_unknown_events
-        return config
 
 
 class _Written(msgspec.Struct):

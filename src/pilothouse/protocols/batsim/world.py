@@ -17,12 +17,11 @@ from pilothouse.model import events as e
 from pilothouse.model.errors import InputError, PeerError
 from pilothouse.protocols.batsim import codec
 from pilothouse.protocols.batsim import messages as wire
-from pilothouse.protocols.batsim import simulation_begins as begins_of
 from pilothouse.protocols.batsim.decision_writer import DecisionWriter, registration_finished
-from pilothouse.protocols.batsim.event_reader import EventReader, RequestedCalls
+from pilothouse.protocols.batsim.event_reader import EventReader, RequestedCalls, read_begins
 from pilothouse.protocols.batsim.redis_store import RedisStore
 from pilothouse.protocols.batsim.settings import Dialect
-from pilothouse.protocols.process import Waiting
+from pilothouse.protocols.request_socket import Waiting
 
 DEFAULT_ENDPOINT = "tcp://*:28000"
 _SLICE_MS = 100
@@ -65,7 +64,7 @@ class BatsimWorld:
         opening = message.events[0] if message.events else None
         if not isinstance(opening, wire.SimulationBegins):
             raise PeerError(self.name, "the first message should begin with SIMULATION_BEGINS")
-        begins, redis, self._dialect = begins_of.read(opening.data, self.name)
+        begins, redis, self._dialect = read_begins(opening.data, self.name)
         if redis.enabled:
             self._store = RedisStore(redis, self.name)
         self._reader = EventReader(self.name, begins, self._store, self._calls)

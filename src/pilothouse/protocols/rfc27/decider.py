@@ -16,7 +16,7 @@ from pilothouse.formats import duration
 from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import InputError, PeerError
 from pilothouse.model.events import Batch, Begins
-from pilothouse.protocols.process import Waiting
+from pilothouse.protocols.request_socket import Waiting
 from pilothouse.protocols.rfc27.manager_adapter import ManagerAdapter
 from pilothouse.protocols.rfc27.server import Server, open_server
 

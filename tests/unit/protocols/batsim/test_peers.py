@@ -19,7 +19,7 @@ from pilothouse.model.events import Batch, Began, Begins, CallArrived, Ended, Jo
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
-from pilothouse.protocols import process as waiting
+from pilothouse.protocols import request_socket as waiting
 from pilothouse.protocols.batsim.decider import BatsimDecider, batsim_decider
 from pilothouse.protocols.batsim.world import BatsimWorld
 from pilothouse.protocols.process import PeerProcess

@@ -11,8 +11,9 @@ from pilothouse.model.errors import InputError, PeerError
 from pilothouse.model.events import Begins
 from pilothouse.model.job import Node
 from pilothouse.model.profile import Delay, Profile
-from pilothouse.protocols.batsim import simulation_begins as begins_of
 from pilothouse.protocols.batsim.codec import text_of
+from pilothouse.protocols.batsim.event_reader import read_begins
+from pilothouse.protocols.batsim.event_writer import begins_data, nested_config
 from pilothouse.protocols.batsim.settings import Dialect, RedisSettings, Settings
 
 BEGINS = Begins(
@@ -40,7 +41,7 @@ def test_what_is_written_is_merged_with_the_defaults(tmp_path: Path) -> None:
     settings = Settings.read(path)
     assert settings.redis == RedisSettings(True, "127.0.0.1", 7000, "default")
     assert settings.job_submission.from_scheduler.enabled and settings.job_submission.from_scheduler.acknowledge
-    nested = settings.nested(BEGINS)
+    nested = nested_config(settings, BEGINS)
     assert nested["x"] == [1]
     assert nested["redis"] == {"enabled": True, "hostname": "127.0.0.1", "port": 7000, "prefix": "default"}
 
@@ -54,7 +55,7 @@ def test_a_wrong_configuration_is_refused(text: bytes) -> None:
 
 
 def test_generation_2() -> None:
-    data = begins_of.write(BEGINS, Settings(), Dialect.TWO)
+    data = begins_data(BEGINS, Settings(), Dialect.TWO)
     assert set(data) == {"nb_resources", "allow_time_sharing", "config", "resources_data", "workloads"}
     assert data["nb_resources"] == 4 and data["allow_time_sharing"] is True
     names = [(resource["id"], resource["name"]) for resource in data["resources_data"]]  # type: ignore[attr-defined]
@@ -62,8 +63,8 @@ def test_generation_2() -> None:
 
 
 def test_generations_3_and_4_differ_in_what_4_added() -> None:
-    three = begins_of.write(BEGINS, Settings(), Dialect.THREE)
-    four = begins_of.write(BEGINS, Settings(scheduler_config="hello"), Dialect.FOUR)
+    three = begins_data(BEGINS, Settings(), Dialect.THREE)
+    four = begins_data(BEGINS, Settings(scheduler_config="hello"), Dialect.FOUR)
     assert set(four["config"]) - set(three["config"]) == {"sched-config", "profile-reuse-enabled"}  # type: ignore[call-overload]
     assert four["config"]["sched-config"] == "hello"  # type: ignore[index]
     assert "zone_properties" not in three["compute_resources"][0]  # type: ignore[index]
@@ -73,8 +74,8 @@ def test_generations_3_and_4_differ_in_what_4_added() -> None:
 @pytest.mark.parametrize("dialect", Dialect)
 def test_every_dialect_reads_back(dialect: Dialect) -> None:
     settings = Settings(redis=RedisSettings(True, "h", 1, "p"))
-    data = Raw(text_of(begins_of.write(BEGINS, settings, dialect)).encode())
-    begins, redis, _ = begins_of.read(data, "Batsim")
+    data = Raw(text_of(begins_data(BEGINS, settings, dialect)).encode())
+    begins, redis, _ = read_begins(data, "Batsim")
     assert redis == settings.redis
     assert begins.compute_sharing and begins.dynamic_registration and not begins.acknowledge_registration
     assert begins.workloads == {"w0": "/w.json"}
@@ -86,7 +87,7 @@ def test_every_dialect_reads_back(dialect: Dialect) -> None:
 
 def test_a_strange_beginning_is_the_peers_mistake() -> None:
     with pytest.raises(PeerError, match="SIMULATION_BEGINS"):
-        begins_of.read(Raw(b'{"config": {}}'), "Batsim")
+        read_begins(Raw(b'{"config": {}}'), "Batsim")
 
 
 def test_unknown_dialects_are_named() -> None:

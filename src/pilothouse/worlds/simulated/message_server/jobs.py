@@ -1,4 +1,4 @@
-"""Decisions about jobs: start, reject, kill, change of state, metadata, messages; and the rules that refuse them.
+"""The jobs of the server; decisions about them (start, reject, kill, change of state, metadata, messages); and what is refused.
 
 In: the server and a decision, at the date at which the decision takes effect. Out: a changed server and actors to start,
 or a DecisionError that names the decision and the rule. What Batsim 5 does not judge is not judged under its rules.
@@ -16,7 +16,7 @@ from pilothouse.model import events as e
 from pilothouse.model.errors import DecisionError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
-from pilothouse.model.lifecycle import BATSIM, ENDS, FINAL, JobState, Stimulus
+from pilothouse.model.lifecycle import BATSIM, ENDS, FINAL, JobState, Stimulus, launched, step
 from pilothouse.model.profile import (
     Delay,
     HomogeneousTask,
@@ -30,13 +30,38 @@ from pilothouse.model.profile import (
     parts_of,
 )
 from pilothouse.worlds.simulated.message_server.meter_readings import read_meters
-from pilothouse.worlds.simulated.message_server.rounds import Actor, spawn, turn
+from pilothouse.worlds.simulated.message_server.rounds import Actor, Mailbox, spawn, turn
 from pilothouse.worlds.simulated.physics.activities import CANCELLED
 from pilothouse.worlds.simulated.physics.execution import Run
 
 if TYPE_CHECKING:
     from pilothouse.worlds.simulated.message_server.server import Server
-    from pilothouse.worlds.simulated.message_server.tracked_job import TrackedJob
+
+
+class TrackedJob(msgspec.Struct, eq=False):
+    """A job as the server keeps it, from its submission until the decider has heard of its end."""
+
+    job: Job
+    state: JobState = JobState.WAITING
+    run: Run | None = None
+    ended_at: float = 0.0
+    return_code: int = -1
+    kill_asked: bool = False
+    metadata: str = ""
+    energy_j: float | None = None
+    origin: Mailbox | None = None
+    """Who is told of its end before the decider is (workflows)."""
+    messages: list[str] = []
+    """What the decider has sent to the job before it ran."""
+
+    def step(self, stimulus: Stimulus) -> None:
+        """The only way to another state."""
+        self.state = step(self.state, stimulus)
+
+    def launch(self, run: Run | None) -> None:
+        """The job runs. None: where the server does not see it."""
+        self.run = run
+        self.state = launched(self.state)
 
 
 def tracked_job(server: Server, job_id: str, verb: str = "decision") -> TrackedJob:

@@ -16,8 +16,7 @@ from pilothouse.model.errors import RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.worlds.simulated.message_server.rounds import Actor, sleep
 from pilothouse.worlds.simulated.message_server.unit_messages import send_from
-from pilothouse.worlds.simulated.physics.machine_states import Machine, MachineState
-from pilothouse.worlds.simulated.physics.machines import TO_COMPUTATION, TO_SLEEP
+from pilothouse.worlds.simulated.physics.machines import TO_COMPUTATION, TO_SLEEP, Machine, MachineState
 
 if TYPE_CHECKING:
     from pilothouse.worlds.simulated.message_server.server import Server

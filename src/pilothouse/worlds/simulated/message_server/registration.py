@@ -12,7 +12,7 @@ from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.job import Job
 from pilothouse.model.profile import ForkJoin, Merge, ParallelTask, Profile, Sequence, is_same, parts_of
-from pilothouse.worlds.simulated.message_server.tracked_job import TrackedJob
+from pilothouse.worlds.simulated.message_server.jobs import TrackedJob
 
 if TYPE_CHECKING:
     from pilothouse.worlds.simulated.message_server.server import Server

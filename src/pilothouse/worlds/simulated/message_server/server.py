@@ -32,7 +32,7 @@ from pilothouse.model.profile import Profile
 from pilothouse.model.record import JobRecord
 from pilothouse.worlds.simulated.message_server import registration
 from pilothouse.worlds.simulated.message_server.calls import Call, Periodic
-from pilothouse.worlds.simulated.message_server.message_costs import MessageCosts
+from pilothouse.worlds.simulated.message_server.jobs import TrackedJob
 from pilothouse.worlds.simulated.message_server.meter_readings import read_meters
 from pilothouse.worlds.simulated.message_server.rounds import (
     FREE,
@@ -51,8 +51,7 @@ from pilothouse.worlds.simulated.message_server.rounds import (
 )
 from pilothouse.worlds.simulated.message_server.rules import Rules
 from pilothouse.worlds.simulated.message_server.sources import JobSource, Source
-from pilothouse.worlds.simulated.message_server.tracked_job import TrackedJob
-from pilothouse.worlds.simulated.message_server.unit_messages import send_from
+from pilothouse.worlds.simulated.message_server.unit_messages import MessageCosts, send_from
 from pilothouse.worlds.simulated.message_server.workflow import WorkflowSource
 from pilothouse.worlds.simulated.physics.agenda import SteppedAgenda
 from pilothouse.worlds.simulated.physics.execution import Physics, Run

@@ -1,23 +1,37 @@
-"""Messages from a unit to the server.
+"""Messages from units to the server: what they cost, and how they are sent.
 
 In: the unit, and what the server does when it has got the message. Out: an actor's waits. A message costs the latency of
-its route and one byte over its bandwidth. Under rules.messages_share_links it is a flow like a parallel task's where
-links are in use: it gets its share of them, and the tasks are slowed down meanwhile.
+its route to the master and one byte over its bandwidth. Under rules.messages_share_links it is a flow like a parallel
+task's where links are in use: it gets its share of them, and the tasks are slowed down meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pilothouse.worlds.simulated.message_server.rounds import FREE, Actor, Command, Mailbox, receive, send
-from pilothouse.worlds.simulated.physics.platform import MASTER
+from pilothouse.worlds.simulated.message_server.rounds import FREE, Actor, Command, Cost, Mailbox, receive, send
+from pilothouse.worlds.simulated.physics.platform import MASTER, Platform
 from pilothouse.worlds.simulated.physics.sharing import Flow
 
 if TYPE_CHECKING:
     from pilothouse.worlds.simulated.message_server.server import Server
 
 Heard = Callable[[Any], Actor | None]
+
+
+class MessageCosts:
+    """What one message to the server costs."""
+
+    def __init__(self, platform: Platform) -> None:
+        @cache
+        def from_unit(unit: int) -> Cost:
+            route = platform.route(unit, MASTER)
+            return Cost(route.latency, route.bandwidth)
+
+        self.from_unit = from_unit
+        self.from_master = from_unit(MASTER)
 
 
 def send_from(server: Server, unit: int, heard: Heard, argument: object = None) -> Iterable[Command]:

@@ -11,8 +11,8 @@ from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
+from pilothouse.worlds.simulated.message_server.jobs import TrackedJob
 from pilothouse.worlds.simulated.message_server.server import Server
-from pilothouse.worlds.simulated.message_server.tracked_job import TrackedJob
 from pilothouse.worlds.simulated.physics.execution import Run
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilothouse.model.idset import IdSet
-from pilothouse.worlds.simulated.physics.machine_states import MachineState, MachineStates, numbers_of
+from pilothouse.worlds.simulated.physics.machines import MachineState, MachineStates, numbers_of
 from pilothouse.worlds.simulated.physics.platform import Host
 
 ALL = IdSet.span(0, 2)

@@ -7,8 +7,7 @@ import pytest
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.profile import Delay, HomogeneousTask, Sequence
-from pilothouse.worlds.simulated.physics.machine_states import MachineState
-from pilothouse.worlds.simulated.physics.machines import Machines, Tracer
+from pilothouse.worlds.simulated.physics.machines import Machines, MachineState, Tracer
 from unit.worlds.simulated.lab import SWITCHABLE, Lab, platform_of
 
 A, B = IdSet.of([0]), IdSet.of([1])
