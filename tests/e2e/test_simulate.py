@@ -107,9 +107,10 @@ def test_comparison_as_table_and_as_json(tmp_path: Path) -> None:
     ).stdout
     assert "bounded slowdown" in table and "*" in table
     assert (tmp_path / "c.svg").read_text().lstrip().startswith("<?xml")
-    data = json.loads(
+    found = json.loads(
         pilothouse("compare", "-p", 100, "-w", TRACE, "--policy", "fcfs,easy", "--json", cwd=tmp_path).stdout
     )
+    data = {run["policy"]: run["metrics"] for run in found["runs"]}
     assert data["easy"]["wait"]["mean"] < data["fcfs"]["wait"]["mean"]
     assert data["easy"]["jobs"] == data["fcfs"]["jobs"] == 5000
     assert data["fcfs"]["backfilled"] == 0

@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "simulate": ("pilothouse.cli.simulate", "Run a workload on a simulated cluster under one policy."),
     "compare": ("pilothouse.cli.compare", "Run a workload under several policies, side by side."),
     "explain": ("pilothouse.cli.explain", "Say why a job of a finished run started when it did."),
+    "plot": ("pilothouse.cli.plot", "Draw runs into a figure: Gantt chart, utilisation, queue, waits."),
     "policies": ("pilothouse.cli.policies", "List the policies and their options."),
     "run": ("pilothouse.cli.run", "Run real tasks here, over ssh or inside Slurm."),
     "tasks": ("pilothouse.cli.tasks", "List the tasks of a run."),
@@ -67,7 +68,8 @@ class LazyGroup(click.Group):
     epilog="Each command has its own --help with examples.",
 )
 @click.version_option(__version__, prog_name="pilothouse")
-def cli() -> None:
+@click.option("--traceback", is_flag=True, help="Show where an error came from, besides the line that says what is wrong.")
+def cli(traceback: bool) -> None:
     """Write a scheduler once, and steer with it a simulated cluster, the tasks of your own allocation, or a resource manager.
 
     \b
@@ -76,6 +78,8 @@ def cli() -> None:
       pilothouse simulate -p cluster.xml -w workload.json --policy easy -e out/
       pilothouse run tasks.txt
     """
+    if traceback:
+        os.environ["PILOTHOUSE_TRACEBACK"] = "1"
 
 
 def main() -> None:
@@ -92,7 +96,9 @@ def main() -> None:
         problem.show()
         sys.exit(problem.exit_code)
     except PilothouseError as problem:
-        click.echo(f"pilothouse: {problem}", err=True)
+        from pilothouse.views.telling import tell
+
+        tell(str(problem), problem)
         sys.exit(problem.exit_code)
     except RecursionError:
         click.echo("pilothouse: an input is nested too deep", err=True)

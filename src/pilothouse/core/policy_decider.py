@@ -6,6 +6,8 @@ verbs, which check each decision at once, so that a mistake is reported with the
 
 from __future__ import annotations
 
+import sys
+import sysconfig
 import traceback
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from pilothouse.model.events import Batch, Begins, Event, JobEnded, JobRequeued,
 from pilothouse.model.job import Job
 from pilothouse.policies.base import Policy
 
+SEE_TRACEBACK = "pilothouse --traceback COMMAND shows how it came to that"
 _HOUSE = str(Path(__file__).parent.parent)
 
 
@@ -155,10 +158,7 @@ class PolicyDecider:
 
     def _located(self, problem: Exception | SystemExit) -> PilothouseError:
         """The problem as one line that names the policy's own file and line."""
-        where = ""
-        for frame in traceback.extract_tb(problem.__traceback__):
-            if not frame.filename.startswith(_HOUSE):
-                where = f"{frame.filename}:{frame.lineno}"
+        where = _own_line(type(self.policy), problem)
         cluster = self._cluster
         if isinstance(problem, DecisionError):
             return DecisionError(problem.decider, problem.index, problem.rule, problem.detail, where=where)
@@ -167,7 +167,26 @@ class PolicyDecider:
         if isinstance(problem, PilothouseError) or not where:
             raise problem
         detail = f"{type(problem).__name__}: {problem} (at {cluster.now:g} s)"
+        if traceback.extract_tb(problem.__traceback__)[-1].filename not in where:
+            detail += f"; {SEE_TRACEBACK}"
         return DecisionError(cluster.decider, len(cluster.decisions), "the policy raised", detail, where=where)
+
+
+def _own_line(policy: type[Policy], problem: Exception | SystemExit) -> str:
+    """`file:line` of the last line of the user's own code that was reached: in a file of the policy's classes, or in another
+    that is neither ours nor a library's. "" if there is none."""
+    paths = sysconfig.get_paths()
+    libraries = tuple({paths[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
+    modules = [sys.modules.get(parent.__module__) for parent in policy.__mro__]
+    files = {getattr(module, "__file__", None) for module in modules}
+    where = ""
+    for frame in traceback.extract_tb(problem.__traceback__):
+        ours = frame.filename.startswith(_HOUSE)
+        # A policy that was loaded from a file has its name from there; libraries may be compiled: `<frozen ...>`.
+        foreign = frame.filename.startswith((*libraries, "<"))
+        if not ours and (frame.filename in files or not foreign):
+            where = f"{frame.filename}:{frame.lineno}"
+    return where
 
 
 def _is_wrong_signature(problem: Exception | SystemExit) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
-from pilothouse.model.errors import InputError, quoted
+from pilothouse.model.errors import InputError, quoted, suggestion
 from pilothouse.policies.base import Policy
 from pilothouse.policies.catalog import CATALOG, make, parse_options
 
@@ -43,8 +43,11 @@ def policy(text: str) -> Policy:
     if name in CATALOG:
         return make(name, parse_options(rest, name) if rest else {})
     if not rest:
-        near = ", ".join(CATALOG)
-        raise InputError(name, "no such policy", expected=f"one of {near}, or file.py:Class")
+        known = ", ".join(CATALOG)
+        hint = suggestion(name, CATALOG)
+        raise InputError(name, "no such policy", expected=f"one of {known}, or file.py:Class", hint=hint)
+    if (hint := suggestion(name, CATALOG)) and not name.endswith(".py") and "=" in rest:
+        raise InputError(name, "no such policy", hint=hint)  # easi:estimate=2x is no module
     class_name, _, options = rest.partition(":")
     return _of_user(name, class_name, parse_options(options, text) if options else {})
 
@@ -101,7 +104,8 @@ def _of_user(where: str, class_name: str, options: dict[str, str]) -> Policy:
     module = _load_file(where) if where.endswith(".py") else _load_module(where)
     found = getattr(module, class_name, None)
     if found is None:
-        raise InputError(where, f"there is no class {class_name!r} in it")
+        hint = suggestion(class_name, [name for name, value in vars(module).items() if isinstance(value, type)])
+        raise InputError(where, f"there is no class {class_name!r} in it", hint=hint)
     if not (isinstance(found, type) and issubclass(found, Policy)):
         raise InputError(where, f"{class_name} is not a Policy", hint="derive it from pilothouse.Policy")
     try:

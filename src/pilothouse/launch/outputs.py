@@ -36,14 +36,16 @@ def opened(path: str) -> TextIO:
 
 
 class Outputs:
-    """Takes records; `close(...)` writes the summary."""
+    """Takes records, and hands them to `also` too; `close(...)` writes the summary."""
 
-    def __init__(self, prefix: str, exports: tuple[str, ...] = (), tau: float = 10.0) -> None:
+    def __init__(
+        self, prefix: str, exports: tuple[str, ...] = (), tau: float = 10.0, *also: Callable[[list[JobRecord]], object]
+    ) -> None:
         self._prefix = prefix
         self._csv = JobsCsv(opened(prefix + "jobs.csv"))
         for name in COMPANIONS:
             Path(prefix + name).unlink(missing_ok=True)
-        sinks: list[Callable[[list[JobRecord]], object]] = [self._csv.write_all]
+        sinks: list[Callable[[list[JobRecord]], object]] = [self._csv.write_all, *also]
         self._jsonl = JobsJsonl(opened(prefix + "jobs.jsonl")) if "jsonl" in exports else None
         if self._jsonl is not None:
             sinks.append(self._jsonl.write_all)

@@ -100,10 +100,12 @@ def simulate(
         click.echo(f"files: {prefix}jobs.csv, {prefix}schedule.json")
     if plot:
         from pilothouse.views.plots import draw
+        from pilothouse.views.read_run import read_run
 
-        for path in draw(prefix, units, title=by):
-            if not quiet:
-                click.echo(f"plot:  {path}")
+        paths = (f"{prefix}plot.png", f"{prefix}plot.svg")
+        draw([read_run(f"{prefix}jobs.csv")], paths, tau=tau, title=by)
+        if not quiet:
+            click.echo(f"plot:  {', '.join(paths)}")
     return _report_deadlock(outcome) if outcome.deadlocked else 0
 
 

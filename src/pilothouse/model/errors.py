@@ -11,6 +11,8 @@ A broken invariant of our own is a plain AssertionError: it stops the run with a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class PilothouseError(Exception):
     """Base of all expected errors; str() is the one line that the user sees."""
@@ -62,6 +64,14 @@ class PeerError(PilothouseError):
 
 class RunError(PilothouseError):
     """The run could not go on, and no input is to blame."""
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """A hint for a mistyped name: `did you mean easy?`, or "" if none of the known ones is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), 1)
+    return f"did you mean {near[0]}?" if near else ""
 
 
 def one_line(text: str, limit: int = 1000) -> str:

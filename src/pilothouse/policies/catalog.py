@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from pilothouse.model.errors import InputError, quoted
+from pilothouse.model.errors import InputError, quoted, suggestion
 from pilothouse.policies import score
 from pilothouse.policies.base import Policy
 from pilothouse.policies.chance import Chance
@@ -103,11 +103,12 @@ def make(name: str, options: Options) -> Policy:
     """A policy of the catalog; InputError for a name or an option that it does not have."""
     listing = CATALOG.get(name)
     if listing is None:
-        raise InputError(name, "no such policy", expected=f"one of {', '.join(CATALOG)}, or file.py:Class")
+        expected = f"one of {', '.join(CATALOG)}, or file.py:Class"
+        raise InputError(name, "no such policy", expected=expected, hint=suggestion(name, CATALOG))
     for option in options:
         if option not in listing.options:
             known = ", ".join(listing.options) or "none"
-            raise InputError(name, f"no option {option!r}", expected=known)
+            raise InputError(name, f"no option {option!r}", expected=known, hint=suggestion(option, listing.options))
     return listing.make(options)
 
 

@@ -1,167 +1,142 @@
-"""Plots of a run: utilisation, queue and Gantt chart over time, and several runs in one figure. Needs matplotlib."""
+"""Figures of runs, fit for a paper: the panels that were asked for, on shared axes, with one legend. Needs matplotlib.
+
+In: schedules (views/schedule.py), and kinds of panels. Out: a PNG, SVG or PDF. Several runs share the panels of timelines
+and distributions; each has a Gantt chart of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pilothouse.formats import jobs_csv
-from pilothouse.model.errors import InputError
-from pilothouse.model.idset import IdSet
-from pilothouse.model.record import JobRecord
+from pilothouse.model.errors import InputError, suggestion
+from pilothouse.views.plot_style import check_figure, pyplot, time_unit
+from pilothouse.views.schedule import Schedule
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-MOST_GANTT_JOBS = 20_000
-"""A Gantt chart of more jobs shows only the first ones."""
-SLICES = 100
-Span = tuple[float, float, float, int]
-"""Submitted, started, ended, units."""
-
-
-def tee(record: Callable[[JobRecord], None], spans: list[Span]) -> Callable[[JobRecord], None]:
-    """Also remembers when each job was where."""
-
-    def both(job: JobRecord) -> None:
-        record(job)
-        if job.started_at is not None:
-            spans.append((job.job.submitted_at, job.started_at, job.ended_at, len(job.units)))
-
-    return both
+KINDS = ("utilisation", "queue", "energy", "machines", "gantt", "waits", "slowdowns")
+"""In the order in which they are drawn, from top to bottom."""
+OF_ONE_RUN = ("utilisation", "queue", "gantt")
+OF_SEVERAL = ("utilisation", "queue", "waits", "slowdowns")
+DISTRIBUTIONS = ("waits", "slowdowns")
+_HEIGHTS_IN = {"gantt": 2.5, "waits": 1.9, "slowdowns": 1.9}
+_HEIGHT_IN = 1.3
+MOST_RUNS = 8
+"""As many colours as a reader tells apart."""
 
 
-def draw(prefix: str, units: int, *, title: str = "") -> list[str]:
-    """Draws PREFIX + jobs.csv into PREFIX + plot.png and plot.svg; returns their paths."""
-    plt = _pyplot()
-    rows = [row for row in jobs_csv.read(prefix + "jobs.csv") if row.started_at is not None]
-    spans = [(row.submitted_at, row.started_at or 0.0, row.ended_at or 0.0, row.width) for row in rows]
-    figure, (top, middle, bottom) = plt.subplots(
-        3, 1, figsize=(11, 9), sharex=True, layout="constrained", gridspec_kw={"height_ratios": [2, 2, 4]}
-    )
-    scale, unit = _scale(spans)
-    _utilisation(top, spans, units, scale, title or "run")
-    _queue(middle, spans, scale, "")
-    _gantt(
-        bottom, [(r.started_at or 0.0, r.ended_at or 0.0, IdSet.parse(r.allocated)) for r in rows[:MOST_GANTT_JOBS]], units, scale
-    )
-    if len(rows) > MOST_GANTT_JOBS:
-        bottom.set_title(f"the first {MOST_GANTT_JOBS:,} of {len(rows):,} jobs", fontsize="small")
-    bottom.set_xlabel(f"time ({unit})")
-    top.set_title(title)
-    paths = [prefix + "plot.png", prefix + "plot.svg"]
+def kinds_of(text: str, runs: Sequence[Schedule]) -> tuple[str, ...]:
+    """`gantt,queue` as kinds; "" is what suits the runs. Raises InputError."""
+    chosen = [part.strip() for part in text.split(",") if part.strip()]
+    for kind in chosen:
+        if kind not in KINDS:
+            expected = f"some of {', '.join(KINDS)}"
+            raise InputError("--kind", f"no such plot: {kind}", expected=expected, hint=suggestion(kind, KINDS))
+    if not chosen:
+        return OF_ONE_RUN if len(runs) == 1 else OF_SEVERAL
+    if "energy" in chosen and not any(run.energy for run in runs):
+        raise InputError("--kind", "no energy was recorded in these runs", hint="simulate --energy records it")
+    if "machines" in chosen and (len(runs) != 1 or not runs[0].machine_states):
+        raise InputError("--kind", "machines needs one run whose states of machines were recorded",
+                         hint="simulate --trace-machines records them")  # fmt: skip
+    return tuple(kind for kind in KINDS if kind in chosen)
+
+
+def draw(runs: Sequence[Schedule], paths: Sequence[str], kinds: Sequence[str] = (), **settings: Any) -> None:
+    """Draws one figure into each of the files; settings are those of `figure`."""
     for path in paths:
-        figure.savefig(path, dpi=110)
-    plt.close(figure)
-    return paths
-
-
-def check_figure(path: str) -> None:
-    """Raises InputError, before a long simulation, if no figure could be drawn into that file."""
-    _pyplot()
-    if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise InputError(path, "cannot draw into this kind of file", expected=".png, .svg or .pdf")
-
-
-def draw_comparison(runs: dict[str, list[Span]], units: int, path: str) -> None:
-    """Utilisation, queue length and waiting times of several runs, one line each."""
-    check_figure(path)
-    plt = _pyplot()
-    figure, (top, middle, bottom) = plt.subplots(3, 1, figsize=(11, 9), layout="constrained")
-    scale, unit = _scale([span for spans in runs.values() for span in spans])
-    for name, spans in runs.items():
-        _mean_utilisation(top, spans, units, scale, name)
-        _queue(middle, spans, scale, name)
-        waits = sorted(start - submit for submit, start, _, _ in spans)
-        bottom.plot([wait / scale for wait in waits], [(i + 1) / len(waits) for i in range(len(waits))], label=name)
-    for axes in (top, middle):
-        axes.set_xlabel(f"time ({unit})")
-    bottom.set_xlabel(f"wait ({unit})")
-    bottom.set_ylabel("share of jobs that waited less")
-    bottom.set_xscale("symlog", linthresh=60 / scale)
-    for axes in (top, middle, bottom):
-        axes.legend(fontsize="small")
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
-
-
-def _pyplot() -> Any:
+        check_figure(path)
+    made = figure(runs, kinds or kinds_of("", runs), **settings)
     try:
-        import matplotlib
-    except ImportError:
-        raise InputError("--plot", "matplotlib is not installed", hint="pip install 'pilothouse[plot]'") from None
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "pilothouse"  # the same run, the same bytes
-    matplotlib.rcParams["axes.grid"] = True
-    matplotlib.rcParams["grid.alpha"] = 0.3
-    import matplotlib.pyplot
-
-    return matplotlib.pyplot
+        for path in paths:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            # Without a date the same run gives the same bytes.
+            dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(Path(path).suffix.lower())
+            made.savefig(path, dpi=200, metadata=dated)
+    finally:
+        pyplot().close(made)
 
 
-def _scale(spans: Sequence[Span]) -> tuple[float, str]:
-    """Seconds in the unit that suits the length of the run, and its name."""
-    length = max((span[2] for span in spans), default=0.0)
-    for seconds, name in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
-        if length > 4 * seconds:
-            return seconds, name
-    return 1.0, "seconds"
+def figure(
+    runs: Sequence[Schedule],
+    kinds: Sequence[str],
+    *,
+    tau: float = 10.0,
+    begin: float | None = None,
+    end: float | None = None,
+    width_in: float = 7.2,
+    title: str = "",
+) -> Figure:
+    """The figure, laid out. `begin` and `end` cut the axis of time."""
+    plt = pyplot()
+    if len(runs) > MOST_RUNS:
+        raise InputError("plot", f"{len(runs)} runs in one figure", expected=f"at most {MOST_RUNS}")
+    from pilothouse.views import plot_panels as panels
+
+    first = min((run.first_submission() for run in runs), default=0.0) if begin is None else begin
+    last = max((run.now for run in runs), default=1.0) if end is None else end
+    if last <= first:
+        last = first + 1.0
+    scale, unit = time_unit(last - first if begin is not None or end is not None else last)
+    look = panels.Look.of(runs, first, last, scale, tau)
+    over_time: list[tuple[str, Sequence[Schedule]]] = []
+    for kind in kinds:
+        if kind not in DISTRIBUTIONS:
+            over_time += [(kind, [run]) for run in runs] if kind == "gantt" else [(kind, runs)]
+    spread = [kind for kind in kinds if kind in DISTRIBUTIONS]
+    heights = [_HEIGHTS_IN.get(kind, _HEIGHT_IN) for kind, _ in over_time] + [_HEIGHTS_IN[kind] for kind in spread[:1]]
+    legend_in = 0.3
+    made = plt.figure(figsize=(width_in, sum(heights) + legend_in + 0.35), layout="constrained")
+    made.get_layout_engine().set(h_pad=0.04, w_pad=0.04, hspace=0.03)
+    grid = made.add_gridspec(len(heights), 2, height_ratios=heights)
+    handles = _run_handles(look, runs) if len(runs) > 1 else []
+    shared: Any = None
+    charts: list[tuple[Any, Schedule]] = []
+    for line, (kind, shown) in enumerate(over_time):
+        axes = made.add_subplot(grid[line, :], sharex=shared)
+        shared = shared or axes
+        if kind == "gantt":
+            handles += panels.gantt(axes, shown[0], look, key=not charts)
+            charts.append((axes, shown[0]))
+            if len(runs) > 1:
+                axes.set_title(shown[0].name, loc="left")
+        else:
+            handles += getattr(panels, kind)(axes, shown, look)
+        axes.set_xlim(first / scale, last / scale)
+        is_last = line == len(over_time) - 1
+        axes.tick_params(axis="x", labelbottom=is_last)
+        if is_last:
+            axes.set_xlabel(f"time ({unit})")
+    for place, kind in enumerate(spread):
+        axes = made.add_subplot(grid[len(over_time), place if len(spread) > 1 else slice(None)])
+        getattr(panels, kind)(axes, runs, look)
+        if place:
+            axes.set_ylabel("")
+    if spread:
+        handles.append(_mean_handle())
+    made.align_ylabels()
+    if title:
+        made.suptitle(title, fontsize=9)
+    if handles:
+        by_label = {str(handle.get_label()): handle for handle in handles}
+        made.legend(handles=list(by_label.values()), loc="outside upper center", ncols=min(len(by_label), 5), frameon=False)
+    made.draw_without_rendering()
+    for axes, run in charts:
+        if len(look.shows(run)) <= panels.MOST_BOXES_OF_JOBS:
+            panels.label_jobs(axes, run, look)
+    return made  # type: ignore[no-any-return]
 
 
-def _steps(changes: list[tuple[float, int]], scale: float) -> tuple[list[float], list[int]]:
-    changes.sort()
-    return [date / scale for date, _ in changes], list(accumulate(change for _, change in changes))
+def _run_handles(look: Any, runs: Sequence[Schedule]) -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    return [Line2D([], [], color=look.colours[run.name], label=run.name) for run in runs]
 
 
-def _utilisation(axes: Axes, spans: Sequence[Span], units: int, scale: float, label: str) -> None:
-    changes = [change for _, start, end, n in spans for change in ((start, n), (end, -n))]
-    dates, used = _steps(changes, scale)
-    axes.step(dates, [100 * u / units for u in used], where="post", linewidth=0.8, label=label)
-    axes.set_ylabel("units in use (%)")
-    axes.set_ylim(0, 105)
+def _mean_handle() -> Any:
+    from matplotlib.lines import Line2D
 
-
-def _mean_utilisation(axes: Axes, spans: Sequence[Span], units: int, scale: float, label: str) -> None:
-    """Averages over a hundred slices of time: several runs in one plot stay distinguishable."""
-    length = max((span[2] for span in spans), default=0.0) / SLICES or 1.0
-    used = [0.0] * (SLICES + 1)
-    for _, start, end, n in spans:
-        first, last = int(start / length), int(end / length)
-        for slice_ in range(first, last + 1):
-            overlap = min(end, (slice_ + 1) * length) - max(start, slice_ * length)
-            used[slice_] += n * overlap
-    dates = [(slice_ + 0.5) * length / scale for slice_ in range(SLICES)]
-    axes.plot(dates, [100 * amount / (units * length) for amount in used[:SLICES]], label=label)
-    axes.set_ylabel("units in use (%, mean)")
-    axes.set_ylim(0, 105)
-
-
-def _queue(axes: Axes, spans: Sequence[Span], scale: float, label: str) -> None:
-    changes = [change for submit, start, _, _ in spans for change in ((submit, 1), (start, -1))]
-    dates, waiting = _steps(changes, scale)
-    axes.step(dates, waiting, where="post", linewidth=0.8, label=label)
-    axes.set_ylabel("jobs waiting")
-    axes.set_ylim(bottom=0)
-
-
-def _gantt(axes: Axes, jobs: Sequence[tuple[float, float, IdSet]], units: int, scale: float) -> None:
-    """One rectangle for each run of neighbouring units of a job."""
-    from matplotlib.collections import PolyCollection
-    from matplotlib.colors import hsv_to_rgb
-
-    boxes, colours = [], []
-    for number, (start, end, allocated) in enumerate(jobs):
-        colour = hsv_to_rgb((number * 0.618034 % 1.0, 0.45, 0.9))
-        for first, last in allocated.intervals():
-            left, right, low, high = start / scale, end / scale, first, last + 1
-            boxes.append(((left, low), (right, low), (right, high), (left, high)))
-            colours.append(colour)
-    collection = PolyCollection(boxes, facecolors=colours, edgecolors="black", linewidths=0.1)
-    collection.set_rasterized(len(boxes) > 2000)
-    axes.add_collection(collection)
-    axes.autoscale_view()
-    axes.set_ylim(0, units)
-    axes.set_ylabel("unit")
+    return Line2D([], [], color="#555555", marker="o", markersize=4, linestyle="", label="mean")

@@ -7,7 +7,6 @@ the status file of a disBatch run. Cost: 6 µs a job of a simulation.
 from __future__ import annotations
 
 from array import array
-from difflib import get_close_matches
 from math import isnan
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import msgspec
 from pilothouse.formats import jobs_csv, swf
 from pilothouse.formats.text_input import JSON_PROBLEMS, json_error, read_bytes, read_text
 from pilothouse.journal.store import FILE_NAME as JOURNAL
-from pilothouse.model.errors import InputError, quoted
+from pilothouse.model.errors import InputError, quoted, suggestion
 from pilothouse.model.lifecycle import FROM_BATSIM
 from pilothouse.views.schedule import Schedule, Steps, date_or_nan, intervals
 
@@ -92,9 +91,7 @@ def _is_run(path: Path) -> bool:
 def _suggestion(path: Path) -> str:
     if not path.parent.is_dir():
         return ""
-    beside = [child.name for child in path.parent.iterdir() if _is_run(child)]
-    near = get_close_matches(path.name, beside, 1)
-    return f"did you mean {path.with_name(near[0])}?" if near else ""
+    return suggestion(path.name, [child.name for child in path.parent.iterdir() if _is_run(child)])
 
 
 # ---- simulated runs

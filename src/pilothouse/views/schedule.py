@@ -21,6 +21,7 @@ import msgspec
 
 from pilothouse.model.job import Node
 from pilothouse.model.lifecycle import JobState
+from pilothouse.model.record import JobRecord
 
 
 class Steps(msgspec.Struct, frozen=True):
@@ -173,9 +174,26 @@ class Schedule(msgspec.Struct, eq=False, kw_only=True):
             if not isnan(leaves):
                 yield leaves, -size
 
-    def boxes(self) -> Iterator[tuple[int, int, int]]:
-        """(row, first unit, last unit) of each run of neighbouring units of each job."""
-        for row in self.ran():
+    def take(self, records: list[JobRecord]) -> None:
+        """Adds jobs that have ended."""
+        for record in records:
+            job, start = record.job, record.started_at
+            self.ids.append(job.id)
+            self.users.append(job.user)
+            self.submitted.append(job.submitted_at)
+            self.started.append(date_or_nan(start))
+            self.ended.append(record.ended_at)
+            self.requested.append(job.units)
+            self.widths.append(len(record.units))
+            self.allocated.append(record.units.to_text())
+            self.walltimes.append(job.walltime)
+            self.states.append(record.state)
+            self.exit_codes.append(record.return_code)
+            self.now = max(self.now, record.ended_at)
+
+    def boxes(self, rows: Iterable[int]) -> Iterator[tuple[int, int, int]]:
+        """(row, first unit, last unit) of each run of neighbouring units of these jobs."""
+        for row in rows:
             for first, last in intervals(self.allocated[row]):
                 yield row, first, last
 

@@ -6,12 +6,11 @@ that overtook it, and those whose end freed its units.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from math import isnan
 
 import msgspec
 
-from pilothouse.model.errors import InputError
+from pilothouse.model.errors import InputError, suggestion
 from pilothouse.views.read_run import read_run
 from pilothouse.views.schedule import Schedule
 
@@ -53,8 +52,7 @@ def _nearest(schedule: Schedule, job_id: str) -> str:
     """A job of a similar name. Numbers are not: a similar number is another job."""
     if job_id.partition("!")[2].isdigit() or job_id.isdigit():
         return ""
-    near = get_close_matches(job_id, [name for known in schedule.ids for name in (known, known.partition("!")[2])], 1)
-    return f"did you mean {near[0]}?" if near else ""
+    return suggestion(job_id, [name for known in schedule.ids for name in (known, known.partition("!")[2])])
 
 
 def story(schedule: Schedule, job_id: str) -> Story | None:
