@@ -129,9 +129,9 @@ def density(schedule: Schedule, begin: float, end: float, columns: int, lines: i
     gives the area of all rectangles: 700,000 of them take half a second.
     """
     _, starts, ends, lows, highs = boxes(schedule, schedule.ran())
-    across = (np.clip(starts, begin, end) - begin) * (columns / (end - begin))
-    across_end = (np.clip(ends, begin, end) - begin) * (columns / (end - begin))
-    up, up_end = lows * (lines / schedule.units), np.minimum(highs * (lines / schedule.units), lines)
+    across = np.clip((starts - begin) / (end - begin) * columns, 0, columns)
+    across_end = np.clip((ends - begin) / (end - begin) * columns, 0, columns)
+    up, up_end = (np.clip(unit / schedule.units * lines, 0, lines) for unit in (lows, highs))
     x = np.concatenate([across, across_end, across, across_end])
     y = np.concatenate([up, up, up_end, up_end])
     sign = np.repeat([1.0, -1.0, -1.0, 1.0], len(across))
