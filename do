@@ -2,6 +2,7 @@
 # Sets everything up and does it, in a fresh clone as well as in an old one:
 #   ./do demo    compare schedulers on a real trace, draw figures, then run real tasks
 #   ./do test    all tests, with real Redis, sshd, Slurm and other projects' clients
+#   ./do mutants [--count N] [--seed N]   which small changes of the source no test notices
 # Needs python3 (3.11 or later), pip and gcc; as root, or with sudo that asks nothing, it installs the Debian packages
 # that the tests talk to. Everything else goes into .tools, .venv and .venvs beside this file.
 set -u
@@ -166,5 +167,6 @@ case ${1:-help} in
     demo)  shift; demo "$@" ;;
     test)  shift; run_tests "$@" ;;
     setup) setup_package dev ;;
-    *)     sed -n '2,6s/^# \{0,1\}//p' "$0"; [ "${1:-help}" = help ] ;;
+    mutants) shift; setup_package dev; PYTHONPATH=tools exec "$PY" -m mutants "$@" ;;
+    *)     sed -n '2,/^# Needs/{/^# Needs/d;p}' "$0" | sed 's/^# \{0,1\}//'; [ "${1:-help}" = help ] ;;
 esac

@@ -1,0 +1,96 @@
+"""Tries mutants of the package against its tests, and prints those that no test notices.
+
+    ./do mutants                              300 mutants, seed 1
+    ./do mutants --count 50 --seed 7          others
+    ./do mutants --only policies/             of some files
+    ./do mutants --only core/place.py --all   every one of a file
+    ./do mutants --record tests/unit/core     record anew what these tests run, and nothing else
+
+Which tests run which functions is recorded once and kept in build/mutants; a test file is recorded again when it
+changes. A mutant is tried in a copy of the tree against the tests that run its function, the quickest first, until one
+fails, takes too long or all pass. Equivalent mutants, and others that are not worth a test, are listed with their reasons
+in tools/mutants/argued.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from random import Random
+
+from mutants.changes import Change, changes
+from mutants.record import TestRecord
+from mutants.trial import Trials
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "pilothouse"
+FOLDERS = ("model", "policies", "core", "formats", "protocols", "worlds/live/driver", "worlds/simulated/message_server")
+FILES = (
+    *(f"worlds/live/engine/{name}.py" for name in ("engine", "spool", "capture")),
+    *(f"worlds/live/wire/{name}.py" for name in ("messages", "channel")),
+    *(f"worlds/live/services/{name}.py" for name in ("kvs", "kvs_wire")),
+    *(f"worlds/simulated/{name}.py" for name in ("world", "machine_decisions")),
+    *(f"worlds/simulated/physics/{name}.py" for name in ("agenda", "machine_states", "machines", "execution")),
+    *(f"journal/{name}.py" for name in ("store", "run_state", "read")),
+    *(f"dropins/qcg/{name}.py" for name in ("job_queue", "registry", "bundles", "governor")),
+)
+"""State machines, policies, core, formats and codecs; not what talks to sockets and processes."""
+ARGUED = Path(__file__).parent / "argued.txt"
+
+
+def targets() -> list[str]:
+    sys.path.insert(0, str(ROOT / "tests"))
+    from test_tidy import GENERATED, SHELLS
+
+    found = [str(path.relative_to(PACKAGE)) for folder in FOLDERS for path in (PACKAGE / folder).rglob("*.py")]
+    return sorted({*found, *FILES} - SHELLS - GENERATED)
+
+
+def argued() -> dict[tuple[str, str, str], str]:
+    """(path, before, after) -> why no test needs to notice."""
+    entries: dict[tuple[str, str, str], str] = {}
+    for block in ARGUED.read_text().split("\n\n"):
+        lines = [line for line in block.strip().splitlines() if not line.startswith("#")]
+        if lines:
+            path, before, after, *why = lines
+            entries[path, before.removeprefix("- "), after.removeprefix("+ ")] = " ".join(why)
+    return entries
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./do mutants", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", action="append", default=[], help="files whose path contains this")
+    parser.add_argument("--all", action="store_true", help="all mutants, not a sample")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants at once")
+    parser.add_argument("--record", nargs="+", help="record these tests, and stop")
+    options = parser.parse_args()
+
+    record = TestRecord(ROOT)
+    record.refresh(options.record or [f"tests/{kind}" for kind in ("unit", "property", "simtest", "golden", "e2e")])
+    if options.record:
+        return 0
+    known = argued()
+    found: list[Change] = []
+    for path in targets():
+        if not options.only or any(part in path for part in options.only):
+            found += changes(path, (PACKAGE / path).read_text())
+    candidates = [c for c in found if (c.path, one_line(c.before), one_line(c.after)) not in known]
+    print(f"{len(candidates)} possible mutants, and {len(found) - len(candidates)} that are argued", flush=True)
+    sample = candidates if options.all else Random(options.seed).sample(candidates, min(options.count, len(candidates)))
+    survivors = Trials(ROOT, record).run(sample, options.jobs)
+    for change in survivors:
+        print(f"\nsurvived, in {change.function or 'the module'}:")
+        print(change.diff((PACKAGE / change.path).read_text()))
+    caught = len(sample) - len(survivors)
+    print(f"\nfound {caught} of {len(sample)} mutants ({caught / max(1, len(sample)):.1%}), seed {options.seed}")
+    return 0
+
+
+sys.exit(main())

@@ -1,0 +1,102 @@
+"""Trying mutants: each in a copy of the tree, against the tests that run it, with a limit on time and memory."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from mutants.changes import Change
+from mutants.record import TestRecord, environment
+
+MEMORY_BYTES = 6 * 2**30
+TESTS_MAX = 250
+SECONDS_MAX = 120.0
+"""Of tests for one mutant, as recorded."""
+NO_SUCH_TEST = 4
+"""Exit code of pytest."""
+LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".venvs", ".tools", "build", "out", ".hypothesis", ".*_cache", "__pycache__")
+
+
+class Trials:
+    """Runs mutants, some at once, and collects those that survive."""
+
+    def __init__(self, root: Path, record: TestRecord) -> None:
+        self._root = root
+        self._record = record
+        self._copies: dict[int, Path] = {}
+        self._home = Path(tempfile.mkdtemp(prefix="pilothouse-mutants-"))
+
+    def run(self, sample: list[Change], jobs: int) -> list[Change]:
+        try:
+            with ThreadPoolExecutor(jobs) as pool:
+                outcomes = list(pool.map(self._try, sample))
+        finally:
+            shutil.rmtree(self._home, ignore_errors=True)
+        return [change for change, found in zip(sample, outcomes, strict=True) if not found]
+
+    def _try(self, change: Change) -> bool:
+        copy = self._copy()
+        path = copy / "src" / "pilothouse" / change.path
+        original = path.read_text()
+        tests = self._choose(change)
+        word = "no test runs it"
+        try:
+            path.write_text(change.text)
+            if tests:
+                word = self._outcome(copy, tests)
+        finally:
+            path.write_text(original)
+        place = f"{change.path}:{change.line}"
+        before, after = (" ".join(text.split()) for text in (change.before, change.after))
+        print(f"{word:>16}  {place}  {before[:60]}  ->  {after[:60]}", flush=True)
+        return word not in ("survived", "no test runs it")
+
+    def _choose(self, change: Change) -> list[str]:
+        chosen, seconds = [], 0.0
+        for test in self._record.tests_of(change.path, change.function)[:TESTS_MAX]:
+            seconds += self._record.seconds(test)
+            if chosen and seconds > SECONDS_MAX:
+                break
+            chosen.append(test)
+        return chosen
+
+    def _copy(self) -> Path:
+        thread = threading.get_ident()
+        if thread not in self._copies:
+            copy = self._home / str(len(self._copies))
+            shutil.copytree(self._root, copy, ignore=LEFT_OUT, symlinks=True)
+            for name in (".venv", ".venvs"):
+                if (self._root / name).exists():
+                    (copy / name).symlink_to(self._root / name)
+            self._copies[thread] = copy
+        return self._copies[thread]
+
+    def _outcome(self, copy: Path, tests: list[str]) -> str:
+        limit = 60 + 4 * sum(map(self._record.seconds, tests))
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "mutants.recorder", "-p", "no:cacheprovider"]
+        process = subprocess.Popen(
+            [*command, "--timeout=60", *tests],
+            cwd=copy,
+            env=environment(copy),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        try:
+            code = process.wait(limit)
+            if code == NO_SUCH_TEST:  # or a module that no longer imports
+                subprocess.run([*command, "--collect-only", *tests], cwd=self._root, env=environment(self._root), check=True)
+            return "survived" if code == 0 else "found"
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return "found (too slow)"
