@@ -4,7 +4,7 @@
     ./do mutants --count 50 --seed 7          others
     ./do mutants --only policies/             of some files
     ./do mutants --only core/place.py --all   every one of a file
-    ./do mutants --record tests/unit/core     record anew what these tests run, and nothing else
+    ./do mutants --tests tests/unit tests/property   with these tests only
 
 Which tests run which functions is recorded once and kept in build/mutants; a test file is recorded again when it
 changes. A mutant is tried in a copy of the tree against the tests that run its function, the quickest first, until one
@@ -36,6 +36,7 @@ FILES = (
     *(f"dropins/qcg/{name}.py" for name in ("job_queue", "registry", "bundles", "governor")),
 )
 """State machines, policies, core, formats and codecs; not what talks to sockets and processes."""
+TESTS = [f"tests/{kind}" for kind in ("unit", "property", "simtest", "fuzz", "golden", "e2e")]
 ARGUED = Path(__file__).parent / "argued.txt"
 
 
@@ -69,11 +70,12 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], help="files whose path contains this")
     parser.add_argument("--all", action="store_true", help="all mutants, not a sample")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at once")
-    parser.add_argument("--record", nargs="+", help="record these tests, and stop")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="which tests to use")
+    parser.add_argument("--record", action="store_true", help="record what these tests run, and stop")
     options = parser.parse_args()
 
     record = TestRecord(ROOT)
-    record.refresh(options.record or [f"tests/{kind}" for kind in ("unit", "property", "simtest", "golden", "e2e")])
+    record.refresh(options.tests)
     if options.record:
         return 0
     known = argued()

@@ -40,7 +40,8 @@ class TestRecord:
                 if path.suffix == ".py":
                     self._record(path)
         for path in sorted(self._folder.glob("*.jsonl")):
-            self._read(path)
+            if path.name.replace("+", "/").startswith(tuple(tests)):
+                self._read(path)
 
     def _record(self, path: Path) -> None:
         name = str(path.relative_to(self._root))

@@ -14,6 +14,9 @@ from pilothouse.model.errors import InputError, quoted
 MOST_HOSTS = 2**20
 """Limit on the hosts of one hostlist: `n[0-999999999]` must not take gigabytes."""
 
+MOST_CHARACTERS = 255
+"""Limit of a host name."""
+
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
 _MOST_DIGITS = 15
@@ -89,6 +92,8 @@ def _expand(part: str, where: str) -> Iterator[str]:
     part = part.strip()
     prefix, bracket, rest = part.partition("[")
     body, _, suffix = rest.partition("]")
+    if len(prefix) + len(suffix) > MOST_CHARACTERS:
+        raise InputError(where, f"a host name of more than {MOST_CHARACTERS} characters", found=quoted(part))
     if not part or not _NAME.fullmatch(prefix) or not _NAME.fullmatch(suffix):
         raise InputError(where, "not a hostlist", expected="names such as node[0-3],login1", found=quoted(part))
     if not bracket:

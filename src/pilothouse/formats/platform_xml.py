@@ -14,6 +14,7 @@ import msgspec
 
 from pilothouse.formats.platform_elements import BANDWIDTH_UNITS, SPEED_UNITS, TIME_UNITS, Element, read_elements
 from pilothouse.model.errors import InputError, quoted
+from pilothouse.model.numerals import whole_number
 
 MOST_HOSTS = 2_000_000
 """No platform may declare more hosts: a typing error in a radical must not ask for gigabytes."""
@@ -275,9 +276,9 @@ def _radical(element: Element) -> list[tuple[int, int]]:
     ranges: list[tuple[int, int]] = []
     for part in element.text("radical").split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        low, high = whole_number(first), whole_number(last if dash else first)
+        if low is None or high is None:
             element.refuse("radical", expected="numbers and ranges such as 0-15,20", found=quoted(part))
-        low, high = int(first), int(last if dash else first)
         if high < low:
             element.refuse("a range of a radical that runs backwards", found=quoted(part))
         ranges.append((low, high))

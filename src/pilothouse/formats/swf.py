@@ -22,6 +22,7 @@ from pilothouse.formats.workload import Workload
 from pilothouse.model.errors import InputError, quoted
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
+from pilothouse.model.numerals import whole_number
 from pilothouse.model.profile import Delay, Profile
 from pilothouse.model.record import JobRecord
 
@@ -117,9 +118,7 @@ def _machine_size(comment: str) -> int:
     """The header `; MaxProcs: 100` (or MaxNodes), 0 if this comment is another."""
     key, _, value = comment.lstrip("; \t").partition(":")
     words = value.split()
-    if key.strip() in ("MaxProcs", "MaxNodes") and words and words[0].isdigit():
-        return int(words[0])
-    return 0
+    return whole_number(words[0]) or 0 if key.strip() in ("MaxProcs", "MaxNodes") and words else 0
 
 
 _STATUS = {JobState.SUCCEEDED: 1, JobState.FAILED: 0, JobState.TIMED_OUT: 0, JobState.KILLED: 5}
@@ -134,7 +133,7 @@ def write(records: Iterable[JobRecord], units: int) -> str:
         wait = -1.0 if start is None else start - job.submitted_at
         run = -1.0 if start is None else record.ended_at - start
         request = -1.0 if job.walltime == inf else job.walltime
-        user = job.user if job.user.lstrip("-").isdigit() else "-1"
+        user = job.user if whole_number(job.user.removeprefix("-")) is not None else "-1"
         lines.append(
             f"{number} {_number(job.submitted_at)} {_number(wait)} {_number(run)} {len(record.units) or -1} -1 -1 {job.units}"
             f" {_number(request)} -1 {_STATUS.get(record.state, -1)} {user} -1 -1 -1 -1 -1 -1"
@@ -144,7 +143,7 @@ def write(records: Iterable[JobRecord], units: int) -> str:
 
 def _submission(record: JobRecord) -> tuple[float, int, str]:
     local = record.job.local_id
-    return record.job.submitted_at, int(local) if local.isdigit() else 0, record.job.id
+    return record.job.submitted_at, whole_number(local) or 0, record.job.id
 
 
 def _number(value: float) -> str:

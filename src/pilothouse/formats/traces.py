@@ -12,6 +12,7 @@ import msgspec
 
 from pilothouse.formats.text_input import read_text
 from pilothouse.model.errors import InputError, quoted
+from pilothouse.model.numerals import whole_number
 
 
 def trace_files(path: str) -> list[Path]:
@@ -62,9 +63,10 @@ def read_mpi(path: Path, rank: int, *, shared: bool) -> list[MpiAction]:
     for number, line in read_lines(path):
         words = line.split()
         where = f"{path}:{number}"
-        if len(words) < 2 or not words[0].isdecimal():
+        number_of_rank = whole_number(words[0])
+        if len(words) < 2 or number_of_rank is None:
             raise InputError(where, "not an action", expected="RANK ACTION ARGUMENTS", found=quoted(line))
-        if int(words[0]) == rank:
+        if number_of_rank == rank:
             actions.append(MpiAction(where, words[1].lower(), tuple(words[2:])))
         elif not shared:
             raise InputError(where, f"an action of rank {words[0]} in the trace of rank {rank}")

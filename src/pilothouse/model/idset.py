@@ -18,8 +18,8 @@ from pilothouse.model.masks import lowest_bits, mask_text
 MOST_ID = 2**24
 """No id may be larger: a typing error must not ask for gigabytes."""
 
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
-_STRICT_NUMBER = re.compile(r"0|[1-9]\d*")
+_RANGE = re.compile("([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_STRICT_NUMBER = re.compile("0|[1-9][0-9]{0,17}")
 
 
 class IdSet(msgspec.Struct, frozen=True, eq=False, gc=False):

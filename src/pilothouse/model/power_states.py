@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from pilothouse.model.errors import InputError, quoted
+from pilothouse.model.numerals import whole_number
 
 
 class SleepState(msgspec.Struct, frozen=True):
@@ -61,10 +62,10 @@ def _parsed(text: str, count: int) -> dict[int, SleepState] | None:
     for triplet in text.split(","):
         if not triplet.strip():
             continue
-        numbers = [part.strip() for part in triplet.split(":")]
-        if len(numbers) != 3 or not all(part.isdecimal() for part in numbers):
+        numbers = [number for part in triplet.split(":") if (number := whole_number(part.strip())) is not None]
+        if len(numbers) != 3 or triplet.count(":") != 2:
             return None
-        sleep = SleepState(*map(int, numbers))
+        sleep = SleepState(*numbers)
         if count and max(sleep.asleep, sleep.going_off, sleep.coming_on) >= count:
             return None
         states[sleep.asleep] = sleep

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from pilothouse.model.errors import InputError, quoted, suggestion
+from pilothouse.model.numerals import whole_number
 from pilothouse.policies import score
 from pilothouse.policies.base import Policy
 from pilothouse.policies.chance import Chance
@@ -57,10 +58,11 @@ def _known_score(text: str) -> Callable[[Options], Policy]:
 
 
 def _chance(options: Options) -> Policy:
-    seed = options.get("seed", "0")
-    if not seed.isdigit():
-        raise InputError("seed", "not a seed", expected="a whole number", found=quoted(seed))
-    return Chance(int(seed))
+    text = options.get("seed", "0")
+    seed = whole_number(text)
+    if seed is None:
+        raise InputError("seed", "not a seed", expected="a whole number", found=quoted(text))
+    return Chance(seed)
 
 
 CATALOG: dict[str, Listing] = {

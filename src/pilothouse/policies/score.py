@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
+import warnings
 from collections.abc import Callable
 
 from pilothouse.model.errors import InputError, quoted
@@ -80,8 +81,10 @@ def _parse(text: str) -> ast.Expression:
     if len(text) > MOST_CHARACTERS:
         raise InputError("score", f"an expression longer than {MOST_CHARACTERS} characters")
     try:
-        tree = ast.parse(text, mode="eval")
-    except (SyntaxError, ValueError, RecursionError):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", SyntaxWarning)  # such as `1if`
+            tree = ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise InputError("score", "not an expression", found=quoted(text)) from None
     functions = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
@@ -89,7 +92,7 @@ def _parse(text: str) -> ast.Expression:
             known = _FUNCTIONS if node in functions else _VARIABLES
             if node.id not in known:
                 raise InputError("score", f"unknown name {node.id!r}", expected=f"one of {', '.join(sorted(known))}")
-        elif not isinstance(node, _NODES) or (isinstance(node, ast.Call) and node.keywords):
+        elif not isinstance(node, _NODES) or not _is_plain_call(node):
             raise InputError("score", f"{type(node).__name__} is not arithmetic", found=quoted(text))
         elif isinstance(node, ast.Constant):
             if type(node.value) is not int and type(node.value) is not float:
@@ -99,3 +102,8 @@ def _parse(text: str) -> ast.Expression:
             except OverflowError:
                 raise InputError("score", "a number without end", found=quoted(node.value)) from None
     return tree
+
+
+def _is_plain_call(node: ast.AST) -> bool:
+    """Whether a node is no call, or one of a function by its name, without keywords."""
+    return not isinstance(node, ast.Call) or (isinstance(node.func, ast.Name) and not node.keywords)

@@ -21,6 +21,7 @@ from termios import FIONREAD
 from typing import Any
 
 from pilothouse.model.errors import InputError, PeerError
+from pilothouse.model.numerals import whole_number
 from pilothouse.protocols.process import PeerProcess
 from pilothouse.protocols.zmtp import CHUNK, GREETING, READY, Reader, WireError, request_of
 
@@ -220,12 +221,13 @@ def _address(endpoint: str) -> tuple[int, Any]:
     scheme, _, rest = endpoint.partition("://")
     if scheme == "ipc" and rest:
         return socket.AF_UNIX, b"\0" + rest[1:].encode() if rest.startswith("@") else rest
-    host, _, port = rest.rpartition(":")
-    if scheme != "tcp" or host in ("", "*") or not port.isdigit() or not 0 < int(port) < 65536:
+    host, _, number = rest.rpartition(":")
+    port = whole_number(number) or 0
+    if scheme != "tcp" or host in ("", "*") or not 0 < port < 65536:
         expected = "tcp://HOST:PORT or ipc://PATH"
         raise InputError("socket endpoint", repr(endpoint), expected=expected, hint="e.g. tcp://localhost:28000")
     try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     except OSError as problem:
         raise InputError("socket endpoint", f"{endpoint!r}: {problem.strerror}") from None
     # A ZeroMQ socket binds to IPv4 by default.

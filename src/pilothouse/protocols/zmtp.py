@@ -113,7 +113,8 @@ class Reader:
         return True
 
     def _obey(self, command: bytes) -> None:
-        name, body = command[1 : 1 + command[0]], command[1 + command[0] :]
+        length = command[0] if command else 0
+        name, body = command[1 : 1 + length], command[1 + length :]
         if name == b"READY":
             self.peer_kind = _properties(body).get("socket-type", "unknown")
             if self.peer_kind not in ("REP", "ROUTER"):

@@ -35,6 +35,7 @@ from pilothouse.launch.add_engines import JoinInfo, joinable, open_context, open
 from pilothouse.launch.signals import on_signals
 from pilothouse.model.errors import InputError
 from pilothouse.model.lifecycle import JobState
+from pilothouse.model.numerals import whole_number
 from pilothouse.worlds.live.contexts.layout import NoContext, only_here
 from pilothouse.worlds.live.contexts.nodes import NodesContext
 from pilothouse.worlds.live.feeder import Feeder
@@ -144,9 +145,10 @@ class DisbatchRun:
         host, port, shown = "127.0.0.1", 0, ""
         if options.use_address:
             shown, _, number = options.use_address.rpartition(":")
-            if not shown or not number.isdigit():
+            known_port = whole_number(number)
+            if not shown or known_port is None:
                 raise InputError("--use-address", "not an address", expected="HOST:PORT", found=options.use_address)
-            host, port = shown, int(number)
+            host, port = shown, known_port
         elif options.startup_only or not only_here(self._ssh_nodes(), self._host):
             names = [word.rpartition(":")[0] for word in self._ssh_nodes().split(",") if word]
             listens = (ALL,) if options.startup_only or not names else towards_by_ssh(names)

@@ -24,6 +24,7 @@ from pilothouse.access.files import write_whole
 from pilothouse.dropins.qcg.registry import Entry, Item, date_text, state_name, visible_history
 from pilothouse.formats.qcg_description import DescriptionError, Dialect, describe
 from pilothouse.formats.qcg_requests import SubmittedJob
+from pilothouse.formats.text_input import JSON_PROBLEMS
 from pilothouse.model.errors import InputError
 from pilothouse.model.lifecycle import QCG, JobState
 from pilothouse.protocols.qcg.client import manager_folders
@@ -141,7 +142,7 @@ class ManagerFiles:
             try:
                 raw = msgspec.json.decode(line)
                 states[str(raw["task"])] = _STATES.get(raw["state"]) if raw["state"] != _REMOVED else None
-            except (msgspec.DecodeError, KeyError) as error:
+            except (*JSON_PROBLEMS, KeyError) as error:
                 raise InputError(str(self.folder / "track.states"), f"not a tracked state: {error}") from None
         return states
 

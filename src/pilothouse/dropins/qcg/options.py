@@ -14,6 +14,7 @@ import msgspec
 
 from pilothouse.formats.hostlist import parse as parse_hostlist
 from pilothouse.model.errors import InputError, quoted
+from pilothouse.model.numerals import whole_number
 from pilothouse.worlds.live.contexts.layout import slurm_counts
 from pilothouse.worlds.live.contexts.programs import ProgramContext
 
@@ -183,12 +184,13 @@ def parse_nodes(text: str, host: str, cores: int) -> Nodes:
     nodes: Nodes = []
     for number, part in enumerate(text.split(",")):
         name, _, count = part.strip().rpartition(":")
-        if not count.isdigit() or int(count) < 1:
+        cores_here = whole_number(count) or 0
+        if cores_here < 1:
             raise InputError(
                 "--nodes", "number of cores for a node must not be less than 1", expected="4,4,2 or a:4,b:2",
                 found=quoted(text),
             )  # fmt: skip
-        nodes.append((name or f"n{number}", int(count)))
+        nodes.append((name or f"n{number}", cores_here))
     if len(nodes) > MOST_NODES:
         raise InputError("--nodes", f"more than {MOST_NODES} nodes on one host")
     if len({name for name, _ in nodes}) < len(nodes):

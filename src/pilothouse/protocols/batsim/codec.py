@@ -47,6 +47,8 @@ def decode_from_scheduler(data: bytes, peer: str = "scheduler") -> Message[FromS
     if len(data) > MOST_BYTES:
         raise _too_long(data, peer)
     try:
+        if not data.isascii():
+            data.decode()  # parts of it are only read later
         message = _decode_from_scheduler(data)
     except _WRONG as error:
         raise _refusal(data, error, peer) from None
@@ -61,6 +63,8 @@ def decode_from_batsim(data: bytes, peer: str = "Batsim") -> Message[FromBatsim]
     if len(data) > MOST_BYTES:
         raise _too_long(data, peer)
     try:
+        if not data.isascii():
+            data.decode()
         return _checked(_batsim_decoder().decode(data), peer)
     except _WRONG as error:
         raise _refusal(data, error, peer) from None
@@ -94,7 +98,7 @@ def _blamed_event(data: bytes, problem: str) -> str:
     try:
         event = _any_json.decode(data)["events"][index]
         return str(event["type"])
-    except (KeyError, IndexError, TypeError, msgspec.DecodeError):
+    except (KeyError, IndexError, TypeError, *_WRONG):
         return f"event {index}"
 
 
@@ -253,7 +257,7 @@ class WireReader:
     def _description(self, event: WireEvent, job_id: str, source: Raw, kind: type[Description]) -> Description:
         try:
             return msgspec.json.decode(source, type=kind)
-        except msgspec.DecodeError as problem:
+        except _WRONG as problem:
             raise self.error(event, f"job {job_id}: {problem}") from None
 
     def _job(self, event: WireEvent, job_id: str, written: JobDescription, walltime: float, source: Raw) -> Job:

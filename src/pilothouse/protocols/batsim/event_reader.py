@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from pilothouse.formats.profile_json import full_name
+from pilothouse.formats.text_input import JSON_PROBLEMS
 from pilothouse.model import events as e
 from pilothouse.model.errors import PeerError, quoted
 from pilothouse.model.job import Job, Node
@@ -199,7 +200,7 @@ def read_begins(data: Raw, peer: str) -> tuple[e.Begins, RedisSettings, Dialect]
         written = msgspec.json.decode(data, type=_BeginsData)
         flat = msgspec.convert(written.config, _FlatRedis)
         nested = msgspec.convert(written.config, _Nested)
-    except msgspec.ValidationError as problem:
+    except JSON_PROBLEMS as problem:
         raise PeerError(peer, str(problem), event="SIMULATION_BEGINS") from None
     config = written.config
     dialect = Dialect.TWO if written.resources_data and not written.compute_resources else Dialect.FOUR

@@ -230,7 +230,7 @@ def external_data(event: e.ExternalEvent) -> dict[str, object]:
     """The JSON object of an external event, as it was written or made from its parts."""
     try:
         data = msgspec.json.decode(event.data)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         data = event.data
     return data if isinstance(data, dict) and "type" in data else {"type": event.kind, "data": data}
 

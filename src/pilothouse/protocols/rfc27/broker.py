@@ -18,6 +18,7 @@ import msgspec
 from pilothouse.formats import fluid
 from pilothouse.model.errors import InputError, one_line
 from pilothouse.model.idset import IdSet
+from pilothouse.model.numerals import whole_number
 from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27 import payloads as p
 from pilothouse.protocols.rfc27.frames import Message
@@ -175,10 +176,11 @@ class Broker:
 
     def _send_back(self, response: Message) -> None:
         routes = response.routes or ()
-        if not routes or not routes[0].isdigit() or int(routes[0]) not in self._names:
+        peer = whole_number(routes[0].decode("ascii", "replace")) if routes else None
+        if peer is None or peer not in self._names:
             return
         response.routes = routes[1:]
-        self._send(int(routes[0]), response)
+        self._send(peer, response)
 
     def _refuse(self, message: Message, errnum: int, text: str = "") -> None:
         if message.wants_response:

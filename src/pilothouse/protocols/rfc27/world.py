@@ -19,6 +19,7 @@ from pilothouse.formats import duration
 from pilothouse.model import events as e
 from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import InputError, PeerError
+from pilothouse.model.numerals import whole_number
 from pilothouse.protocols.rfc27 import scheduler_events as s
 from pilothouse.protocols.rfc27 import unix_socket
 from pilothouse.protocols.rfc27.frames import BadFrame
@@ -61,11 +62,12 @@ def flux_world(uri: str, options: dict[str, str]) -> FluxWorld:
     if unknown:
         raise InputError("flux", f"unknown option {min(unknown)!r}", expected=f"one of {', '.join(known)}")
     chosen = known | options
-    if not chosen["limit"].isdigit():
+    limit = whole_number(chosen["limit"])
+    if limit is None:
         raise InputError("flux", "not a limit of requests", expected="a whole number", found=repr(chosen["limit"]))
     return FluxWorld(
         f"{uri}?key={chosen['key']}" if chosen["key"] else uri,
-        limit=int(chosen["limit"]),
+        limit=limit,
         strict=chosen["rfc27"] == "1",
         reconnect=chosen["once"] != "1",
         patience_s=duration.parse(chosen["patience"], where="patience"),

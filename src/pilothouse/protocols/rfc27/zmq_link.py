@@ -59,7 +59,7 @@ def read_keys(path: Path) -> Keys:
         return msgspec.json.decode(path.read_bytes(), type=Keys)
     except FileNotFoundError:
         raise InputError(str(path), "no such key file") from None
-    except msgspec.DecodeError as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise InputError(str(path), f"not a key file: {problem}") from None
 
 

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from pilothouse.model.errors import InputError, quoted
+from pilothouse.model.numerals import whole_number
 
 SLURM_RETIRE = 'scontrol update JobId="$SLURM_JOBID" NodeList="${DRIVER_NODE:+$DRIVER_NODE,}$ACTIVE"'
-_SLURM_COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+_SLURM_COUNT = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,6})\))?")
 
 
 class ContextOptions(msgspec.Struct, frozen=True):
@@ -98,13 +99,14 @@ def _ssh(text: str, options: ContextOptions, rank: int, host: str) -> Layout:
     cores: dict[str, int] = {}
     warnings: list[str] = []
     for item in filter(None, (part.strip() for part in text.split(","))):
-        name, colon, count = item.rpartition(":")
-        if not colon or not name or not count.isdigit():
+        name, _, number = item.rpartition(":")
+        count = whole_number(number)
+        if not name or count is None:
             raise InputError("ssh nodes", "not a node", expected="HOST:CORECOUNT", found=quoted(item))
         name = host if name == "localhost" else name
         if name in cores:
             warnings.append(f"{name} is named more than once: its cores are added up")
-        cores[name] = cores.get(name, 0) + int(count)
+        cores[name] = cores.get(name, 0) + count
     per_task = 1 if options.cpus_per_task is None else options.cpus_per_task
     nodes = []
     for name, count_here in cores.items():

@@ -14,6 +14,7 @@ from math import inf
 import msgspec
 
 from pilothouse.model.errors import PeerError
+from pilothouse.model.numerals import whole_number
 
 COMMAND_TIMEOUT_S = 60.0
 """A batch system that does not answer within this time is asked again later."""
@@ -44,7 +45,7 @@ def squeue(*filters: str, timeout_s: float = COMMAND_TIMEOUT_S) -> list[SlurmJob
 
 def allocation_end(env: Mapping[str, str]) -> float:
     """When the Slurm job of this environment ends (seconds since 1970); inf: not known. Older Slurms must be asked."""
-    if (known := env.get("SLURM_JOB_END_TIME", "")).isdigit():
+    if (known := whole_number(env.get("SLURM_JOB_END_TIME", ""))) is not None:
         return float(known)
     job_id = env.get("SLURM_JOB_ID", "")
     try:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from pilothouse.access.interfaces import towards_by_ssh
 from pilothouse.model.errors import InputError, quoted
+from pilothouse.model.numerals import whole_number
 from pilothouse.worlds.live.contexts import Launch
 from pilothouse.worlds.live.contexts.programs import ProgramContext, engine_command
 
@@ -31,8 +32,9 @@ def parse_hosts(texts: Iterable[str]) -> dict[str, int]:
     hosts: dict[str, int] = {}
     for text in texts:
         for part in text.split(","):
-            host, _, count = part.strip().rpartition(":")
-            if not host or not count.isdigit() or int(count) < 1:
+            host, _, number = part.strip().rpartition(":")
+            count = whole_number(number) or 0
+            if not host or count < 1:
                 raise InputError("--ssh", "not a list of hosts", expected="HOST:SLOTS,...", found=quoted(text))
-            hosts[host] = hosts.get(host, 0) + int(count)
+            hosts[host] = hosts.get(host, 0) + count
     return hosts

@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import inf
 
 from pilothouse.model import events as e
+from pilothouse.model.numerals import whole_number
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.assignments import (
     close_assignment,
@@ -190,9 +191,9 @@ def _join(driver: DriverState, engine: str, hello: m.Hello, now: float) -> None:
     if driver.begun:
         driver.events.append(e.NodesJoined(now, (proxy.node,)))
     close_if_ending(driver, proxy, now)
-    limit = hello.properties.get("task_limit", "")
-    if limit.isdigit():
-        driver.context_limits.setdefault(proxy.joined.context, int(limit))
+    limit = whole_number(hello.properties.get("task_limit", ""))
+    if limit is not None:
+        driver.context_limits.setdefault(proxy.joined.context, limit)
     if driver.context_limits.get(proxy.joined.context, 1) <= 0:
         ask_to_leave(driver, engine, "task limit of its context", now)
 

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Mapping
 
 from pilothouse.model.errors import InputError, PeerError
+from pilothouse.model.numerals import whole_number
 from pilothouse.worlds.live.services.kvs import TEXT, Value
 from pilothouse.worlds.live.services.kvs_wire import CODING_BYTES, LENGTH_CHARS, Request, request_bytes
 
@@ -24,11 +25,12 @@ CLOSE_S = 2.0
 
 class KvsClient:
     def __init__(self, address: str, *, secret: str = "", timeout_s: float | None = None) -> None:
-        host, colon, port = address.rpartition(":")
-        if not colon or not port.isdigit():
+        host, _, number = address.rpartition(":")
+        port = whole_number(number)
+        if port is None or port > 65535:
             raise InputError(ADDRESS_VARIABLE, "not an address", expected="HOST:PORT", found=repr(address))
         self.address = address
-        self._sock = socket.create_connection((host, int(port)), timeout=timeout_s)
+        self._sock = socket.create_connection((host, port), timeout=timeout_s)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if secret:
             self._sock.sendall(request_bytes(Request(b"auth", secret.encode())))

@@ -26,7 +26,7 @@ MOST_HOSTS = 2_000_000
 MOST_ROUTES = 200_000
 """So many routes are remembered; then all are forgotten, and made again when they are needed."""
 ROLES = ("", "compute_node", "master", "storage")
-_NODES_BY_CORES = re.compile(r"([1-9]\d*)(?:x([1-9]\d*))?")
+_NODES_BY_CORES = re.compile("([1-9][0-9]{0,17})(?:x([1-9][0-9]{0,17}))?")
 _DIGITS = re.compile(r"(\d+)")
 
 

@@ -1,0 +1,471 @@
+"""What is fuzzed: every parser, codec and door, as a function of bytes. A PilothouseError is an answer; all else is a finding."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import io
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from fuzz import seeds
+from pilothouse.core.session import Session
+from pilothouse.formats import (
+    constraint,
+    dax,
+    duration,
+    external_events,
+    fluid,
+    hostlist,
+    jobs_csv,
+    jobspec,
+    platform_xml,
+    qcg_requests,
+    qcg_workload,
+    resource_set,
+    swf,
+    task_file,
+    traces,
+    workload_json,
+)  # fmt: skip
+from pilothouse.model import decisions as d
+from pilothouse.model import events as e
+from pilothouse.model.errors import PeerError, PilothouseError
+from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Job, Node
+from pilothouse.model.profile import Delay, Profile
+from pilothouse.policies import catalog, score
+from pilothouse.protocols import zmtp
+from pilothouse.protocols.batprotocol import codec as codec5
+from pilothouse.protocols.batprotocol.codec import Format
+from pilothouse.protocols.batprotocol.decisions import DecisionReader as DecisionReader5
+from pilothouse.protocols.batprotocol.hello import read_hello, read_wants
+from pilothouse.protocols.batprotocol.wire import Malformed
+from pilothouse.protocols.batsim import codec as codec4
+from pilothouse.protocols.batsim.decider import BatsimDecider
+from pilothouse.protocols.batsim.decision_reader import DecisionReader
+from pilothouse.protocols.batsim.event_reader import EventReader, RequestedCalls, read_begins
+from pilothouse.protocols.batsim.settings import Settings
+from pilothouse.protocols.rfc27 import frames, rpc
+from pilothouse.protocols.rfc27.broker import Broker
+from pilothouse.protocols.rfc27.manager import Manager as FluxManager
+from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
+from pilothouse.worlds.live.contexts.ssh import parse_hosts
+from pilothouse.worlds.live.driver.engine_frames import frames as driver_frames
+from pilothouse.worlds.live.driver.engine_frames import hear
+from pilothouse.worlds.live.driver.settle import settle
+from pilothouse.worlds.live.driver.state import new_state
+from pilothouse.worlds.live.feeder import Feeder
+from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.services.kvs import KeyValueStore, Value
+from pilothouse.worlds.live.services.kvs_wire import Request, RequestReader, WireError, request_bytes
+from pilothouse.worlds.live.wire import messages as m
+from pilothouse.worlds.simulated.world import SimulatedWorld
+
+NODES = tuple(Node(f"h{i}", i) for i in range(4))
+MOST_TURNS = 60
+
+
+@dataclass(frozen=True)
+class Target:
+    """`run` must end soon, and raise nothing but a PilothouseError. `weight`: how often it is drawn."""
+
+    run: Callable[[bytes], object]
+    seeds: Callable[[], list[bytes]]
+    weight: int = 10
+
+
+TARGETS: dict[str, Target] = {}
+
+
+def target(name: str, first: Callable[[], list[bytes]], weight: int = 10) -> Callable[[Callable[[bytes], object]], None]:
+    def add(run: Callable[[bytes], object]) -> None:
+        TARGETS[name] = Target(run, lambda: [*first(), *seeds.corpus(name)], weight)
+
+    return add
+
+
+def text_target(name: str, run: Callable[[str], object], *texts: str, weight: int = 10) -> None:
+    """For parsers of text, which the command line or a decoder hands over."""
+    target(name, lambda: [text.encode() for text in texts], weight)(lambda data: run(data.decode("utf-8", "surrogateescape")))
+
+
+@cache
+def folder() -> Path:
+    made = Path(tempfile.mkdtemp(prefix="pilothouse-fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+    atexit.register(shutil.rmtree, made, True)
+    return made
+
+
+def file_target(name: str, suffix: str, run: Callable[[Path], object], *files: str, weight: int = 10) -> None:
+    """For readers of files."""
+
+    def read(data: bytes) -> object:
+        path = folder() / f"{name}-{os.getpid()}{suffix}"
+        path.write_bytes(data)
+        return run(path)
+
+    target(name, lambda: seeds.file(*files), weight)(read)
+
+
+def used_up(values: object) -> None:
+    """Lazy results are read to their end, as far as that is not endless."""
+    if isinstance(values, Iterator):
+        for _, _ in zip(values, range(2000), strict=False):
+            pass
+
+
+# ---- files
+
+file_target("swf", ".swf", swf.read, "examples/kth-sp2-5000.swf.gz")
+file_target("workload", ".json", workload_json.read, "examples/tiny.json",
+            "batsim4/inputs/workloads/test_various_profile_types.json", "batsim4/inputs/workloads/test_walltime.json",
+            "batsim5/inputs/test_delays.json", "batsim4/inputs/extra/par4.json")  # fmt: skip
+file_target("platform", ".xml", platform_xml.read_platform, "batsim4/inputs/platforms/small_platform.xml",
+            "batsim4/inputs/platforms/energy_platform_homogeneous.xml", "batsim5/inputs/cluster512_pfs.xml")  # fmt: skip
+file_target("events", ".txt", external_events.read, "batsim4/inputs/events/test_events_4hosts.txt")
+file_target("dax", ".xml", dax.read, "tests/fuzz/corpus/dax/two.xml")
+file_target("usage", ".trace", traces.read_usage, "tests/fuzz/corpus/usage/one.trace")
+file_target("mpi", ".trace", lambda path: traces.read_mpi(path, 0, shared=True), "tests/fuzz/corpus/mpi/one.trace")
+file_target("jobs-csv", ".csv", lambda path: used_up(jobs_csv.read(path)),
+            "batsim4/recordings/bs-easy-redis-small-delays/out_jobs.csv")  # fmt: skip
+file_target("settings", ".json", Settings.read, "tests/fuzz/corpus/settings/all.json")
+file_target("qcg-file", ".json",
+            lambda path: qcg_workload.load_workload(path, qcg_workload.Durations.named("10"), NODES),
+            "examples/requests.json")  # fmt: skip
+
+
+@target("tasks", lambda: seeds.file("examples/tasks.txt", "tests/fuzz/corpus/tasks/directives.txt"))
+def _tasks(data: bytes) -> None:
+    for lenient in (False, True):
+        with contextlib.suppress(PilothouseError):
+            task_file.check_stream(io.BytesIO(data), "tasks", lenient=lenient)
+            used_up(task_file.read_file(io.BytesIO(data), "tasks", lenient=lenient))
+
+
+# ---- texts
+
+text_target("idset", IdSet.parse, "0-3 7", "[0-3,7]", "1,2,3", weight=20)
+text_target("rfc22", IdSet.parse_strict, "0-3,7", "[1,3]", weight=20)
+text_target("hostlist", hostlist.parse, "n[1-4,7],m12", "a[01-10]b[2-3]", "x", weight=20)
+text_target("duration", duration.parse, "5m", "1.5h", "90", "2d", weight=20)
+text_target("fluid", fluid.parse, "ƒ2Vvy", "f12345", "0x1f", "1234", "0000.0001.0002.0003", weight=20)
+text_target("score", score.Expression, "r*n", "-(w/r)**3*n", "log10(r)*n + 870*log10(s)", "min(r, n, 2.5)")
+text_target("policy", lambda text: catalog.make(*_named(text)), "priority:score=r*n,backfill=easy", "random:seed=7")
+text_target("hosts", lambda text: parse_hosts([text]), "h1:4,h2", "n[1-3]:8", "user@host:2", weight=20)
+
+
+def _named(text: str) -> tuple[str, dict[str, str]]:
+    name, _, options = text.partition(":")
+    return name, catalog.parse_options(options, name) if options else {}
+
+
+@target("jobspec", lambda: [text for topic, text in _specs()])
+def _jobspec(data: bytes) -> None:
+    jobspec.encode(jobspec.parse(data))
+
+
+def _specs() -> list[tuple[str, bytes]]:
+    found = []
+    for topic, text in seeds.flux():
+        payload = msgspec.json.decode(text)
+        if "jobspec" in payload:
+            found.append((topic, msgspec.json.encode(payload["jobspec"])))
+    spec = jobspec.Jobspec(slots=2, command=("true",), cores_per_slot=2)
+    return [*found, ("", jobspec.encode(spec))]
+
+
+R = (
+    b'{"version": 1, "execution": {"R_lite": [{"rank": "0-1", "children": {"core": "0-3", "gpu": "0"}}], '
+    b'"nodelist": ["n[0-1]"], "properties": {"fast": "1"}, "starttime": 0, "expiration": 0}}'
+)
+
+
+@target("resource-set", lambda: [R])
+def _resources(data: bytes) -> None:
+    resource_set.encode(resource_set.parse(data))
+
+
+@target("constraint", lambda: [b'{"and": [{"properties": ["a", "^b"]}, {"not": [{"ranks": ["0-3"]}, {"hostlist": ["n"]}]}]}'])
+def _constraint(data: bytes) -> None:
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        constraint.normalised(msgspec.json.decode(data), where="constraint")
+
+
+# ---- codecs
+
+
+@target("batsim-decisions", lambda: seeds.batsim("sched->batsim"))
+def _batsim_decisions(data: bytes) -> None:
+    DecisionReader("peer", {"w0!p": Profile("w0!p", Delay(1.0))}).reply(codec4.decode_from_scheduler(data))
+
+
+@target("batsim-events", lambda: seeds.batsim("batsim->sched"))
+def _batsim_events(data: bytes) -> None:
+    message = codec4.decode_from_batsim(data)
+    for event in message.events:
+        if type(event).__name__ == "SimulationBegins":
+            read_begins(event.data, "peer")  # type: ignore[union-attr]
+    begins = e.Begins(NODES, profiles={"w0!delay10": Profile("w0!delay10", Delay(10.0))})
+    EventReader("peer", begins, None, RequestedCalls()).batch(message)
+
+
+def _batprotocol(data: bytes, form: Format) -> None:
+    message = codec5.decode(data, form)
+    for way in Format:
+        with contextlib.suppress(PilothouseError):  # numbers that the binary form has no room for
+            codec5.encode(message, way)
+    reader = DecisionReader5()
+    with contextlib.suppress(Malformed):
+        for event in message.events or ():
+            reader.read(event.event, event.timestamp)
+    with contextlib.suppress(Malformed):
+        read_wants(read_hello(message))
+
+
+@target("batprotocol-json", seeds.batprotocol)
+def _json5(data: bytes) -> None:
+    _batprotocol(data, Format.JSON)
+
+
+def _binary_seeds() -> list[bytes]:
+    found = []
+    for text in seeds.batprotocol():
+        with contextlib.suppress(PilothouseError):
+            found.append(codec5.encode(codec5.decode(text, Format.JSON), Format.BINARY))
+    return found
+
+
+@target("batprotocol-binary", _binary_seeds)
+def _binary5(data: bytes) -> None:
+    _batprotocol(data, Format.BINARY)
+
+
+def _flux_messages() -> list[bytes]:
+    return [frames.encode(rpc.request(topic, text, matchtag=n % 3)) for n, (topic, text) in enumerate(seeds.flux())]
+
+
+@target("flux-frames", _flux_messages)
+def _flux_frames(data: bytes) -> None:
+    for found in frames.StreamReader().feed(data):
+        if isinstance(found, frames.Message):
+            frames.encode(found)
+
+
+@target("flux-scheduler", _flux_messages)
+def _flux_scheduler(data: bytes) -> None:
+    engine = SchedulerEngine()
+    engine.begin()
+    for found in frames.StreamReader().feed(data):
+        if isinstance(found, frames.Message):
+            found.userid, found.rolemask = 0, frames.ROLE_OWNER
+            engine.receive(found)
+            for answer in engine.take():
+                frames.encode(answer)
+
+
+@target("flux-broker", _flux_messages)
+def _flux_broker(data: bytes) -> None:
+    manager = FluxManager()
+    broker = Broker(manager, R, IdSet())
+    broker.join(1, "one")
+    broker.receive(0.0, 1, rpc.request("service.add", b'{"service":"sched"}', matchtag=1))
+    broker.receive(0.0, 1, rpc.request("job-manager.sched-ready", b'{"mode":"unlimited"}', matchtag=1))
+    manager.submit(0.0, 1, b"{}")
+    broker.dispatch(0.0)
+    for found in frames.StreamReader().feed(data):
+        if isinstance(found, frames.Message):
+            broker.receive(1.0, 1, found)
+            broker.dispatch(1.0)
+            for _, answer in broker.take():
+                frames.encode(answer)
+    assert (1 in manager.jobs) != (1 in manager.inactive), "a job was lost"
+
+
+ZMTP = zmtp.GREETING + b"\x04\x1a\x05READY\x0bSocket-Type\x00\x00\x00\x03REP" + zmtp.request_of(b"{}") + b"\x04\x07\x04PING\0\0"
+
+
+@target("zmtp", lambda: [ZMTP], weight=20)
+def _zmtp(data: bytes) -> None:
+    reader = zmtp.Reader(1 << 20)
+    with contextlib.suppress(zmtp.WireError):
+        for start in range(0, len(data), 97):
+            reader.feed(data[start : start + 97])
+            while reader.message() is not None:
+                pass
+            reader.missing()
+
+
+KVS = [
+    request_bytes(Request(b"put_", b"a key", Value(b"ASTR", b"some value"))) + request_bytes(Request(b"get_", b"a key")),
+    request_bytes(Request(b"mkey", b"m", Value(b"ASTR", b"a k"))) + request_bytes(Request(b"view", b"a key")) + b"dump",
+    request_bytes(Request(b"auth", b"secret")) + b"clos",
+]
+
+
+@target("kvs-wire", lambda: KVS, weight=20)
+def _kvs(data: bytes) -> None:
+    store = KeyValueStore()
+    with contextlib.suppress(WireError):
+        for request in RequestReader().feed(data):
+            if request.op == b"put_":
+                store.put(request.key, request.value)
+
+
+# ---- frames of engines
+
+
+def _engine_frames() -> list[bytes]:
+    hello = m.Hello(context="c", node="n", slots=2, pid=1, started_at=0.0, properties={})
+    result = m.Result(0, 1, 0, 99, 1.0, 2.0, 3, b"out")
+    bodies: list[list[m.FromEngine]] = [[hello], [m.Report([m.Finished(1, [result], True)], [])], [m.Bye("done")], []]
+    found = []
+    for number, said in enumerate(bodies):
+        with contextlib.suppress(TypeError):
+            found.append(m.encode(m.EngineFrame(m.VERSION, "e0", min(1, number), number, 0, said)))
+    return found
+
+
+@target("engine-frames", _engine_frames)
+def _engines(data: bytes) -> None:
+    frame = m.read_engine_frame(data)
+    if isinstance(frame, str):
+        return
+    driver = new_state(LiveOptions(bundle=1))
+    driver.feed(Feeder(task_file.TaskLine(i, i + 1, -1, "true") for i in range(2)))
+    hello = m.Hello(context="c", node="n", slots=2, pid=1, started_at=0.0, properties={})
+    hear(driver, m.EngineFrame(m.VERSION, "e0", 0, 0, 0, [hello]), 0.0)
+    settle(driver, 0.5)
+    hear(driver, frame, 1.0)
+    settle(driver, 1.5)
+    list(driver_frames(driver, 2.0))
+
+
+# ---- schedulers that answer garbage
+
+
+class Answering:
+    """A decider whose every answer is the same bytes, read and judged as those of a real peer."""
+
+    name = "peer"
+    traits = BatsimDecider.traits
+
+    def __init__(self, reply: Callable[[float], d.Reply]) -> None:
+        self._reply = reply
+        self._turns = 0
+
+    def hello(self) -> d.Wants:
+        return d.Wants(dynamic_registration=True)
+
+    def begin(self, begins: e.Begins, cluster: object) -> None: ...
+
+    def fileno(self) -> int:
+        raise AssertionError("it speaks in turn")
+
+    def decide(self, batch: e.Batch) -> d.Reply:
+        self._turns += 1
+        if self._turns > MOST_TURNS:
+            raise PeerError(self.name, "enough")
+        return self._reply(batch.now)
+
+    def close(self) -> None: ...
+
+
+def play(reply: Callable[[float], d.Reply]) -> None:
+    profile = Profile("w0!delay10", Delay(10.0))
+    jobs = [Job(f"w0!{n}", 1 + n % 2, 100.0, 3.0 * n, profile) for n in range(4)]
+    begins = e.Begins(NODES, profiles={profile.name: profile})
+    Session(SimulatedWorld(begins, jobs), Answering(reply)).run()
+
+
+@target("batsim-scheduler", lambda: seeds.batsim("sched->batsim"), weight=5)
+def _scheduler4(data: bytes) -> None:
+    reader = DecisionReader("peer", {})
+
+    def reply(now: float) -> d.Reply:
+        found = reader.reply(codec4.decode_from_scheduler(data))
+        found.now = max(found.now, now)
+        for decision in found.decisions:
+            decision.at = max(decision.at, now)
+        return found
+
+    play(reply)
+
+
+@target("batprotocol-scheduler", seeds.batprotocol, weight=5)
+def _scheduler5(data: bytes) -> None:
+    reader = DecisionReader5()
+
+    def reply(now: float) -> d.Reply:
+        message = codec5.decode(data, Format.JSON)
+        try:
+            return d.Reply(now, [reader.read(event.event, now) for event in message.events or ()])
+        except Malformed as problem:
+            raise PeerError("peer", str(problem)) from None
+
+    play(reply)
+
+
+# ---- a QCG manager
+
+
+@target("qcg-requests", lambda: [*seeds.qcg(), *seeds.file("examples/requests.json")])
+def _qcg_requests(data: bytes) -> None:
+    with contextlib.suppress(qcg_requests.RequestError):
+        for request in qcg_requests.split_requests(data, "requests"):
+            qcg_requests.parse_request(request, dict, qcg_requests.preferred_dialect([request]))
+
+
+@cache
+def _qcg_nodes() -> tuple[Node, ...]:
+    return (Node("n0", 0, 4), Node("n1", 4, 4))
+
+
+@target("qcg-manager", seeds.qcg)
+def _qcg_manager(data: bytes) -> None:
+    from pilothouse.dropins.qcg.manager import Manager, System
+
+    manager = Manager(System("x", 0.0), _qcg_nodes(), lambda: "id")
+    job = b'{"request": "submit", "jobs": [{"name": "a", "execution": {"exec": "true"}}]}'
+    manager.handle(job, 0.5)
+    msgspec.json.encode(manager.handle(data, 1.0))
+    msgspec.json.encode(manager.handle(b'{"request": "listJobs"}', 2.0))
+
+
+# ---- doors: sockets that strangers can reach
+
+
+def knock(address: tuple[str, int], data: bytes) -> None:
+    with socket.create_connection(address, timeout=5) as made, contextlib.suppress(OSError):
+        made.sendall(data)
+
+
+@cache
+def _kvs_server() -> tuple[str, int]:
+    from pilothouse.worlds.live.services.kvs_server import KvsServer
+
+    server = KvsServer(secret="a secret")
+    atexit.register(server.close)
+    return server.host, server.port
+
+
+@target("kvs-door", lambda: KVS, weight=1)
+def _kvs_door(data: bytes) -> None:
+    """A stranger's bytes; then a client with the secret is served."""
+    knock(_kvs_server(), data)
+    with socket.create_connection(_kvs_server(), timeout=5) as client:
+        client.sendall(request_bytes(Request(b"auth", b"a secret")) + request_bytes(Request(b"put_", b"k", Value(b"ASTR", b"v"))))
+        client.sendall(request_bytes(Request(b"get_", b"k")))
+        heard = b""
+        while b"v" not in heard:
+            part = client.recv(100)
+            assert part, f"the service hung up after {heard!r}"
+            heard += part
