@@ -3,6 +3,7 @@
 #   ./do demo    compare schedulers on a real trace, draw figures, then run real tasks
 #   ./do test    all tests, with real Redis, sshd, Slurm and other projects' clients
 #   ./do mutants [--count N] [--seed N]   which small changes of the source no test notices
+#   ./do fuzz [--inputs N] [--atheris]    damaged inputs for every parser, codec and socket
 # Needs python3 (3.11 or later), pip and gcc; as root, or with sudo that asks nothing, it installs the Debian packages
 # that the tests talk to. Everything else goes into .tools, .venv and .venvs beside this file.
 set -u
@@ -167,6 +168,9 @@ case ${1:-help} in
     demo)  shift; demo "$@" ;;
     test)  shift; run_tests "$@" ;;
     setup) setup_package dev ;;
+    fuzz)  shift; setup_package dev
+           case " $* " in *" --atheris "*) install "$VENV" atheris ;; esac
+           PYTHONPATH=tests:src exec "$PY" -m fuzz "$@" ;;
     mutants) shift; setup_package dev; PYTHONPATH=tools exec "$PY" -m mutants "$@" ;;
     *)     sed -n '2,/^# Needs/{/^# Needs/d;p}' "$0" | sed 's/^# \{0,1\}//'; [ "${1:-help}" = help ] ;;
 esac

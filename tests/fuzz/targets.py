@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +19,9 @@ import msgspec
 
 from fuzz import seeds
 from pilothouse.core.session import Session
+from pilothouse.dropins.batsim5 import config as batsim5_config
+from pilothouse.dropins.batsim5.options import BY_KEY
+from pilothouse.dropins.disbatch.status_file import EarlierRuns
 from pilothouse.formats import (
     constraint,
     dax,
@@ -36,11 +40,14 @@ from pilothouse.formats import (
     traces,
     workload_json,
 )  # fmt: skip
+from pilothouse.journal.read import read_jobs, read_nodes, read_tasks
+from pilothouse.journal.store import Journal
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import PeerError, PilothouseError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
+from pilothouse.model.lifecycle import JobState
 from pilothouse.model.profile import Delay, Profile
 from pilothouse.policies import catalog, score
 from pilothouse.protocols import zmtp
@@ -58,9 +65,11 @@ from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27.broker import Broker
 from pilothouse.protocols.rfc27.manager import Manager as FluxManager
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
+from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.contexts.ssh import parse_hosts
 from pilothouse.worlds.live.driver.engine_frames import frames as driver_frames
 from pilothouse.worlds.live.driver.engine_frames import hear
+from pilothouse.worlds.live.driver.restore import restore
 from pilothouse.worlds.live.driver.settle import settle
 from pilothouse.worlds.live.driver.state import new_state
 from pilothouse.worlds.live.feeder import Feeder
@@ -141,6 +150,9 @@ file_target("settings", ".json", Settings.read, "tests/fuzz/corpus/settings/all.
 file_target("qcg-file", ".json",
             lambda path: qcg_workload.load_workload(path, qcg_workload.Durations.named("10"), NODES),
             "examples/requests.json")  # fmt: skip
+file_target("status", ".txt", lambda path: EarlierRuns().read(path), "disbatch/disbatch-ssh_status.txt")
+file_target("batsim5-config", ".toml", lambda path: batsim5_config.read(str(path), BY_KEY),
+            "tests/fuzz/corpus/batsim5-config/all.toml")  # fmt: skip
 
 
 @target("tasks", lambda: seeds.file("examples/tasks.txt", "tests/fuzz/corpus/tasks/directives.txt"))
@@ -469,3 +481,105 @@ def _kvs_door(data: bytes) -> None:
             part = client.recv(100)
             assert part, f"the service hung up after {heard!r}"
             heard += part
+
+
+class Pumped:
+    """A real socket of ours, read by a thread of its own, as a driver or manager would."""
+
+    def __init__(self, port: int, read: Callable[[], object]) -> None:
+        self.address = ("127.0.0.1", port)
+        self._read = read
+        self.failed: BaseException | None = None
+        threading.Thread(target=self._pump, daemon=True).start()
+
+    def _pump(self) -> None:
+        try:
+            while True:
+                self._read()
+        except BaseException as problem:
+            self.failed = problem
+            raise
+
+    def check(self, data: bytes) -> None:
+        knock(self.address, data)
+        assert self.failed is None, f"the reader ended: {self.failed!r}"
+
+
+@cache
+def _driver_socket() -> Pumped:
+    from pilothouse.worlds.live.wire.sockets import DriverSocket, Keys
+
+    door = DriverSocket(Keys.make(), "127.0.0.1")
+
+    def read() -> None:
+        if door.socket.poll(100):
+            assert not door.receive(), "a stranger was heard"
+
+    return Pumped(door.port, read)
+
+
+CURVE = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"CURVE".ljust(20, b"\0") + bytes(32) + b"\x04\xc8\x05HELLO\x01" + bytes(193)
+
+
+@target("driver-door", lambda: [CURVE, ZMTP], weight=1)
+def _driver_door(data: bytes) -> None:
+    """Strangers' bytes at the driver's socket: nothing is heard of them."""
+    _driver_socket().check(data)
+
+
+@cache
+def _qcg_network() -> Pumped:
+    from pilothouse.dropins.qcg.manager import Manager, System
+    from pilothouse.protocols.qcg.network import Endpoint, Network
+
+    network = Network(Endpoint(), folder())
+    manager = Manager(System("x", 0.0), _qcg_nodes(), lambda: "id")
+
+    def read() -> None:
+        network.wait(0.1)
+        network.serve(lambda text: manager.handle(text, 1.0))
+
+    return Pumped(int(network.address.rpartition(":")[2]), read)
+
+
+def _conversations() -> list[bytes]:
+    return [zmtp.GREETING + zmtp.READY + zmtp.request_of(request) for request in seeds.qcg()]
+
+
+@target("qcg-door", _conversations, weight=1)
+def _qcg_door(data: bytes) -> None:
+    _qcg_network().check(data)
+
+
+# ---- what a run leaves behind
+
+
+@cache
+def _journal() -> bytes:
+    """The journal of a run with an engine, ends, refusals, and an assignment that is still open."""
+    home = folder() / "run"
+    home.mkdir()
+    journal = Journal(home)
+    task = m.Task(3, 4, -1, "true")
+    end = r.TaskEnded(
+        0, 1, -1, 1, "N", JobState.SUCCEEDED, 0, 0, "n", 9, 1.0, 2.0, 3, b"out", 0, b"", b"true", "", True, ""
+    )  # fmt: skip
+    journal.write([
+        r.EngineJoined("e0", 0, "local", "n", 2, 0, 7, 0.0, "", (), 100, 2), r.Note("tasks", b"4"), end,
+        r.Assigned(1, "j1", "e0", "0", 1.0, [task]), r.Refused("j9", 2.0, "never"),
+    ])  # fmt: skip
+    journal.close()
+    return (home / "journal.sqlite").read_bytes()
+
+
+@target("journal", lambda: [_journal()], weight=1)
+def _damaged_journal(data: bytes) -> None:
+    home = folder() / f"damaged-{os.getpid()}"
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(mode=0o700)
+    (home / "journal.sqlite").write_bytes(data)
+    for read in (read_jobs, read_nodes, lambda home: used_up(read_tasks(home))):
+        with contextlib.suppress(PilothouseError):
+            read(home)
+    with contextlib.closing(Journal(home, must_exist=True)) as journal:
+        restore(new_state(LiveOptions()), list(journal.replay()), 0.0)

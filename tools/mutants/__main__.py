@@ -85,7 +85,12 @@ def main() -> int:
             found += changes(path, (PACKAGE / path).read_text())
     candidates = [c for c in found if (c.path, one_line(c.before), one_line(c.after)) not in known]
     print(f"{len(candidates)} possible mutants, and {len(found) - len(candidates)} that are argued", flush=True)
-    sample = candidates if options.all else Random(options.seed).sample(candidates, min(options.count, len(candidates)))
+    if not options.all:
+        Random(options.seed).shuffle(candidates)
+    sample: list[Change] = []
+    for change in candidates:
+        if len(sample) < options.count or options.all:
+            sample += [change] if change.is_python((PACKAGE / change.path).read_text()) else []
     survivors = Trials(ROOT, record).run(sample, options.jobs)
     for change in survivors:
         print(f"\nsurvived, in {change.function or 'the module'}:")

@@ -44,42 +44,43 @@ OPTIONS = {"strict", "frozen", "kw_only", "check", "encoding", "errors", "hint",
 
 @dataclass(frozen=True)
 class Change:
-    """One mutant: the file, the function that it is in ("" at module level), and the whole changed text."""
+    """One mutant: the file, the function that it is in ("" at module level), the bytes that are replaced, and by what."""
 
     path: str
     function: str
     line: int
+    begin: int
+    end: int
     before: str
     after: str
-    text: str
+
+    def text(self, original: str) -> str:
+        """The whole changed module."""
+        data = original.encode()
+        return (data[: self.begin] + self.after.encode() + data[self.end :]).decode()
+
+    def is_python(self, original: str) -> bool:
+        try:
+            ast.parse(self.text(original))
+        except SyntaxError:
+            return False
+        return True
 
     def diff(self, original: str) -> str:
-        lines = difflib.unified_diff(
-            original.splitlines(), self.text.splitlines(), self.path, self.path, n=1, lineterm=""
-        )
-        return "\n".join(lines)
+        before, after = original.splitlines(), self.text(original).splitlines()
+        return "\n".join(difflib.unified_diff(before, after, self.path, self.path, n=1, lineterm=""))
 
 
 def changes(path: str, text: str) -> Iterator[Change]:
-    """Every change of a module, in the order of its lines."""
-    lines = text.splitlines(keepends=True)
+    """Every change of a module, in the order of its lines. Some may not be Python (`is_python`)."""
     starts = [0]
-    for line in lines:
+    for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line.encode()))
     data = text.encode()
-
-    def offset(line: int, column: int) -> int:
-        return starts[line - 1] + column
-
     for node, replacement, function in _sites(ast.parse(text), ""):
-        begin = offset(node.lineno, node.col_offset)  # type: ignore[attr-defined]
-        end = offset(node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
-        changed = (data[:begin] + replacement.encode() + data[end:]).decode()
-        try:
-            ast.parse(changed)
-        except SyntaxError:
-            continue
-        yield Change(path, function, node.lineno, data[begin:end].decode(), replacement, changed)  # type: ignore[attr-defined]
+        begin = starts[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
+        end = starts[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
+        yield Change(path, function, node.lineno, begin, end, data[begin:end].decode(), replacement)  # type: ignore[attr-defined]
 
 
 def _sites(node: ast.AST, function: str) -> Iterator[tuple[ast.AST, str, str]]:

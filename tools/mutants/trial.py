@@ -22,7 +22,8 @@ SECONDS_MAX = 120.0
 """Of tests for one mutant, as recorded."""
 NO_SUCH_TEST = 4
 """Exit code of pytest."""
-LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".venvs", ".tools", "build", "out", ".hypothesis", ".*_cache", "__pycache__")
+LEFT_OUT = {".git", ".venv", ".venvs", ".tools", "build", "out", ".hypothesis"}
+"""Not copied, at the top of the tree."""
 
 
 class Trials:
@@ -49,11 +50,14 @@ class Trials:
         tests = self._choose(change)
         word = "no test runs it"
         try:
-            path.write_text(change.text)
+            path.write_text(change.text(original))
             if tests:
                 word = self._outcome(copy, tests)
         finally:
             path.write_text(original)
+        if word == "does not import":  # or the tests are not to be found, with or without the mutant
+            command = [sys.executable, "-m", "pytest", "-q", "-p", "mutants.recorder", "--collect-only", *tests]
+            subprocess.run(command, cwd=copy, env=environment(copy), stdout=subprocess.DEVNULL, check=True)
         place = f"{change.path}:{change.line}"
         before, after = (" ".join(text.split()) for text in (change.before, change.after))
         print(f"{word:>16}  {place}  {before[:60]}  ->  {after[:60]}", flush=True)
@@ -72,12 +76,15 @@ class Trials:
         thread = threading.get_ident()
         if thread not in self._copies:
             copy = self._home / str(len(self._copies))
-            shutil.copytree(self._root, copy, ignore=LEFT_OUT, symlinks=True)
+            shutil.copytree(self._root, copy, ignore=self._left_out, symlinks=True)
             for name in (".venv", ".venvs"):
                 if (self._root / name).exists():
                     (copy / name).symlink_to(self._root / name)
             self._copies[thread] = copy
         return self._copies[thread]
+
+    def _left_out(self, folder: str, names: list[str]) -> set[str]:
+        return LEFT_OUT if Path(folder) == self._root else {"__pycache__"}
 
     def _outcome(self, copy: Path, tests: list[str]) -> str:
         limit = 60 + 4 * sum(map(self._record.seconds, tests))
@@ -93,9 +100,7 @@ class Trials:
         resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
         try:
             code = process.wait(limit)
-            if code == NO_SUCH_TEST:  # or a module that no longer imports
-                subprocess.run([*command, "--collect-only", *tests], cwd=self._root, env=environment(self._root), check=True)
-            return "survived" if code == 0 else "found"
+            return "survived" if code == 0 else "does not import" if code == NO_SUCH_TEST else "found"
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

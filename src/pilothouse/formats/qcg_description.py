@@ -20,7 +20,7 @@ from pilothouse.model.errors import quoted
 MOST_ITERATIONS = 10_000_000
 """The longest loop that is accepted: a typing error must not fill the memory."""
 
-_WALLTIME = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+_WALLTIME = re.compile("(?:([0-9]{1,12})h)?(?:([0-9]{1,12})m)?(?:([0-9]{1,12})s)?")
 _CONSUMABLES = {"gpu": "gpus", "mem": "memory"}
 
 

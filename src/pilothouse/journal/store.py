@@ -8,6 +8,7 @@ killed process loses nothing that was committed.
 from __future__ import annotations
 
 import sqlite3
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,7 +58,7 @@ decode_tasks = msgspec.msgpack.Decoder(list[Task]).decode
 
 DAMAGED = "the journal is damaged"
 _SIGNS = (
-    sqlite3.Error, msgspec.DecodeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError,
+    sqlite3.Error, msgspec.DecodeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError,
 )  # fmt: skip
 """What reading rows of any type where others are expected may raise."""
 
@@ -69,6 +70,11 @@ def undamaged(path: Path) -> Iterator[None]:
         yield
     except _SIGNS as error:
         raise InputError(str(path), f"{DAMAGED}: {type(error).__name__}: {error}") from error
+    except AssertionError as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(place.filename).name}:{place.lineno}"
+        problem = f"what it says breaks a rule of ours ({where}): it is damaged, or pilothouse has a defect"
+        raise InputError(str(path), problem, hint="keep the file, and report it") from error
 
 
 class Journal:
@@ -84,7 +90,7 @@ class Journal:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.executescript(_SCHEMA)
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             raise RunError(f"{self.path}: cannot open the journal: {error}") from error
 
     def write(self, records: list[r.Record]) -> None:

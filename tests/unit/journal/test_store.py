@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from pilothouse.journal.read import JobRow, never_begun, read_jobs, read_nodes, read_tasks
-from pilothouse.journal.store import Journal
+from pilothouse.journal.store import Journal, undamaged
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job, Node
@@ -116,3 +116,11 @@ def test_a_folder_without_a_run(tmp_path: Path) -> None:
         Journal(tmp_path, must_exist=True)
     with pytest.raises(InputError, match="no run was recorded"):
         list(read_tasks(tmp_path))
+
+
+def test_a_broken_rule_is_not_called_damage_alone(tmp_path: Path) -> None:
+    """A damaged journal and a defect of ours look alike: the line names both, and the place."""
+    with pytest.raises(InputError, match=r"\(test_store.py:\d+\): it is damaged, or pilothouse has a defect"), undamaged(tmp_path):
+        raise AssertionError("a rule")
+    with pytest.raises(InputError, match="the journal is damaged: KeyError"), undamaged(tmp_path):
+        raise KeyError("x")
