@@ -237,7 +237,8 @@ class Cluster:
         nothing of it is booked."""
         kind = type(decision)
         refusal = RULES[kind](self, decision)
-        if kind in self.begins.cannot:
+        cannot = self.begins.cannot
+        if cannot and kind in cannot:
             refusal = Refusal("not in this world", f"this world cannot {WHAT[kind]}")
         if refusal is not None:
             if self.refused is None:

@@ -33,6 +33,7 @@ class CountedUnits:
 
     def __init__(self, cluster: Cluster) -> None:
         self.active = False
+        """A job with a shape was submitted: from then on batches and decisions go through here."""
         self._cluster = cluster
         self._chosen: dict[str, IdSet] = {}
         """The units that the decider chose for running jobs, where they are others than ours."""
@@ -43,11 +44,6 @@ class CountedUnits:
 
     def events(self, batch: e.Batch) -> tuple[e.Batch, list[d.Decision]]:
         """The batch in terms of numbers, and decisions that are made for the decider."""
-        if not self.active:
-            shaped = any(type(event) is e.JobSubmitted and event.job.shape is not None for event in batch.events)
-            if not shaped:
-                return batch, []
-            self.active = True
         told, self._later = self._later, []
         own: list[d.Decision] = []
         for event in batch.events:
@@ -82,8 +78,6 @@ class CountedUnits:
 
     def decisions(self, decision: d.Decision) -> list[d.Decision]:
         """The decision with units that suit the job; none if it has to wait."""
-        if not self.active:
-            return [decision]
         if isinstance(decision, d.StartJob):
             job = self._cluster.waiting.get(decision.job_id)
             return [decision] if job is None or job.id in self._held else self._start(job, decision)

@@ -30,6 +30,7 @@ from pilothouse.core.counted_units import CountedUnits
 from pilothouse.core.refused import Refused
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
+from pilothouse.model.events import JobSubmitted
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
@@ -53,12 +54,13 @@ class CheckedTurn:
         self._refused = cluster.refused if judge is cluster else None
 
     def __call__(self, batch: e.Batch) -> d.Reply:
-        judge, translation = self._judge, self._translation
+        judge, translation, counted = self._judge, self._translation, self._counted
         judge.now = batch.now
         for event in batch.events:
             judge.observe(event)
-        counted = self._counted
-        if counted is not None:
+            if counted is not None and type(event) is JobSubmitted and event.job.shape is not None:
+                counted.active = True
+        if counted is not None and counted.active:
             batch, rejected = counted.events(batch)
         told, own = translation.events(batch)
         reply = translation.reply(self._decide(told))
@@ -295,7 +297,7 @@ class Translation:
         return []
 
 
-_WITH_JOB = (e.JobSubmitted, e.EstimateAsked, e.FeasibilityAsked)
+_WITH_JOB = frozenset((e.JobSubmitted, e.EstimateAsked, e.FeasibilityAsked))
 
 
 class FullNames:
@@ -307,7 +309,7 @@ class FullNames:
     def out(self, batch: e.Batch) -> e.Batch:
         if not self.active:
             for event in batch.events:
-                if isinstance(event, _WITH_JOB) and "!" not in event.job.id:
+                if type(event) in _WITH_JOB and "!" not in event.job.id:  # type: ignore[union-attr]
                     self.active = True
                     break
             else:

@@ -8,7 +8,7 @@ from typing import TextIO
 
 from pilothouse.formats.jobs_csv import JobsCsv
 from pilothouse.launch.machine_outputs import Figures, MachineTables, switch_figures, time_figures
-from pilothouse.launch.outputs import opened
+from pilothouse.launch.output_files import opened
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.record import JobRecord
 from pilothouse.worlds.simulated.physics.execution import SHORTEST_RUN_S

@@ -11,7 +11,7 @@ from math import fsum
 from operator import itemgetter, sub
 from typing import TextIO
 
-from pilothouse.launch.outputs import opened
+from pilothouse.launch.output_files import opened
 from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.simulated.physics.machines import Machines, MachineState, Tracer

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
 
 import msgspec
 
@@ -15,7 +14,7 @@ from pilothouse import __version__
 from pilothouse.formats import schedule_json, swf
 from pilothouse.formats.jobs_csv import JobsCsv
 from pilothouse.formats.jobs_jsonl import JobsJsonl
-from pilothouse.model.errors import InputError
+from pilothouse.launch.output_files import opened
 from pilothouse.model.record import JobRecord
 from pilothouse.views.metrics import Collector, Metrics
 
@@ -24,15 +23,6 @@ COMPANIONS = (
     *("machine_states.csv", "pstate_changes.csv", "consumed_energy.csv"),
 )
 """Removed when a run begins: views would take those of an earlier run for this one's."""
-
-
-def opened(path: str) -> TextIO:
-    """A new file, with its folder."""
-    try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        return open(path, "w", encoding="utf-8")
-    except OSError as problem:
-        raise InputError(path, f"cannot be written: {problem.strerror}") from None
 
 
 class Outputs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pilothouse.dropins.batsim_tables import BatsimTables, written
 from pilothouse.formats.jobs_csv import JobsCsv
 from pilothouse.formats.paje import PajeTrace
-from pilothouse.launch.outputs import opened
+from pilothouse.launch.output_files import opened
 from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.simulated.physics.machines import Machines, Tracer, numbers_of

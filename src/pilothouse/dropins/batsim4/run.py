@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -14,7 +15,7 @@ from pilothouse.core.session import Session
 from pilothouse.dropins.batsim4.options import Options
 from pilothouse.dropins.batsim4.outputs import Batsim4Outputs
 from pilothouse.dropins.batsim_decider import MeasuredDecider
-from pilothouse.formats import dax, external_events, profile_json, workload_json
+from pilothouse.formats import profile_json, workload_json
 from pilothouse.formats.workload import Workload
 from pilothouse.launch.running import calm_collector
 from pilothouse.launch.signals import leave, on_signals
@@ -27,9 +28,11 @@ from pilothouse.protocols.batsim.settings import Dialect, Settings
 from pilothouse.worlds.simulated.message_server.generations import BATSIM2, BATSIM4
 from pilothouse.worlds.simulated.message_server.server import Server
 from pilothouse.worlds.simulated.message_server.sources import EventSource, JobSource, Source
-from pilothouse.worlds.simulated.message_server.workflow import WorkflowSource
 from pilothouse.worlds.simulated.message_server.world import MessageServerWorld, run_without_decider
 from pilothouse.worlds.simulated.physics.platform import Platform
+
+if TYPE_CHECKING:
+    from pilothouse.worlds.simulated.message_server.workflow import WorkflowSource
 
 
 def simulate(options: Options) -> int:
@@ -103,10 +106,7 @@ class Batsim4Inputs:
         self._options = options
         young = Dialect.named(options.decider_dialect).since_three
         self.workloads = [_workload(path, f"w{i}", young=young) for i, path in enumerate(options.workload)]
-        self.workflows = [(dax.read(path, f"wf{i}"), 0.0) for i, path in enumerate(options.workflow)]
-        self.workflows += [
-            (dax.read(path, f"wfc{i}"), float(start)) for i, (path, start) in enumerate(options.workflow_start)
-        ]
+        self.workflows = _workflows(options) if options.workflow or options.workflow_start else []
         self._submission = settings.job_submission
         self.platform = Platform.load(
             options.platform,
@@ -131,7 +131,7 @@ class Batsim4Inputs:
         for workload in self.workloads:
             profiles.update(_used(workload))
         paths = {workload.name: workload.path for workload in self.workloads}
-        paths |= {workflow.name: workflow.path for workflow, _ in self.workflows}
+        paths |= {source.workflow.name: source.workflow.path for source in self.workflows}
         acknowledged = options.acknowledge_dynamic_jobs or (dynamic.enabled and dynamic.acknowledge)
         return Begins(
             nodes=self.platform.nodes(),
@@ -151,12 +151,8 @@ class Batsim4Inputs:
     def server(self, outputs: Batsim4Outputs) -> Server:
         options = self._options
         sources: list[Source] = [JobSource(workload.jobs) for workload in self.workloads]
-        limit = options.workflow_jobs_limit
-        sources += [WorkflowSource(workflow, start, limit) for workflow, start in self.workflows]
-        for i, path in enumerate(options.events):
-            forward = options.forward_unknown_events
-            events = external_events.read(path, f"ee{i}", forward_unknown=forward, knows_generic=False)
-            sources.append(EventSource(events))
+        sources += self.workflows
+        sources += _events(options) if options.events else []
         ends = options.ignore_beyond_last_workflow and bool(self.workflows)
         generation = BATSIM4 if Dialect.named(options.decider_dialect).since_three else BATSIM2
         rules = msgspec.structs.replace(generation, ends_with_workflows=ends)
@@ -166,6 +162,27 @@ class Batsim4Inputs:
         for workload in self.workloads:
             server.profiles.update(workload.profiles)
         return server
+
+
+def _workflows(options: Options) -> list[WorkflowSource]:
+    from pilothouse.formats import dax
+    from pilothouse.worlds.simulated.message_server.workflow import WorkflowSource
+
+    limit = options.workflow_jobs_limit
+    found = [WorkflowSource(dax.read(path, f"wf{i}"), 0.0, limit) for i, path in enumerate(options.workflow)]
+    for i, (path, start) in enumerate(options.workflow_start):
+        found.append(WorkflowSource(dax.read(path, f"wfc{i}"), float(start), limit))
+    return found
+
+
+def _events(options: Options) -> list[EventSource]:
+    from pilothouse.formats import external_events
+
+    forward = options.forward_unknown_events
+    return [
+        EventSource(external_events.read(path, f"ee{i}", forward_unknown=forward, knows_generic=False))
+        for i, path in enumerate(options.events)
+    ]
 
 
 def _workload(path: str, name: str, *, young: bool) -> Workload:

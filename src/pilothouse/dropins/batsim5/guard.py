@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from pilothouse.launch.outputs import opened
+from pilothouse.launch.output_files import opened
 from pilothouse.protocols.batprotocol.channel import InProcessLibrary
 
 ROOM_BYTES = 1 << 20

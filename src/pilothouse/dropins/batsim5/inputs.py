@@ -13,7 +13,7 @@ import msgspec
 
 from pilothouse.dropins.batsim5.options import Options
 from pilothouse.dropins.batsim5.outputs import Batsim5Outputs
-from pilothouse.formats import external_events, profile_json, workload_json
+from pilothouse.formats import profile_json, workload_json
 from pilothouse.formats.text_input import JSON_PROBLEMS, json_error, read_bytes
 from pilothouse.formats.workload import Workload
 from pilothouse.model.errors import InputError, quoted
@@ -158,6 +158,8 @@ class Batsim5Inputs:
 
     @staticmethod
     def _read_events(path: str, name: str) -> list[ExternalEvent]:
+        from pilothouse.formats import external_events
+
         found = []
         for event in external_events.read(path, name):
             if not isinstance(event, ExternalEvent):

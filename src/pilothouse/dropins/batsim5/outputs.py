@@ -15,7 +15,7 @@ from pilothouse.dropins.batsim5.options import VERSION
 from pilothouse.dropins.batsim_tables import BatsimTables, written
 from pilothouse.formats.jobs_csv import JobsCsv
 from pilothouse.launch.machine_outputs import Figures
-from pilothouse.launch.outputs import opened
+from pilothouse.launch.output_files import opened
 from pilothouse.model.record import JobRecord
 from pilothouse.worlds.simulated.physics.machines import Machines
 

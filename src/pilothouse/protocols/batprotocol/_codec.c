@@ -366,6 +366,26 @@ static PyObject *hosts_in(const char *text, size_t length)
     return _PyLong_FromByteArray(bits, used, 1, 0);
 }
 
+/* A tuple of a date and what it takes over; NULL if some of that is NULL. */
+static PyObject *dated(double when, Py_ssize_t count, PyObject **items)
+{
+    PyObject *tuple = PyTuple_New(count + 1), *date = PyFloat_FromDouble(when);
+    int good = tuple != NULL && date != NULL;
+    for (Py_ssize_t k = 0; k < count; k++)
+        good = good && items[k] != NULL;
+    if (!good) {
+        for (Py_ssize_t k = 0; k < count; k++)
+            Py_XDECREF(items[k]);
+        Py_XDECREF(date);
+        Py_XDECREF(tuple);
+        return NULL;
+    }
+    PyTuple_SET_ITEM(tuple, 0, date);
+    for (Py_ssize_t k = 0; k < count; k++)
+        PyTuple_SET_ITEM(tuple, k + 1, items[k]);
+    return tuple;
+}
+
 /* One decision as a tuple, or NULL (with or without an exception). */
 static PyObject *decision_in(const in *i, size_t at, double *last, double now)
 {
@@ -387,7 +407,7 @@ static PyObject *decision_in(const in *i, size_t at, double *last, double now)
         return NULL;
     *last = when;
     if (i->data[kind] == 3)
-        return Py_BuildValue("(dN)", when, PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, NULL));
+        return dated(when, 1, (PyObject *[]){PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, NULL)});
     if (i->data[kind] == 4) {
         table allocation, placement;
         int64_t union_kind, strategy, hosts = part(i, &body, 1);
@@ -403,8 +423,8 @@ static PyObject *decision_in(const in *i, size_t at, double *last, double now)
         strategy = field(i, &placement, 0, 1);
         if (strategy < 0 || (strategy && i->data[strategy] > 1))
             return NULL;
-        return Py_BuildValue("(dNNN)", when, PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, NULL),
-                             hosts_in(host_text, host_length), PyBool_FromLong(strategy && i->data[strategy]));
+        return dated(when, 3, (PyObject *[]){PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, NULL),
+                                             hosts_in(host_text, host_length), PyBool_FromLong(strategy && i->data[strategy])});
     }
     return NULL;
 }
@@ -451,7 +471,7 @@ static PyObject *decode(PyObject *self, PyObject *data)
         }
         PyList_SET_ITEM(decisions, number, decision);
     }
-    return Py_BuildValue("(dN)", now, decisions);
+    return dated(now, 1, (PyObject *[]){decisions});
 }
 
 /* ---- calling */

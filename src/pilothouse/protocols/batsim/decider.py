@@ -16,13 +16,13 @@ from pilothouse.model.profile import Profile
 from pilothouse.protocols.batsim import codec
 from pilothouse.protocols.batsim.decision_reader import DecisionReader
 from pilothouse.protocols.batsim.event_writer import EventWriter
-from pilothouse.protocols.batsim.redis_store import RedisStore
 from pilothouse.protocols.batsim.settings import Dialect, Settings
 from pilothouse.protocols.process import PeerProcess
 from pilothouse.protocols.request_socket import RequestChannel
 
 if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster
+    from pilothouse.protocols.batsim.redis_store import RedisStore
 
 DEFAULT_ENDPOINT = "tcp://localhost:28000"
 
@@ -76,6 +76,8 @@ class BatsimDecider:
     def hello(self) -> d.Wants:
         """Starts the scheduler if there is a command for it. The connection is made by the first message."""
         if self._settings.redis.enabled:
+            from pilothouse.protocols.batsim.redis_store import RedisStore
+
             self._store = RedisStore(self._settings.redis, self.name)
         self._writer = EventWriter(self._settings, self._dialect, self._store, self._profiles)
         self._reader = DecisionReader(

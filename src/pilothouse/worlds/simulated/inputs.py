@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from pilothouse.core.contract import World
-from pilothouse.formats import external_events, swf, workload_json
+from pilothouse.formats import swf, workload_json
 from pilothouse.formats.text_input import read_bytes
 from pilothouse.formats.workload import Workload
 from pilothouse.model.errors import InputError
@@ -118,8 +118,7 @@ def load(
         feasible.check_power(machine)
     for workload in read:
         feasible.check(machine, workload.jobs, profiles)
-    external = [event for i, path in enumerate(events) for event in external_events.read(path, f"ee{i}")]
-    return Setup(machine, read, external, begins, solver, control_latency)
+    return Setup(machine, read, _read_events(events), begins, solver, control_latency)
 
 
 def _read_workload(
@@ -136,6 +135,14 @@ def _read_workload(
     if read_other is not None and (head == b"[" or b'"request"' in data):
         return read_other(path, name, platform)
     return workload_json.parse(data, path, name)
+
+
+def _read_events(paths: Sequence[str]) -> list[Event]:
+    if not paths:
+        return []
+    from pilothouse.formats import external_events
+
+    return [event for i, path in enumerate(paths) for event in external_events.read(path, f"ee{i}")]
 
 
 def _refuse_too_large(workload: Workload, units: int) -> None:

@@ -52,7 +52,6 @@ from pilothouse.worlds.simulated.message_server.rounds import (
 from pilothouse.worlds.simulated.message_server.rules import Rules
 from pilothouse.worlds.simulated.message_server.sources import JobSource, Source
 from pilothouse.worlds.simulated.message_server.unit_messages import MessageCosts, send_from
-from pilothouse.worlds.simulated.message_server.workflow import WorkflowSource
 from pilothouse.worlds.simulated.physics.agenda import SteppedAgenda
 from pilothouse.worlds.simulated.physics.execution import Physics, Run
 from pilothouse.worlds.simulated.physics.machines import Machines, Tracer
@@ -154,7 +153,7 @@ class Server:
         self.sources = sources
         self._open_job_sources = sum(source.sends_jobs for source in sources)
         self._open_event_sources = len(sources) - self._open_job_sources
-        self._open_workflows = sum(isinstance(source, WorkflowSource) for source in sources)
+        self._open_workflows = sum(source.is_workflow for source in sources)
         self.unfinished = 0
         """Jobs that were submitted and are neither over nor refused."""
         self.pending = 0
@@ -309,7 +308,7 @@ class Server:
     # ---- what messages do
 
     def on_bye(self, source: Source) -> None:
-        self._open_workflows -= isinstance(source, WorkflowSource)
+        self._open_workflows -= source.is_workflow
         if source.sends_jobs:
             self._open_job_sources -= 1
             if not self._open_job_sources:

@@ -27,13 +27,16 @@ class Source(Protocol):
     @property
     def sends_jobs(self) -> bool: ...
 
+    @property
+    def is_workflow(self) -> bool: ...
+
     def actor(self, server: Server) -> Actor: ...
 
 
 class JobSource:
     """The jobs of one workload, by date and, at one date, by full id as text."""
 
-    sends_jobs = True
+    sends_jobs, is_workflow = True, False
 
     def __init__(self, jobs: Iterable[Job]) -> None:
         self.jobs = sorted(jobs, key=lambda job: (job.submitted_at, job.id))
@@ -67,7 +70,7 @@ class JobSource:
 class EventSource:
     """External events in the order of their dates; their `at` is when they occur."""
 
-    sends_jobs = False
+    sends_jobs, is_workflow = False, False
 
     def __init__(self, events: Iterable[e.Event]) -> None:
         self.events = list(events)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -40,8 +40,10 @@ from pilothouse.worlds.simulated.physics.agenda import Agenda
 from pilothouse.worlds.simulated.physics.demand import Demands
 from pilothouse.worlds.simulated.physics.machines import Machines
 from pilothouse.worlds.simulated.physics.platform import Platform
-from pilothouse.worlds.simulated.physics.probes import Probes
 from pilothouse.worlds.simulated.physics.sharing import SOLVERS, Flow, Fluid
+
+if TYPE_CHECKING:
+    from pilothouse.worlds.simulated.physics.probes import Probes
 
 SHORTEST_RUN_S = 1e-5
 """What is written down as the duration of a job that took no time at all."""
@@ -204,6 +206,8 @@ class Physics:
     def need_probes(self, tell: Callable[[ProbeData], None]) -> Probes:
         """The probes; made when they are needed for the first time. Their data go to `tell`."""
         if self.probes is None:
+            from pilothouse.worlds.simulated.physics.probes import Probes
+
             self.probes = Probes(self, tell)
             self.fluid.changing, self.fluid.ending = self._hooks()
         return self.probes
