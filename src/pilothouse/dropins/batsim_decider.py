@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from time import perf_counter
 
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.contract import Decider
@@ -36,9 +36,9 @@ class MeasuredDecider:
         last = batch.events[-1]
         if type(last) is Ended and last.reason:
             return Reply(batch.now, [])  # Batsim ends without a word when it can go nowhere.
-        asked_at = time.perf_counter()
+        asked_at = perf_counter()
         reply = self._decide(batch)
-        self.spent_s += time.perf_counter() - asked_at
+        self.spent_s += perf_counter() - asked_at
         return reply
 
     def fileno(self) -> int:

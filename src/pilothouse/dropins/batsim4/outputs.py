@@ -16,6 +16,7 @@ from pilothouse.worlds.simulated.physics.machines import Machines, Tracer, numbe
 
 VERSION = "v4.2.1"
 """The Batsim whose place is taken; scripts read it from the summary."""
+_CUT = (JobState.KILLED, JobState.TIMED_OUT)
 
 
 class Batsim4Outputs(BatsimTables):
@@ -41,17 +42,19 @@ class Batsim4Outputs(BatsimTables):
         super().began(machines)
 
     def job_started(self, machines: Machines, job_id: str, units: IdSet) -> None:
-        super().job_started(machines, job_id, units)
+        if self._energy is not None:
+            super().job_started(machines, job_id, units)
         if self._trace is not None:
             self._trace.compute(machines.agenda.now, job_id, numbers_of(units.mask))
 
     def job_ended(self, machines: Machines, job_id: str, units: IdSet, state: JobState) -> None:
-        super().job_ended(machines, job_id, units, state)
+        if self._energy is not None:
+            super().job_ended(machines, job_id, units, state)
         trace = self._trace
         if trace is None:
             return
         now, numbers = machines.agenda.now, numbers_of(units.mask)
-        if state in (JobState.KILLED, JobState.TIMED_OUT):
+        if state in _CUT:
             trace.kill(now, job_id, numbers)
         if not units.mask & ~machines.idle_mask:
             trace.wait(now, numbers)

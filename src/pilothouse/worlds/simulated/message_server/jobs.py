@@ -37,12 +37,14 @@ from pilothouse.worlds.simulated.physics.execution import Run
 if TYPE_CHECKING:
     from pilothouse.worlds.simulated.message_server.server import Server
 
+_WAITING = JobState.WAITING
+
 
 class TrackedJob(msgspec.Struct, eq=False):
     """A job as the server keeps it, from its submission until the decider has heard of its end."""
 
     job: Job
-    state: JobState = JobState.WAITING
+    state: JobState = _WAITING
     run: Run | None = None
     ended_at: float = 0.0
     return_code: int = -1
@@ -81,7 +83,7 @@ def tracked_job(server: Server, job_id: str, verb: str = "decision") -> TrackedJ
 def on_start(server: Server, decision: d.StartJob) -> Sequence[Actor]:
     tracked = tracked_job(server, decision.job_id, "job execution")
     job, units, rules = tracked.job, decision.units, server.rules
-    if tracked.state is not JobState.WAITING:
+    if tracked.state is not _WAITING:
         state = BATSIM[tracked.state]
         raise server.refuse(
             "job in the wrong state",

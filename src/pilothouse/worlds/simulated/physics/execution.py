@@ -49,6 +49,9 @@ SHORTEST_RUN_S = 1e-5
 """What is written down as the duration of a job that took no time at all."""
 
 
+_SUCCEEDED = JobState.SUCCEEDED
+
+
 class Run(msgspec.Struct, eq=False):
     """A job that runs on its units."""
 
@@ -153,7 +156,7 @@ class Physics:
         elif profile.return_code:
             self._ended(run, JobState.FAILED, profile.return_code)
         else:
-            self._ended(run, JobState.SUCCEEDED, 0)
+            self._ended(run, _SUCCEEDED, 0)
 
     def _run_is_over(self, run: Run, code: int) -> None:
         state = JobState.SUCCEEDED if code == 0 else JobState.TIMED_OUT if code == TIMED_OUT else JobState.FAILED
