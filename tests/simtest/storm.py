@@ -1,8 +1,9 @@
 """One seeded storm: a run on virtual time while everything that can break does, and the checks that nothing was lost.
 
 Real are the Driver, the Engines, the channels between them, the Session, the policy and the feeder. Played here are time, the
-network (loss, repetition, reordering, delay, partitions), processes (crashes of drivers, engines, whole nodes), the
-disk (full for a while) and what tasks do. After the storm the weather clears, so every run must come to its end.
+network (loss, repetition, reordering, delay, partitions), processes (crashes of drivers, cylinders, engines, whole nodes, a
+driver that goes on although another has taken over), descriptors that are used up, the disk (slow, full for a while, power
+failures) and what tasks do. After the storm the weather clears, so every run must come to its end.
 """
 
 from __future__ import annotations
@@ -66,6 +67,12 @@ class Weather(msgspec.Struct):
     cylinder_crash_every_s: float
     records_lost: float
     """The chance that a driver that crashes loses records although the disk had promised to keep them."""
+    power_loss: float
+    """The chance that a driver crashes together with all engines, and that nothing but what was durable is left."""
+    frozen: float
+    """The chance that a driver that seems to have crashed wakes up when another has taken over."""
+    slow_disk_s: float
+    no_descriptors_every_s: float
     clears_at: float
 
 
@@ -94,16 +101,23 @@ class Clock:
         action()
 
 
+class TakenOver(Exception):
+    """Another driver has begun a session."""
+
+
 class Disk:
     """The journal: what a restarted driver finds. Full for a while now and then."""
 
     def __init__(self) -> None:
+        self.session = 0
         self.records: list[r.Record] = []
         self.commits: list[int] = [0]
         """How many records there were after each commit: one is kept as a whole or not at all."""
         self.full = False
 
-    def write(self, records: list[r.Record]) -> None:
+    def write(self, records: list[r.Record], session: int) -> None:
+        if session != self.session:
+            raise TakenOver
         if self.full:
             raise RunError("no space left on device")
         # What is read back later has gone through the same bytes as in a real journal.
@@ -126,6 +140,11 @@ class Storm:
         self.machines: list[Machine] = []
         self.driver: DriverState | None = None
         self.inbox: list[bytes] = []
+        self.frozen: tuple[StormWorld, list[bytes]] | None = None
+        """A driver that was taken for dead, and what it has been sent meanwhile."""
+        self.rebooted: set[str] = set()
+        """Engines whose host was restarted: of what they wrote last some may be lost."""
+        self.no_descriptors = False
         self.session = 0
         self.driver_up = False
         self.executions: dict[int, int] = {}
@@ -142,6 +161,10 @@ class Storm:
             disk_full_every_s=chance.choice([inf, 60.0]),
             cylinder_crash_every_s=more.choice([inf, 60.0, 10.0]),
             records_lost=more.choice([0.0, 0.0, 0.0, 0.5]),
+            power_loss=more.choice([0.0, 0.0, 0.4]),
+            frozen=more.choice([0.0, 0.5]),
+            slow_disk_s=more.choice([0.0, 0.0, 0.02, 0.5]),
+            no_descriptors_every_s=more.choice([inf, 50.0]),
             clears_at=chance.uniform(20.0, 150.0),
         )
         self.options = LiveOptions(
@@ -213,6 +236,10 @@ class Storm:
                 break
             except DriverCrashed:
                 self.driver, self.driver_up = None, False
+                if self.random.random() < self.weather.power_loss:
+                    self._lose_power()
+                elif self.random.random() < self.weather.frozen:
+                    self._freeze_driver()
                 if self.random.random() < self.weather.records_lost:
                     self._lose_records()
                 pause = self.random.choice([0.1, 2.0, 15.0, 40.0])
@@ -225,8 +252,9 @@ class Storm:
     def _one_driver(self) -> None:
         """One life of a driver: from a start or restart to the end of the run, or to its crash."""
         self.session += 1
+        self.disk.session = self.session
         self.inbox.clear()
-        world = StormWorld(self)
+        world = self.world = StormWorld(self)
         self.driver = world.driver
         self.driver_up = True
         if self.session > 1:
@@ -254,7 +282,31 @@ class Storm:
         if machine is None or self.random.random() < 0.5:
             return None, None
         finished, begun = machine.spool()
+        if engine in self.rebooted:
+            return finished[: self.random.randint(0, len(finished))], None
         return finished, set(begun)
+
+    def _lose_power(self) -> None:
+        """The hosts of all engines stop with the driver's."""
+        for machine in self.machines:
+            if machine.alive:
+                machine.crash(with_will=False)
+                self.rebooted.add(machine.engine.id)
+
+    def _freeze_driver(self) -> None:
+        """It has not crashed: it goes on when another has taken over."""
+        world, inbox = self.world, list[bytes]()
+        self.frozen = world, inbox
+
+        def wake() -> None:
+            if self.session == world.session:
+                self.clock.after(1.0, wake)
+            elif not world.turn_superseded(inbox):
+                self.frozen = None
+            else:
+                self.clock.after(TICK_S, wake)
+
+        self.clock.after(self.random.choice([0.5, 20.0]), wake)
 
     def _lose_records(self) -> None:
         """A power failure. Tasks may run again, whatever was asked for; but the run must come to its end."""
@@ -275,6 +327,7 @@ class Storm:
             (weather.cylinder_crash_every_s, self._crash_cylinder),
             (weather.partition_every_s, self._partition),
             (weather.disk_full_every_s, self._fill_disk),
+            (weather.no_descriptors_every_s, self._use_up_descriptors),
         ):
             if every_s != inf:
                 self._again(every_s, fault)
@@ -317,6 +370,15 @@ class Storm:
 
         self.clock.after(self.random.choice([0.5, 5.0]), clean)
 
+    def _use_up_descriptors(self) -> None:
+        """Established connections go on, new ones are not accepted."""
+        self.no_descriptors = True
+
+        def free() -> None:
+            self.no_descriptors = False
+
+        self.clock.after(self.random.choice([0.5, 30.0]), free)
+
     def users_do_something(self, driver: DriverState) -> None:
         """Somebody asks an engine to leave, or cancels a job."""
         if not self.stormy:
@@ -340,7 +402,12 @@ class Storm:
             self.clock.after(delay, lambda: self._arrive_at_driver(machine, data))
 
     def _arrive_at_driver(self, machine: Machine, data: bytes) -> None:
-        if self.driver_up and not (machine.cut_off and self.stormy):
+        if machine.cut_off and self.stormy:
+            return
+        if self.frozen is not None:
+            self.frozen[1].append(data)
+        connected = self.driver is not None and machine.engine.id in self.driver.engines.present
+        if self.driver_up and (connected or not self.no_descriptors):
             self.inbox.append(data)
 
     def to_engine(self, frame: DriverFrame) -> None:
@@ -442,6 +509,7 @@ class StormWorld:
 
     def __init__(self, storm: Storm) -> None:
         self._storm = storm
+        self.session = storm.session
         self.driver = new_state(storm.options, storm.session)
         if storm.units_come_back:
             self.driver.engines.spare_units = 0
@@ -503,20 +571,44 @@ class StormWorld:
         settle(self.driver, clock.now)
         self._flush()
 
+    def turn_superseded(self, inbox: list[bytes]) -> bool:
+        """Another driver has taken over, and this one does not know. Whether it goes on."""
+        storm, now = self._storm, self._storm.clock.now
+        for data in inbox:
+            hear(self.driver, decode_from_engine(data), now)
+        inbox.clear()
+        tick(self.driver, now)
+        settle(self.driver, now)
+        if self.driver.records:
+            try:
+                storm.disk.write(self.driver.records, self.session)
+            except TakenOver:
+                return False
+        for frame in frames(self.driver, now):
+            storm.to_engine(frame)
+        return storm.stormy
+
+    def _pass(self, seconds: float) -> None:
+        """The driver waits, and the others go on."""
+        clock = self._storm.clock
+        until = clock.now + seconds
+        clock.at(until, lambda: None)
+        while clock.now < until:
+            clock.step()
+
     def _flush(self) -> None:
         storm, driver = self._storm, self.driver
         storm.maybe_crash_driver()
         if driver.records:
             records, driver.records = driver.records, []
+            if storm.weather.slow_disk_s and storm.stormy:
+                self._pass(storm.random.expovariate(1 / storm.weather.slow_disk_s))
             while True:
                 try:
-                    storm.disk.write(records)
+                    storm.disk.write(records, self.session)
                     break
                 except RunError:
-                    storm.clock.after(1.0, lambda: None)
-                    until = storm.clock.now + 1.0
-                    while storm.clock.now < until:
-                        storm.clock.step()
+                    self._pass(1.0)
             for record in records:
                 storm.note_record(record)
                 if type(record) is r.EngineJoined:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from pilothouse.access.files import make_private
-from pilothouse.model.errors import InputError, RunError
+from pilothouse.model.errors import InputError, PeerError, RunError
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.wire.messages import Task
@@ -41,6 +41,7 @@ CREATE TABLE IF NOT EXISTS ends (
     out_snippet BLOB, err_bytes INTEGER, err_snippet BLOB, command BLOB, reason TEXT, final INTEGER, job_id TEXT);
 CREATE TABLE IF NOT EXISTS refusals (job_id TEXT, at REAL, reason TEXT);
 """
+_SESSION = "SELECT value FROM notes WHERE name='session'"
 _INSERT_END = f"INSERT INTO ends VALUES ({','.join('?' * 20)})"
 _INSERT: dict[type, str] = {
     r.Assigned: "INSERT INTO assignments VALUES (?,?,?,?,?,?,?,NULL)",
@@ -82,6 +83,7 @@ class Journal:
 
     def __init__(self, folder: Path, *, must_exist: bool = False) -> None:
         self.path = folder / FILE_NAME
+        self._session = b""
         if must_exist and not self.path.exists():
             raise InputError(str(folder), "no run was recorded here", expected=f"a folder with {FILE_NAME}")
         try:
@@ -94,16 +96,26 @@ class Journal:
             raise RunError(f"{self.path}: cannot open the journal: {error}") from error
 
     def write(self, records: list[r.Record]) -> None:
-        """All of them in one transaction, in order within each kind; RunError (nothing kept) if that fails."""
+        """All of them in one transaction, in order within each kind; RunError (nothing kept) if that fails. PeerError if another
+        driver has begun a session: the lock of the folder may fail (on a file system of several hosts), this does not.
+        """
         ends = [astuple(record) for record in records if type(record) is r.TaskEnded]
+        with self._transaction():
+            if self._session and self._db.execute(_SESSION).fetchone() != (self._session,):
+                raise PeerError(str(self.path), "another driver has taken over this run")
+            for record in records:
+                if type(record) is not r.TaskEnded:
+                    self._write_one(record)
+            if ends:
+                self._db.executemany(_INSERT_END, ends)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """What the body does is durable afterwards, or not done."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
             try:
-                for record in records:
-                    if type(record) is not r.TaskEnded:
-                        self._write_one(record)
-                if ends:
-                    self._db.executemany(_INSERT_END, ends)
+                yield
                 self._db.execute("COMMIT")
             except BaseException:
                 if self._db.in_transaction:
@@ -160,9 +172,11 @@ class Journal:
         """The number of a driver's incarnation, and whether there was an earlier one. `now` is in seconds since 1970: numbers
         ascend even if the note of the last one was lost.
         """
-        last = self.note("session")
-        session = max(int(last or b"0") + 1, int(now))
-        self.put_notes(session=session)
+        with self._transaction(), undamaged(self.path):
+            last = self.note("session")
+            session = max(int(last or b"0") + 1, int(now))
+            self._session = str(session).encode()
+            self._write_one(r.Note("session", self._session))
         return session, last is not None
 
     def replay(self) -> Iterator[r.Record]:

@@ -9,7 +9,7 @@ import pytest
 
 from pilothouse.journal.read import JobRow, never_begun, read_jobs, read_nodes, read_tasks
 from pilothouse.journal.store import Journal, undamaged
-from pilothouse.model.errors import InputError, RunError
+from pilothouse.model.errors import InputError, PeerError, RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job, Node
 from pilothouse.model.lifecycle import JobState
@@ -124,3 +124,28 @@ def test_a_broken_rule_is_not_called_damage_alone(tmp_path: Path) -> None:
         raise AssertionError("a rule")
     with pytest.raises(InputError, match="the journal is damaged: KeyError"), undamaged(tmp_path):
         raise KeyError("x")
+
+
+def test_sessions_ascend_even_if_their_note_was_lost(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    assert journal.begin_session(1000.9) == (1000, False)
+    assert journal.begin_session(1000.9) == (1001, True)
+    assert journal.begin_session(5.0) == (1002, True)
+    assert journal.begin_session(2000.0) == (2000, True)
+
+
+def test_a_driver_that_was_replaced_writes_nothing_any_more(tmp_path: Path) -> None:
+    """Two drivers on hosts whose file system does not share locks."""
+    former, present = Journal(tmp_path), Journal(tmp_path)
+    former.begin_session(1000.0)
+    former.write([joined("e0", 0)])
+    present.begin_session(1000.0)
+    with pytest.raises(PeerError, match="another driver has taken over"):
+        former.write([assigned(1, 0)])
+    present.write([assigned(2, 0)])
+    assert [row.id for row in present.replay() if type(row) is r.Assigned and row.tasks] == [2]
+
+
+def test_what_was_written_is_durable(tmp_path: Path) -> None:
+    """Messages that depend on a record are sent after `write`: it must not be lost with the power."""
+    assert Journal(tmp_path)._db.execute("PRAGMA synchronous").fetchone() == (2,)

@@ -12,7 +12,8 @@ from pathlib import Path
 from pilothouse.worlds.live.driver.engine_frames import engine_vanished
 from pilothouse.worlds.live.driver.engines import EngineProxy
 from pilothouse.worlds.live.driver.state import DriverState
-from pilothouse.worlds.live.engine.spool import is_unlocked, remains_of, spool_folder
+from pilothouse.worlds.live.engine.spool import SUFFIX, is_unlocked, remains_of, spool_folder
+from pilothouse.worlds.live.records import EngineJoined
 
 SILENT_S = 5.0
 """After how long it is looked whether an engine that is not heard has ended."""
@@ -49,8 +50,18 @@ class DeadEngines:
             if remains_of(spool_folder(self._folder, proxy.joined.key), proxy.id) is not None:
                 self.report(driver, proxy, "all its processes have ended", now)
 
+    def may_run(self, joined: EngineJoined) -> bool:
+        """Whether an engine that was given up still holds its slots, as far as this host can know."""
+        return bool(joined.key) and not is_unlocked(spool_folder(self._folder, joined.key))
+
     def forget_written(self) -> None:
         """The journal has what was read: removes the spools."""
         for folder in self._read:
             shutil.rmtree(folder, ignore_errors=True)
         self._read.clear()
+
+    def sweep(self) -> None:
+        """All work is done: removes what engines left that were killed before they joined, or given up."""
+        for folder in self._folder.glob(f"*{SUFFIX}"):
+            if is_unlocked(folder):
+                shutil.rmtree(folder, ignore_errors=True)

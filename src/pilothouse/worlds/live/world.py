@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,18 +22,19 @@ import zmq
 from pilothouse.formats.task_file import TaskLine
 from pilothouse.model import events as e
 from pilothouse.model.decisions import Reply, Wants
-from pilothouse.model.errors import RunError
+from pilothouse.model.errors import PeerError, RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live import records as r
-from pilothouse.worlds.live.contexts import Context, Departure, Launch, listening
+from pilothouse.worlds.live.contexts import Context, Launch, listening
 from pilothouse.worlds.live.dead_engines import DeadEngines
 from pilothouse.worlds.live.descriptors import raise_limit
 from pilothouse.worlds.live.driver import decisions, engine_frames, submissions
 from pilothouse.worlds.live.driver.restore import restore
 from pilothouse.worlds.live.driver.settle import PARTING_S, begins, settle, stop
 from pilothouse.worlds.live.driver.state import new_state
+from pilothouse.worlds.live.engine_supply import EngineSupply
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.requests import take_requests
@@ -76,10 +78,10 @@ class LiveWorld:
     ) -> None:
         """`listens`: addresses to bind, if not those towards the contexts' nodes. `logs`: where engine logs are, for messages."""
         raise_limit()
+        contexts = list(contexts)
         self.options = options
         self.folder = folder
         self._logs = logs or f"the engine logs in {folder}"
-        self.contexts: list[Context] = list(contexts)
         self.on_task: list[Callable[[r.TaskEnded], None]] = []
         """Called with the end of every attempt, barrier and per-engine command, once it is in the journal."""
         self.on_tick: list[Callable[[], None]] = []
@@ -94,12 +96,13 @@ class LiveWorld:
         self._recorder = recorder
         self._warn = warn or (lambda _text: None)
         self._keys = Keys.load_or_make(folder)
-        listens = listens or listening(self.contexts)
+        listens = listens or listening(contexts)
         self._wire = DriverSocket(self._keys, *listens, port=port)
         self.addresses = own_addresses(self._wire.port, listens)
         self._dead_engines = DeadEngines(folder)
-        self._not_ended: dict[Context, list[Departure]] = {}
-        """Programs that have ended while something that they started may still run."""
+        self._supply = EngineSupply(
+            self._driver, contexts, self._dead_engines, partial(self.launch, leased=True), self._warn
+        )
         self._peers: dict[str, bytes] = {}
         self._poller = zmq.Poller()
         self._poller.register(self._wire.socket, zmq.POLLIN)
@@ -111,8 +114,6 @@ class LiveWorld:
         self._poller.register(self._bell_read, zmq.POLLIN)
         self._watched: list[int] = []
         self._ticked_at = 0.0
-        self._given_up = 0
-        self._gone_for_good = 0
         self._stuck_since = 0.0
         self._stopping = Stopping(options.grace_s)
         self._closed = False
@@ -125,9 +126,9 @@ class LiveWorld:
         gc.freeze()  # the collector need not look at what was imported
         if self._driver.nothing_to_do and not self._driver.has_engine_commands:
             return begins(self._driver, self.now())
-        for context in self.contexts:
-            self._start_context(context)
-        expected = self._expected
+        for context in self._supply.contexts:
+            self._supply.start(context)
+        expected = self._supply.expected
         first_at = None
         enough, patience_s = expected * self.options.enough_engines, self.options.engines_within_s
         first_within_s = max(FIRST_ENGINE_S, patience_s)
@@ -136,7 +137,7 @@ class LiveWorld:
             present = sum(1 for proxy in self._driver.engines.present.values() if proxy.welcomed)
             if present and first_at is None:
                 first_at = self.now()
-            if present >= enough or (present and present + self._gone_for_good >= expected):
+            if present >= enough or (present and present + self._supply.gone_for_good >= expected):
                 break
             if first_at is not None and self.now() > first_at + patience_s:
                 break
@@ -183,9 +184,11 @@ class LiveWorld:
             return
         self._closed = True
         self._part()
-        for context in self.contexts:
+        for context in self._supply.contexts:
             context.close(self._driver.engines.keys_seen)
         self._wire.close()
+        if self._driver.over and not self._driver.stopped_because:
+            self._dead_engines.sweep()
         os.close(self._bell_read)
         os.close(self._bell_write)
         self._recorder.close()
@@ -220,13 +223,6 @@ class LiveWorld:
             sys.executable, leased,
         )  # fmt: skip
 
-    def _start_context(self, context: Context) -> None:
-        context.start(self.launch(leased=True))
-        self._note_leases()
-
-    def _note_leases(self) -> None:
-        self._driver.leases = {key for context in self.contexts for key in context.keys}
-
     @property
     def port(self) -> int:
         return self._wire.port
@@ -259,14 +255,13 @@ class LiveWorld:
                 self._dead_engines.report(self._driver, proxy, "its process is gone", self.now())
         self._driver.lost_engines.clear()
         for context in contexts:
-            self.contexts.append(context)
-            context.adopt({engine.key: engine.host for engine in self.engines() if engine.context == context.name})
-        self._note_leases()
+            known = {engine.key: engine.host for engine in self.engines() if engine.context == context.name}
+            self._supply.adopt(context, known)
 
     def add_context(self, context: Context) -> None:
         """More engines for a run that goes on."""
-        self.contexts.append(context)
-        self._start_context(context)
+        self._supply.contexts.append(context)
+        self._supply.start(context)
 
     def submit(self, job: Job) -> int:
         """Queues a job; the decider hears of it with the next batch. Returns its task id.
@@ -409,41 +404,10 @@ class LiveWorld:
             (self.stop_engine if request.stop == "engine" else self.stop_context)(request.name)
 
     def _look_at_contexts(self, now: float) -> None:
-        driver = self._driver
-        self._dead_engines.report_silent(driver, now)
-        for context in self.contexts:
-            departures = [*self._not_ended.pop(context, ()), *context.ended()]
-            for departure in departures:
-                engine = driver.engines.by_key(departure.key)
-                if engine is not None and not departure.engine_ended:
-                    code = departure.code
-                    self._warn(f"{departure.context}: the program that started {engine} ended with code {code}; it goes on")
-                    continue
-                if engine is not None:
-                    # Its warden would have reported first: it is gone as well.
-                    reason = f"its program ended with code {departure.code}"
-                    if not self._dead_engines.report(driver, driver.engines.present[engine], reason, now):
-                        self._not_ended.setdefault(context, []).append(departure)
-                        continue
-                if not departure.code or driver.over or driver.stopped_because:
-                    self._gone_for_good += 1
-                    continue
-                why = departure.text or f"its program ended with code {departure.code}"
-                had_joined = departure.key in driver.engines.keys_seen
-                again = context.again(departure.key, self.launch(leased=True), had_joined=had_joined)
-                then = "starting another" if again else "giving up"
-                self._warn(f"{departure.context}: an engine was lost ({why}); {then}")
-                self._given_up += not again
-                self._gone_for_good += not again
-        lost, driver.lost_engines = driver.lost_engines, []
-        for joined in lost if not driver.over and not driver.stopped_because else ():
-            # Engines that this driver started were replaced above, when their program had ended.
-            for context in self.contexts:
-                if context.name == joined.context and context.again(joined.key, self.launch(leased=True), had_joined=True):
-                    self._warn(f"{context.name}: the engine on {joined.node} was lost; starting another")
-        self._note_leases()
-        may_come = self.options.service or self._gone_for_good < self._expected
-        if self._given_up and not driver.engines.present and not may_come:
+        driver, supply = self._driver, self._supply
+        supply.look(now)
+        may_come = self.options.service or supply.gone_for_good < supply.expected
+        if supply.given_up and not driver.engines.present and not may_come:
             stop(driver, NO_ENGINE, now)
 
     def _look_whether_stuck(self, now: float) -> None:
@@ -453,7 +417,7 @@ class LiveWorld:
             self._stuck_since = now
             return
         stuck_s = now - self._stuck_since
-        to_come = self.options.service or len(driver.engines.present) + self._gone_for_good < self._expected
+        to_come = self.options.service or len(driver.engines.present) + self._supply.gone_for_good < self._supply.expected
         if stuck_s > DEADLOCK_S and driver.stuck and not self._watched and not to_come:
             self.never_started = driver.waiting_tasks
             stop(driver, f"the decider starts none of the {driver.waiting} jobs that wait, and nothing is left to happen", now)
@@ -461,11 +425,6 @@ class LiveWorld:
             self._stuck_since = now + 10 * STUCK_S
             why = "the decider starts none of them" if driver.engines.present else NO_ENGINE
             self._warn(f"{driver.waiting} jobs wait, nothing runs, and {why}")
-
-    @property
-    def _expected(self) -> int:
-        """Engines that the contexts have started."""
-        return sum(context.engines for context in self.contexts)
 
     def _flush(self) -> None:
         """Writes records, then sends frames. While the disk is full nothing is sent, and nothing is lost."""
@@ -476,6 +435,9 @@ class LiveWorld:
                 try:
                     self._recorder.write(records)
                     break
+                except PeerError:
+                    self._stopping.abandoned = True  # another driver has the run: nothing is to be said to its engines
+                    raise
                 except RunError as error:
                     if self._stopping.is_too_late(driver, self.now()):
                         raise

@@ -36,8 +36,8 @@ static char **to_vector(PyObject *list)
     if (vector == NULL)
         return (char **)PyErr_NoMemory();
     for (i = 0; i < count; i++) {
-        vector[i] = PyBytes_AsString(PyList_GET_ITEM(list, i));
-        if (vector[i] == NULL) {
+        /* Raises ValueError for a NUL: what is behind it would be lost. */
+        if (PyBytes_AsStringAndSize(PyList_GET_ITEM(list, i), &vector[i], NULL) < 0) {
             PyMem_Free(vector);
             return NULL;
         }

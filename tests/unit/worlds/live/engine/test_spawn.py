@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,6 +119,15 @@ def cylinder(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
         return reports
 
     return run
+
+
+@pytest.mark.parametrize(
+    "environment", [{"stdout": "a\0b"}, {"stdin": "a\0b"}, {"cwd": "a\0b"}, {"env": {"A": "a\0b"}}, {"env": {"=": "\0"}}]
+)
+def test_names_that_no_system_knows_are_the_end_of_their_task_only(cylinder: Run, environment: dict[str, Any]) -> None:
+    ended = results(cylinder("true", "true", environment=TaskEnvironment(**environment)))
+    assert [result.return_code for result in ended] == [127, 127]
+    assert all(result.reason for result in ended)
 
 
 @pytest.mark.parametrize("line", ["kill $PPID $$", "kill $PPID; exit 143"])

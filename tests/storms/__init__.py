@@ -1,0 +1,1 @@
+"""Storms with real processes (tests/simtest has those on virtual time)."""

@@ -1,0 +1,381 @@
+"""One run of `pilothouse run` while its processes are killed, again and again, and the checks that nothing went wrong.
+
+Killed are driver, engine, warden, cylinder, ssh client and task, alone and together, at random times and at the steps that the
+journal distinguishes. What happened is known from the tasks: each writes down when it begins and when it ends, and holds two
+locks, one for itself and one for its slot. The kernel gives a lock back when the last process of a task is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+from tests.e2e.live_runs import COMMAND, rows
+from tests.storms import processes
+
+TASK = """\
+n=$1 seconds=$2 bytes=$3 hidden=$4
+exec 8>> locks/task-$n
+flock -w 0.1 8 || echo beside $n $$ $(date +%s%N) >> record
+exec 9>> locks/slot-${PILOTHOUSE_NODE%%#*}-$PILOTHOUSE_SLOT
+flock -w 0.1 9 || echo slot $n $$ $(date +%s%N 9>&-) >> record
+echo begin $n $$ $(date +%s%N 9>&-) >> record
+[ $bytes = 0 ] || head -c $bytes /dev/zero 9>&- | tr '\\0' o 9>&-
+[ $seconds = 0 ] || $hidden sleep $seconds 9>&-
+exec date "+end $n $$ %s%N" >> record
+"""
+"""Its children do not hold the lock of the slot, as they outlive a task that is killed for a moment."""
+HIDDEN = "env -i setsid"
+"""A child that neither its environment nor its session betrays."""
+
+VICTIMS = ("driver", "engine", "warden", "cylinder", "ssh client", "task")
+MOMENTS = {
+    "engine joined": "SELECT count(*) FROM engines",
+    "assigned": "SELECT max(id) FROM assignments",
+    "end noted": "SELECT count(*) FROM ends",
+    "assignment closed": "SELECT count(*) FROM assignments WHERE closed_at IS NOT NULL",
+    "engine left": "SELECT count(*) FROM engines WHERE left_at IS NOT NULL",
+}
+"""Steps of a run, and the query whose answer changes with each."""
+LIMIT_S = 240.0
+MOST_RESTARTS = 200
+KNOWN_WITHIN_S = 0.2
+"""Between the last word of a task and its end in the spool. Where a kill falls in between, it is not known that it ended."""
+GONE_WITHIN_S = 10.0
+MOST_LOSSES = 5
+"""After so many a task is given up (LiveOptions.most_losses)."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """One storm."""
+
+    seed: int
+    once: str
+    """`at-least` or `at-most`."""
+    ssh: tuple[str, ...]
+    """Hosts; none: this one."""
+    tasks: int = 330
+    kills: int = 15
+    slots: int = 2
+
+    def next(self, hosts: tuple[str, ...]) -> Plan:
+        return first_plan(self.seed + 1, hosts)
+
+
+def first_plan(seed: int, hosts: tuple[str, ...]) -> Plan:
+    """With hosts every third storm goes over ssh; each kind has both promises."""
+    ssh = hosts[: 1 + seed % 2] if hosts and seed % 3 == 2 else ()
+    return Plan(seed, ("at-least", "at-most")[seed // 3 % 2], ssh)
+
+
+class Outcome(msgspec.Struct):
+    """What was counted."""
+
+    kills: Counter[str] = msgspec.field(default_factory=Counter)
+    """By victim."""
+    moments: Counter[str] = msgspec.field(default_factory=Counter)
+    together: int = 0
+    tasks: int = 0
+    lost: list[str] = []
+    twice: list[str] = []
+    orphans: list[str] = []
+    slots_exceeded: list[str] = []
+    other: list[str] = []
+    """Runs that do not end, tracebacks, ends that are not true."""
+    repeated: int = 0
+    """Tasks that were cut off and ran again, as they should under at-least-once."""
+    reported_lost: int = 0
+    """Tasks that were cut off and did not run again, as they should under at-most-once."""
+    unknown_ends: int = 0
+    """Tasks that ended at the very moment of a kill, and ran again or were reported as lost."""
+
+    @property
+    def problems(self) -> list[str]:
+        return [*self.lost, *self.twice, *self.orphans, *self.slots_exceeded, *self.other]
+
+    def add(self, other: Outcome) -> None:
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class Storm:
+    def __init__(self, folder: Path, plan: Plan, env: dict[str, str]) -> None:
+        self.folder = folder.resolve()
+        self.plan = plan
+        self.outcome = Outcome(tasks=plan.tasks)
+        self._env = env
+        self._chance = random.Random(plan.seed)
+        self._driver: subprocess.Popen[str] | None = None
+        self._restarts = -1
+        self._killed_tasks: set[int] = set()
+        self._struck_at: list[float] = []
+        self._doomed: list[tuple[float, int, int, str]] = []
+        """Deadline, pid, start and name of processes that must end."""
+        self._until = 0.0
+
+    @property
+    def _run_folder(self) -> Path:
+        return self.folder / "R"
+
+    def run(self) -> Outcome:
+        self._prepare()
+        self._until = time.monotonic() + LIMIT_S
+        kills = 0
+        while not self._finished():
+            if time.monotonic() > self._until:
+                self.outcome.other.append("the run does not end")
+                break
+            if self._driver is None or self._driver.poll() is not None:
+                self._start_driver()
+            if kills < self.plan.kills:
+                kills += self._strike()
+            else:
+                self._wait_for_driver(1.0)
+            self._look_at_doomed()
+        self._end()
+        self._check()
+        return self.outcome
+
+    # ---- the run
+
+    def _prepare(self) -> None:
+        chance = self._chance
+        (self.folder / "locks").mkdir()
+        (self.folder / "task.sh").write_text(TASK)
+        self._output = chance.choice([0, 0, 100, 5000, 200_000])
+        lines = []
+        for number in range(self.plan.tasks):
+            seconds = chance.choice([0, 0, 0, 0.01, 0.05, 0.3])
+            hidden = f"'{HIDDEN}'" if chance.random() < 0.2 else "''"
+            lines.append(f"sh task.sh {number} {seconds} {chance.choice([0, self._output])} {hidden}\n")
+        (self.folder / "tasks").write_text("".join(lines))
+
+    def _start_driver(self) -> None:
+        self._restarts += 1
+        if self._driver is not None:
+            self._note_end_of_driver()
+        options = ["--once", self.plan.once, "--grace", "1", "--dir", "R", "--bundle", self._chance.choice(["1", "5", "1000"])]
+        if self.plan.ssh:
+            options += ["--ssh", ",".join(f"{host}:{self.plan.slots}" for host in self.plan.ssh)]
+        else:
+            options += ["--slots", str(self.plan.slots)]
+        if self._chance.random() < 0.3:
+            options += ["--out", "out/{task}.txt"]
+        arguments = ["--resume", "R"] if rows(self._run_folder, "SELECT 1 FROM notes") else ["tasks", *options]
+        self._said = (self.folder / f"said.{self._restarts}").open("w+")
+        self._driver = subprocess.Popen(
+            [*COMMAND, "run", *arguments], cwd=self.folder, env=self._env, stdout=subprocess.DEVNULL, stderr=self._said,
+            text=True,
+        )  # fmt: skip
+
+    def _note_end_of_driver(self) -> None:
+        assert self._driver is not None
+        code = self._driver.wait()
+        self._said.seek(0)
+        said = self._said.read()
+        self._said.close()
+        if "Traceback" in said or code not in (0, 1, -9):
+            self.outcome.other.append(f"driver {self._restarts} ended with code {code}: {said[-2000:]}")
+        if self._restarts > MOST_RESTARTS:
+            self.outcome.other.append("the run was resumed too often")
+            self._until = 0.0
+
+    def _wait_for_driver(self, seconds: float) -> None:
+        assert self._driver is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._driver.wait(seconds)
+
+    def _finished(self) -> bool:
+        if self._driver is None or self._driver.poll() is None:
+            return False
+        return rows(self._run_folder, "SELECT count(*) FROM ends WHERE final AND kind = 'N'") == [(self.plan.tasks,)]
+
+    # ---- kills
+
+    def _strike(self) -> int:
+        """Waits for a moment and kills; how many processes were killed."""
+        chance = self._chance
+        moment = chance.choice(["any time", "any time", "task began", "engine started", *MOMENTS])
+        self._wait_for(moment)
+        struck = self._kill(chance.sample(VICTIMS, chance.choice([1, 1, 1, 2, 2, 3, len(VICTIMS)])), moment)
+        count = len(struck)
+        if "driver" in struck and chance.random() < 0.5:
+            assert self._driver is not None
+            self._driver.wait()
+            time.sleep(chance.choice([0.0, 0.05, 0.5]))
+            count += len(self._kill(chance.sample(("engine", "warden", "cylinder", "task"), 2), "no driver"))
+        return count
+
+    def _kill(self, wanted: list[str], moment: str) -> list[str]:
+        """Kills one process of each kind at once, as far as there are any. Those that were killed."""
+        found = self._find(set(wanted))
+        gone = processes.kill([pid for _, pid in found])
+        self._struck_at.append(time.time())
+        struck = [name for name, pid in found if pid in gone]
+        self._killed_tasks.update(pid for name, pid in found if name == "task" and pid in gone)
+        self.outcome.kills.update(struck)
+        self.outcome.moments[moment] += len(struck)
+        self.outcome.together += len(struck) if len(struck) > 1 else 0
+        return struck
+
+    def _find(self, wanted: set[str]) -> list[tuple[str, int]]:
+        """One process of each kind, as far as there are any. What must end with them is noted."""
+        assert self._driver is not None
+        chance, found = self._chance, []
+        if "driver" in wanted and self._driver.poll() is None:
+            found.append(("driver", self._driver.pid))
+        clients = [pid for pid in processes.children(self._driver.pid) if processes.is_ssh(pid)]
+        if "ssh client" in wanted and clients:
+            found.append(("ssh client", chance.choice(clients)))
+        wardens = self._wardens()
+        if not wardens:
+            return found
+        warden = chance.choice(wardens)
+        offspring = processes.children(warden)
+        engine = next((pid for pid in self._engines() if pid in offspring), 0)
+        cylinders = [pid for pid in offspring if pid != engine]
+        busy = [pid for pid in cylinders if processes.children(pid)] or cylinders
+        cylinder = chance.choice(busy) if busy else 0
+        tasks = processes.children(cylinder) if cylinder else []
+        doomed: list[int] = []
+        if "warden" in wanted:
+            found.append(("warden", warden))
+        if "engine" in wanted and engine:
+            found.append(("engine", engine))
+        if {"warden", "engine"} & wanted and engine:
+            doomed = [engine, *(pid for each in cylinders for pid in (each, *processes.descendants(each)))]
+        if "cylinder" in wanted and cylinder and not {"warden", "engine"} <= wanted:
+            # With all three of them gone, nothing is left that could end the children of a task at once.
+            found.append(("cylinder", cylinder))
+            doomed += processes.descendants(cylinder)
+        if "task" in wanted and tasks:
+            found.append(("task", tasks[0]))
+        deadline = time.monotonic() + GONE_WITHIN_S
+        self._doomed += [(deadline, pid, processes.started(pid), f"after a kill of {wanted}") for pid in doomed]
+        return found
+
+    def _engines(self) -> list[int]:
+        return [int(str(row[0])) for row in rows(self._run_folder, "SELECT pid FROM engines WHERE left_at IS NULL")]
+
+    def _wardens(self) -> list[int]:
+        """Of engines that have joined, or that the driver has just started."""
+        assert self._driver is not None
+        joined = {parent for pid in self._engines() if (parent := processes.parent(pid)) > 1}
+        started = {pid for pid in processes.children(self._driver.pid) if processes.is_engine_program(pid)}
+        return sorted(pid for pid in joined | started if processes.is_engine_program(pid))
+
+    def _wait_for(self, moment: str) -> None:
+        chance = self._chance
+        if moment == "any time":
+            self._wait_for_driver(chance.uniform(0.0, 0.6))
+            return
+        before = self._sign(moment)
+        until = time.monotonic() + 2.0
+        while time.monotonic() < until and self._sign(moment) == before:
+            assert self._driver is not None
+            if self._driver.poll() is not None:
+                return
+            time.sleep(0.001)
+        time.sleep(chance.choice([0.0, 0.0, 0.002, 0.02]))
+
+    def _sign(self, moment: str) -> object:
+        """What changes at this moment."""
+        if moment == "task began":
+            record = self.folder / "record"
+            return record.stat().st_size if record.exists() else 0
+        if moment == "engine started":
+            return len(list(self._run_folder.glob("*.log")))
+        return rows(self._run_folder, MOMENTS[moment])
+
+    # ---- what must hold
+
+    def _look_at_doomed(self) -> None:
+        left = []
+        for deadline, pid, began, why in self._doomed:
+            if not began or processes.started(pid) != began:
+                continue
+            if time.monotonic() < deadline:
+                left.append((deadline, pid, began, why))
+            else:
+                self.outcome.orphans.append(f"process {pid} lives on {why}")
+        self._doomed = left
+
+    def _end(self) -> None:
+        if self._driver is not None:
+            self._driver.kill()
+            self._note_end_of_driver()
+        until = time.monotonic() + GONE_WITHIN_S
+        while (left := processes.working_in(self.folder)) and time.monotonic() < until:
+            time.sleep(0.1)
+        for pid in left:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+            self.outcome.orphans.append(f"process {pid} is left: {command}")
+        processes.kill(left)
+        spools = [path.name for path in self._run_folder.glob("*.spool")]
+        if spools and not left:
+            self.outcome.other.append(f"spools are left: {spools}")
+
+    def _check(self) -> None:
+        outcome, at_most = self.outcome, self.plan.once == "at-most"
+        record = (self.folder / "record").read_text().splitlines() if (self.folder / "record").exists() else []
+        begins: dict[int, list[float]] = {}
+        ends: dict[int, list[float]] = {}
+        for line in record:
+            word, number, pid, at = line.split()
+            if word in ("beside", "slot"):
+                what = "ran beside its copy" if word == "beside" else "began in a slot that another task had"
+                outcome.slots_exceeded.append(f"task {number} (pid {pid}) {what}")
+            else:
+                (begins if word == "begin" else ends).setdefault(int(number), []).append(int(at) / 1e9)
+        finals: dict[int, tuple[str, int]] = {}
+        for task, state, pid in rows(self._run_folder, "SELECT task_id, state, pid FROM ends WHERE final AND kind = 'N'"):
+            if int(str(task)) in finals:
+                outcome.twice.append(f"task {task} has two final ends")
+            finals[int(str(task))] = (str(state), int(str(pid)))
+        for task in range(self.plan.tasks):
+            began, ended = begins.get(task, []), ends.get(task, [])
+            state, pid = finals.get(task, ("none", 0))
+            if len(began) > 1:
+                if at_most:
+                    outcome.twice.append(f"task {task} began {len(began)} times")
+                self._judge_repeats(task, began, ended)
+            if state == "none" or (state == "succeeded" and not ended):
+                outcome.lost.append(f"task {task} is {state}, and wrote {len(began)} begins and {len(ended)} ends")
+            elif state == "failed" and pid not in self._killed_tasks:
+                outcome.other.append(f"task {task} failed although it was not killed")
+            elif state == "lost":
+                outcome.reported_lost += 1
+                if not at_most and len(began) < MOST_LOSSES and not self._often_lost(task):
+                    outcome.lost.append(f"task {task} is lost after {len(began)} begins")
+                if ended and not self._struck_within(ended[-1]):
+                    outcome.lost.append(f"task {task} is lost although it had ended")
+            elif state not in ("succeeded", "failed"):
+                outcome.other.append(f"task {task} is {state}")
+
+    def _judge_repeats(self, task: int, began: list[float], ended: list[float]) -> None:
+        self.outcome.repeated += len(began) - 1
+        for end in ended:
+            if any(begin > end for begin in began):
+                if self._struck_within(end):
+                    self.outcome.unknown_ends += 1
+                else:
+                    self.outcome.twice.append(f"task {task} began again although it had ended")
+
+    def _often_lost(self, task: int) -> bool:
+        """A task may be lost before it has written that it began."""
+        query = f"SELECT count(*) FROM ends WHERE task_id = {task} AND state = 'lost' AND kind = 'N'"
+        return int(str(rows(self._run_folder, query)[0][0])) >= MOST_LOSSES
+
+    def _struck_within(self, end: float) -> bool:
+        return any(-0.01 <= at - end < KNOWN_WITHIN_S for at in self._struck_at)
+
+
+def run_storm(folder: Path, plan: Plan, env: dict[str, str] | None = None) -> Outcome:
+    folder.mkdir(parents=True)
+    return Storm(folder, plan, env or dict(os.environ)).run()
