@@ -569,7 +569,7 @@ class StormWorld:
             self._ticked_at = clock.now
             tick(self.driver, clock.now)
             if not self.driver.engines.present and not any(machine.alive for machine in storm.machines):
-                storm.start_machine()  # as a context does; engines that had left are missed if the record of the last ends is lost
+                storm.start_machine()  # as a context does
         settle(self.driver, clock.now)
         self._flush()
 
