@@ -111,7 +111,7 @@ class Storm:
         self.outcome = Outcome(tasks=plan.tasks)
         self._env = env
         self._chance = random.Random(plan.seed)
-        self._driver: subprocess.Popen[str] | None = None
+        self._program: subprocess.Popen[str] | None = None
         self._restarts = -1
         self._killed_tasks: set[int] = set()
         self._struck_at: list[float] = []
@@ -131,7 +131,7 @@ class Storm:
             if time.monotonic() > self._until:
                 self.outcome.other.append("the run does not end")
                 break
-            if self._driver is None or self._driver.poll() is not None:
+            if self._program is None or self._program.poll() is not None:
                 self._start_driver()
             if kills < self.plan.kills:
                 kills += self._strike()
@@ -158,7 +158,7 @@ class Storm:
 
     def _start_driver(self) -> None:
         self._restarts += 1
-        if self._driver is not None:
+        if self._program is not None:
             self._note_end_of_driver()
         options = ["--once", self.plan.once, "--grace", "1", "--dir", "R", "--bundle", self._chance.choice(["1", "5", "1000"])]
         if self.plan.ssh:
@@ -169,14 +169,14 @@ class Storm:
             options += ["--out", "out/{task}.txt"]
         arguments = ["--resume", "R"] if rows(self._run_folder, "SELECT 1 FROM notes") else ["tasks", *options]
         self._said = (self.folder / f"said.{self._restarts}").open("w+")
-        self._driver = subprocess.Popen(
+        self._program = subprocess.Popen(
             [*COMMAND, "run", *arguments], cwd=self.folder, env=self._env, stdout=subprocess.DEVNULL, stderr=self._said,
             text=True,
         )  # fmt: skip
 
     def _note_end_of_driver(self) -> None:
-        assert self._driver is not None
-        code = self._driver.wait()
+        assert self._program is not None
+        code = self._program.wait()
         self._said.seek(0)
         said = self._said.read()
         self._said.close()
@@ -187,12 +187,12 @@ class Storm:
             self._until = 0.0
 
     def _wait_for_driver(self, seconds: float) -> None:
-        assert self._driver is not None
+        assert self._program is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._driver.wait(seconds)
+            self._program.wait(seconds)
 
     def _finished(self) -> bool:
-        if self._driver is None or self._driver.poll() is None:
+        if self._program is None or self._program.poll() is None:
             return False
         return rows(self._run_folder, "SELECT count(*) FROM ends WHERE final AND kind = 'N'") == [(self.plan.tasks,)]
 
@@ -206,8 +206,8 @@ class Storm:
         struck = self._kill(chance.sample(VICTIMS, chance.choice([1, 1, 1, 2, 2, 3, len(VICTIMS)])), moment)
         count = len(struck)
         if "driver" in struck and chance.random() < 0.5:
-            assert self._driver is not None
-            self._driver.wait()
+            assert self._program is not None
+            self._program.wait()
             time.sleep(chance.choice([0.0, 0.05, 0.5]))
             count += len(self._kill(chance.sample(("engine", "warden", "cylinder", "task"), 2), "no driver"))
         return count
@@ -226,11 +226,11 @@ class Storm:
 
     def _find(self, wanted: set[str]) -> list[tuple[str, int]]:
         """One process of each kind, as far as there are any. What must end with them is noted."""
-        assert self._driver is not None
+        assert self._program is not None
         chance, found = self._chance, []
-        if "driver" in wanted and self._driver.poll() is None:
-            found.append(("driver", self._driver.pid))
-        clients = [pid for pid in processes.children(self._driver.pid) if processes.is_ssh(pid)]
+        if "driver" in wanted and self._program.poll() is None:
+            found.append(("driver", self._program.pid))
+        clients = [pid for pid in processes.children(self._program.pid) if processes.is_ssh(pid)]
         if "ssh client" in wanted and clients:
             found.append(("ssh client", chance.choice(clients)))
         wardens = self._wardens()
@@ -265,9 +265,9 @@ class Storm:
 
     def _wardens(self) -> list[int]:
         """Of engines that have joined, or that the driver has just started."""
-        assert self._driver is not None
+        assert self._program is not None
         joined = {parent for pid in self._engines() if (parent := processes.parent(pid)) > 1}
-        started = {pid for pid in processes.children(self._driver.pid) if processes.is_engine_program(pid)}
+        started = {pid for pid in processes.children(self._program.pid) if processes.is_engine_program(pid)}
         return sorted(pid for pid in joined | started if processes.is_engine_program(pid))
 
     def _wait_for(self, moment: str) -> None:
@@ -278,8 +278,8 @@ class Storm:
         before = self._sign(moment)
         until = time.monotonic() + 2.0
         while time.monotonic() < until and self._sign(moment) == before:
-            assert self._driver is not None
-            if self._driver.poll() is not None:
+            assert self._program is not None
+            if self._program.poll() is not None:
                 return
             time.sleep(0.001)
         time.sleep(chance.choice([0.0, 0.0, 0.002, 0.02]))
@@ -307,8 +307,8 @@ class Storm:
         self._doomed = left
 
     def _end(self) -> None:
-        if self._driver is not None:
-            self._driver.kill()
+        if self._program is not None:
+            self._program.kill()
             self._note_end_of_driver()
         until = time.monotonic() + GONE_WITHIN_S
         while (left := processes.working_in(self.folder)) and time.monotonic() < until:

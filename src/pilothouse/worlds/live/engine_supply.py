@@ -28,7 +28,7 @@ class EngineSupply:
         """Engines that ended and were not replaced."""
         self.given_up = 0
         """Those of them that had failed too often."""
-        self._driver = driver
+        self._state = driver
         self._dead = dead
         self._launch = launch
         self._warn = warn
@@ -52,7 +52,7 @@ class EngineSupply:
 
     def look(self, now: float) -> None:
         """Replaces engines that have ended."""
-        self._dead.report_silent(self._driver, now)
+        self._dead.report_silent(self._state, now)
         departures = [*self._not_ended, *((context, gone) for context in self.contexts for gone in context.ended())]
         self._not_ended = []
         for context, departure in departures:
@@ -61,7 +61,7 @@ class EngineSupply:
         self._note_leases()
 
     def _departed(self, context: Context, departure: Departure, now: float) -> None:
-        driver = self._driver
+        driver = self._state
         engine = driver.engines.by_key(departure.key)
         why = f"its program ended with code {departure.code}"
         if engine is not None and not departure.engine_ended:
@@ -83,7 +83,7 @@ class EngineSupply:
 
     def _replace_lost(self) -> None:
         """Engines of an earlier driver. Those that this one started are replaced when their program ends."""
-        driver = self._driver
+        driver = self._state
         lost, driver.lost_engines = driver.lost_engines, []
         for joined in lost if not driver.over and not driver.stopped_because else ():
             if self._dead.may_run(joined):
@@ -94,4 +94,4 @@ class EngineSupply:
                     self._warn(f"{context.name}: the engine on {joined.node} was lost; starting another")
 
     def _note_leases(self) -> None:
-        self._driver.leases = {key for context in self.contexts for key in context.keys}
+        self._state.leases = {key for context in self.contexts for key in context.keys}
