@@ -283,6 +283,19 @@ LINES_BEFORE = {
 """Lines of what is in each room now as it was before the rooms were put in order; 5,428 generated lines included."""
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "pilothouse"
 
+def pairs() -> str:
+    """Every world and every decider, as tests/interop/test_every_pair.py tries them."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+    tried = importlib.import_module("interop.test_every_pair")
+    reasons = sorted(set(tried.EMPTY.values()))
+    rows = []
+    for world in tried.WORLDS:
+        empty = [tried.EMPTY.get((world, decider)) for decider in tried.DECIDERS]
+        rows.append((world, *("yes" if reason is None else f"no ({reasons.index(reason) + 1})" for reason in empty)))
+    notes = [f"{number}. {reason}" for number, reason in enumerate(reasons, 1)]
+    return "\n".join([table(("world", *tried.DECIDERS), rows), *([""] if notes else []), *notes])
+
+
 TABLES: dict[str, Callable[..., str]] = {
     "policies": policies,
     "commands": commands,
@@ -292,5 +305,6 @@ TABLES: dict[str, Callable[..., str]] = {
     "states": states,
     "vocabulary": vocabulary,
     "api": api,
+    "pairs": pairs,
     "rooms": rooms,
 }

@@ -25,17 +25,13 @@ from mutants.trial import Trials
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "pilothouse"
-FOLDERS = ("model", "policies", "core", "formats", "protocols", "worlds/live/driver", "worlds/simulated/message_server")
-FILES = (
-    *(f"worlds/live/engine/{name}.py" for name in ("engine", "spool", "capture")),
-    *(f"worlds/live/wire/{name}.py" for name in ("messages", "channel")),
-    *(f"worlds/live/services/{name}.py" for name in ("kvs", "kvs_wire")),
-    *(f"worlds/simulated/{name}.py" for name in ("world", "machine_decisions")),
-    *(f"worlds/simulated/physics/{name}.py" for name in ("agenda", "machine_states", "machines", "execution")),
-    *(f"journal/{name}.py" for name in ("store", "run_state", "read")),
-    *(f"dropins/qcg/{name}.py" for name in ("job_queue", "registry", "bundles", "governor")),
+PATTERNS = (
+    *(f"{room}/**/*.py" for room in ("model", "policies", "core", "formats", "protocols", "journal")),
+    *(f"worlds/live/{room}/*.py" for room in ("driver", "engine", "wire", "services")),
+    *(f"worlds/simulated/{room}*.py" for room in ("", "message_server/", "physics/agenda", "physics/machine")),
+    *(f"dropins/qcg/{name}*.py" for name in ("job_queue", "registry", "bundles", "governor")),
 )
-"""State machines, policies, core, formats and codecs; not what talks to sockets and processes."""
+"""State machines, policies, core, formats and codecs; those that talk to sockets and processes are left out."""
 TESTS = [f"tests/{kind}" for kind in ("unit", "property", "simtest", "fuzz", "golden", "e2e")]
 ARGUED = Path(__file__).parent / "argued.txt"
 
@@ -44,8 +40,8 @@ def targets() -> list[str]:
     sys.path.insert(0, str(ROOT / "tests"))
     from test_tidy import GENERATED, SHELLS
 
-    found = [str(path.relative_to(PACKAGE)) for folder in FOLDERS for path in (PACKAGE / folder).rglob("*.py")]
-    return sorted({*found, *FILES} - SHELLS - GENERATED)
+    found = {str(path.relative_to(PACKAGE)) for pattern in PATTERNS for path in PACKAGE.glob(pattern)}
+    return sorted(found - SHELLS - GENERATED)
 
 
 def argued() -> dict[tuple[str, str, str], str]:

@@ -9,9 +9,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 
 from mutants.changes import Change
 from mutants.record import TestRecord, environment
@@ -20,6 +21,7 @@ MEMORY_BYTES = 6 * 2**30
 TESTS_MAX = 250
 SECONDS_MAX = 120.0
 """Of tests for one mutant, as recorded."""
+FIRST_FILES, FIRST_TESTS = 3, 40
 NO_SUCH_TEST = 4
 """Exit code of pytest."""
 LEFT_OUT = {".git", ".venv", ".venvs", ".tools", "build", "out", ".hypothesis"}
@@ -32,11 +34,13 @@ class Trials:
     def __init__(self, root: Path, record: TestRecord) -> None:
         self._root = root
         self._record = record
-        self._copies: dict[int, Path] = {}
+        self._copies: SimpleQueue[Path] = SimpleQueue()
         self._home = Path(tempfile.mkdtemp(prefix="pilothouse-mutants-"))
 
     def run(self, sample: list[Change], jobs: int) -> list[Change]:
         try:
+            for number in range(jobs):
+                self._copies.put(self._copy(self._home / str(number)))
             with ThreadPoolExecutor(jobs) as pool:
                 outcomes = list(pool.map(self._try, sample))
         finally:
@@ -44,19 +48,28 @@ class Trials:
         return [change for change, found in zip(sample, outcomes, strict=True) if not found]
 
     def _try(self, change: Change) -> bool:
-        copy = self._copy()
+        copy = self._copies.get()
+        try:
+            return self._try_in(copy, change)
+        finally:
+            self._copies.put(copy)
+
+    def _try_in(self, copy: Path, change: Change) -> bool:
         path = copy / "src" / "pilothouse" / change.path
         original = path.read_text()
         tests = self._choose(change)
+        some: list[str] = []
         word = "no test runs it"
         try:
             path.write_text(change.text(original))
-            if tests:
-                word = self._outcome(copy, tests)
+            for some in _rounds(tests):
+                word = self._outcome(copy, some)
+                if word != "survived":
+                    break
         finally:
             path.write_text(original)
         if word == "does not import":  # or the tests are not to be found, with or without the mutant
-            command = [sys.executable, "-m", "pytest", "-q", "-p", "mutants.recorder", "--collect-only", *tests]
+            command = [sys.executable, "-m", "pytest", "-q", "-p", "mutants.recorder", "--collect-only", *some]
             subprocess.run(command, cwd=copy, env=environment(copy), stdout=subprocess.DEVNULL, check=True)
         place = f"{change.path}:{change.line}"
         before, after = (" ".join(text.split()) for text in (change.before, change.after))
@@ -72,16 +85,12 @@ class Trials:
             chosen.append(test)
         return chosen
 
-    def _copy(self) -> Path:
-        thread = threading.get_ident()
-        if thread not in self._copies:
-            copy = self._home / str(len(self._copies))
-            shutil.copytree(self._root, copy, ignore=self._left_out, symlinks=True)
-            for name in (".venv", ".venvs"):
-                if (self._root / name).exists():
-                    (copy / name).symlink_to(self._root / name)
-            self._copies[thread] = copy
-        return self._copies[thread]
+    def _copy(self, copy: Path) -> Path:
+        shutil.copytree(self._root, copy, ignore=self._left_out, symlinks=True)
+        for name in (".venv", ".venvs", "../shared"):  # the last holds large recordings, which some tests use
+            if (self._root / name).exists() and not (copy / name).exists():
+                (copy / name).symlink_to((self._root / name).resolve())
+        return copy
 
     def _left_out(self, folder: str, names: list[str]) -> set[str]:
         return LEFT_OUT if Path(folder) == self._root else {"__pycache__"}
@@ -105,3 +114,18 @@ class Trials:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             return "found (too slow)"
+
+
+def _rounds(tests: list[str]) -> Iterator[list[str]]:
+    """The tests of the first few files, then all others: importing many test files takes longer than most tests."""
+    files: list[str] = []
+    for test in tests:
+        name = test.partition("::")[0]
+        if name not in files and len(files) < FIRST_FILES:
+            files.append(name)
+    first = [test for test in tests if test.partition("::")[0] in files][:FIRST_TESTS]
+    if first:
+        yield first
+    rest = [test for test in tests if test not in set(first)]
+    if rest:
+        yield rest
