@@ -18,8 +18,8 @@ from mutants.changes import Change
 from mutants.record import TestRecord, environment
 
 MEMORY_BYTES = 6 * 2**30
-TESTS_MAX = 250
-SECONDS_MAX = 120.0
+TESTS_MAX = 120
+SECONDS_MAX = 40.0
 """Of tests for one mutant, as recorded."""
 FIRST_FILES, FIRST_TESTS = 3, 40
 NO_SUCH_TEST = 4
