@@ -13,11 +13,12 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import get_args, get_type_hints
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import click
+import msgspec
 
 
 def make(name: str) -> str:
@@ -143,6 +144,42 @@ def api() -> str:
         rows = [*_fields(thing), *_methods(thing)]
         parts.append(table(("name", "what it is"), rows) + "\n")
     return "\n".join(parts).rstrip()
+
+
+def documents() -> str:
+    """What --json prints: each kind of document, its fields, and those of the structures in it."""
+    from pilothouse.journal.read import TaskRow
+    from pilothouse.journal.run_state import RunState
+    from pilothouse.views import documents as known
+    from pilothouse.views.story import Story
+
+    kinds = {
+        "run": known.RunDocument, "comparison": known.ComparisonDocument, "difference": known.DifferenceDocument,
+        "moment": known.MomentDocument, "explanation": Story, "task": TaskRow, "watch": RunState,
+        "forecast": known.ForecastDocument, "policies": known.PoliciesDocument,
+    }  # fmt: skip
+    parts, inside = [], {}
+    for kind, thing in kinds.items():
+        inside |= _structures(thing)
+        parts.append(_structure(kind, thing))
+    parts.append("## Structures inside\n")
+    for name, thing in sorted(inside.items()):
+        parts.append(_structure(name, thing))
+    return "\n".join(parts).rstrip()
+
+
+def _structure(name: str, thing: type) -> str:
+    return f"### {name}\n\n{inspect.cleandoc(thing.__doc__ or '')}\n\n{table(('field', 'what it is'), _fields(thing))}\n"
+
+
+def _structures(thing: object) -> dict[str, type]:
+    """The structures that the fields of one are made of."""
+    found: dict[str, type] = {}
+    for kind in get_type_hints(thing).values():
+        for part in (kind, *get_args(kind), *(inner for outer in get_args(kind) for inner in get_args(outer))):
+            if isinstance(part, type) and issubclass(part, msgspec.Struct):
+                found |= {part.__name__: part, **_structures(part)}
+    return found
 
 
 def _fields(thing: type) -> list[tuple[str, str]]:
@@ -306,5 +343,6 @@ TABLES: dict[str, Callable[..., str]] = {
     "vocabulary": vocabulary,
     "api": api,
     "pairs": pairs,
+    "documents": documents,
     "rooms": rooms,
 }

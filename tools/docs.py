@@ -10,6 +10,7 @@ A page runs from top to bottom in an empty directory with a copy of examples/. T
     <!-- any output -->    what it prints is not compared (times, paths)
     <!-- shown only -->    not run: it needs what a test does not have (another machine)
     <!-- table: NAME -->   what follows, up to <!-- end -->, is made by tools/doc_tables.py
+    <!-- picture: FILE --> the picture of the next line is that file, which a block above has made; --write copies it
 
 In a `console` block a line `...` stands for any lines.
 """
@@ -25,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -32,6 +34,7 @@ import doc_tables
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMAND_LIMIT_S = 120
+PICTURE = re.compile(r"^<!-- picture: (.+) -->$")
 DIRECTIVE = re.compile(r"^<!-- (file|exit|table): (.+) -->$|^<!-- (any output|shown only) -->$")
 
 
@@ -90,8 +93,9 @@ def _notes(before: list[str | Block]) -> dict[str, str]:
     return notes
 
 
-def run_page(path: Path) -> str:
-    """The page as it should be: outputs as printed now, tables as made now."""
+def run_page(path: Path, *, keep_pictures: bool = False) -> str:
+    """The page as it should be: outputs as printed now, tables as made now. `keep_pictures`: those that it makes are put
+    where it shows them."""
     text = path.read_text(encoding="utf-8")
     parts = split(text)
     with tempfile.TemporaryDirectory(prefix="pilothouse-docs-") as name:
@@ -103,7 +107,23 @@ def run_page(path: Path) -> str:
                 lines.append(part)
             else:
                 lines += ["```" + part.language, *_run_block(part, place), "```"]
+        _pictures(lines, place, path.parent if keep_pictures else None)
     return _with_tables("\n".join(lines) + "\n")
+
+
+def _pictures(lines: list[str], place: Path, beside: Path | None) -> None:
+    """Every picture of the page was made by it."""
+    for line, after in pairwise(lines):
+        if match := PICTURE.match(line):
+            shown = re.fullmatch(r"!\[.+\]\((.+)\)", after)
+            if shown is None:
+                raise BrokenPage(f"no picture follows {line!r}")
+            if not (place / match[1]).is_file():
+                raise BrokenPage(f"{match[1]}: no block makes this picture")
+            if beside is not None:
+                target = beside / shown[1]
+                target.parent.mkdir(exist_ok=True)
+                shutil.copyfile(place / match[1], target)
 
 
 def _run_block(block: Block, place: Path) -> list[str]:
@@ -197,7 +217,7 @@ def main() -> int:
     for path in [page.resolve() for page in options.pages] or pages():
         try:
             if options.write:
-                path.write_text(run_page(path), encoding="utf-8")
+                path.write_text(run_page(path, keep_pictures=True), encoding="utf-8")
             elif shown := difference(path):
                 wrong += 1
                 print(shown)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import components
+from terminals import Terminal
 
 ROOT = components.ROOT
 TRACE = ROOT / "examples/kth-sp2-5000.swf.gz"
@@ -92,3 +94,65 @@ def test_a_live_run_is_drawn(tmp_path: Path) -> None:
     pilothouse("run", "tasks.txt", "--slots", 2, cwd=tmp_path, code=1)
     pilothouse("plot", "tasks.txt.run1", "-o", "live.png", cwd=tmp_path)
     assert (tmp_path / "live.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_changed(tmp_path: Path) -> None:
+    pilothouse("compare", "-p", 100, "-w", TRACE, "--policy", "easy,easy-sjbf", "-e", "runs/", cwd=tmp_path)
+    shown = pilothouse("diff", "runs/easy", "runs/easy-sjbf", cwd=tmp_path, code=1).stdout
+    assert "first difference at 691379 s" in shown
+    assert "A started w0!184" in shown
+    assert "B started w0!185" in shown
+    found = json.loads(pilothouse("diff", "runs/easy", "runs/easy-sjbf", "--json", cwd=tmp_path, code=1).stdout)
+    assert (found["kind"], found["schema"]) == ("difference", 1)
+    assert found["first"]["only_b"][0]["job"] == "w0!185"
+    mean = next(row for row in found["metrics"] if row["metric"] == "wait mean")
+    assert abs(sum(move["delta"] for move in found["moves"]) / found["jobs"] - mean["difference"]) < 1e-6
+    assert "no decision differs" in pilothouse("diff", "runs/easy", "runs/easy", cwd=tmp_path).stdout
+    assert "did you mean easy?" in pilothouse("diff", "runs/easy", "runs/eas", cwd=tmp_path, code=2).stderr
+
+
+def test_stepping_on_a_terminal(tmp_path: Path) -> None:
+    """The keys of a real terminal move it; it ends with the screen as it was."""
+    tiny = ROOT / "examples/tiny.json"
+    pilothouse("simulate", "-q", "-p", 4, "-w", tiny, "--policy", "easy", "-e", "out/", cwd=tmp_path)
+    once = pilothouse("step", "out/", "--job", "5", cwd=tmp_path).stdout
+    assert "start 5 on 3 (1 units): backfilled past 2, 4" in once
+    lines = pilothouse("step", "out/", "--json", cwd=tmp_path).stdout.splitlines()
+    assert [json.loads(line)["date"] for line in lines] == [0, 5, 10, 15, 20, 90, 100, 105, 155, 165, 175]
+    with Terminal("step", "out/", cwd=tmp_path) as terminal:
+        terminal.until("moment 1 of 11")
+        terminal.press("\x1b[C")
+        terminal.until("moment 2 of 11")
+        terminal.press("j5\r")
+        terminal.until("moment 6 of 11")
+        terminal.press("\x1b[D")
+        terminal.until("moment 5 of 11")
+        terminal.press("q")
+        assert terminal.ends() == 0
+    assert terminal.seen.rstrip().endswith("\x1b[?25h\x1b[?1049l")
+
+
+DOCUMENTED = {
+    "run": ("simulate", "-p", 4, "-w", ROOT / "examples/tiny.json", "-e", "again/", "--json"),
+    "comparison": ("compare", "-p", 4, "-w", ROOT / "examples/tiny.json", "--json"),
+    "explanation": ("explain", "out/", "1", "--json"),
+    "difference": ("diff", "out/", "out/", "--json"),
+    "moment": ("step", "out/", "--json"),
+    "policies": ("policies", "--json"),
+    "forecast": ("forecast", "tasks.txt", "--nodes", 2, "--duration", 3, "--json"),
+    "task": ("tasks", "tasks.txt.run1", "--json"),
+}
+
+
+def test_every_document_is_documented(tmp_path: Path) -> None:
+    """Kind, schema and the fields of the page: no more and no fewer."""
+    (tmp_path / "tasks.txt").write_text("true\n")
+    pilothouse("run", "tasks.txt", "--slots", 1, cwd=tmp_path)
+    pilothouse("simulate", "-q", "-p", 4, "-w", ROOT / "examples/tiny.json", "-e", "out/", cwd=tmp_path)
+    page = (ROOT / "docs/reference/json.md").read_text()
+    for kind, command in DOCUMENTED.items():
+        said = pilothouse(*command, cwd=tmp_path).stdout
+        document = json.loads(said.splitlines()[0] if kind in ("moment", "task") else said)
+        assert (document.pop("kind"), document.pop("schema")) == (kind, 1)
+        section = page.partition(f"### {kind}\n")[2].partition("\n### ")[0]
+        assert set(re.findall(r"^\| `(\w+):", section, re.MULTILINE)) == set(document), kind

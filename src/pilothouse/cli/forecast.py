@@ -34,11 +34,10 @@ def command(file: Path, platform: str, duration: str, units: int, walltime: floa
       pilothouse forecast tasks.txt --nodes 64 --duration tasks.txt.run1
       pilothouse forecast tasks.txt --nodes 4x28 --duration tasks.txt.run1 -c 4 --policy easy
     """
-    import msgspec
-
     from pilothouse.campaign.forecast import TaskDurations, forecast
     from pilothouse.formats.task_file import check_file, read_file
     from pilothouse.launch import naming
+    from pilothouse.views import documents
 
     naming.policy(policy)
     durations = TaskDurations.named(duration)
@@ -47,8 +46,11 @@ def command(file: Path, platform: str, duration: str, units: int, walltime: floa
         lines = read_file(stream, str(file))
         found = forecast(lines, platform, durations, lambda: naming.policy(policy), units=units, walltime=walltime)
     if as_json:
-        known = {"tasks": found.tasks, "seconds": found.seconds, "utilisation": found.utilisation}
-        click.echo(msgspec.json.encode({**known, "guessed": found.guessed, "phases": found.phases}).decode())
+        phases = [documents.ForecastPhase(tasks=phase.tasks, ends_at=phase.ends_at) for phase in found.phases]
+        document = documents.ForecastDocument(
+            tasks=found.tasks, seconds=found.seconds, utilisation=found.utilisation, guessed=found.guessed, phases=phases
+        )
+        click.echo(documents.text("forecast", document))
         return
     for number, phase in enumerate(found.phases, 1):
         what = f"{phase.tasks:,} task{'s' if phase.tasks != 1 else ''}"

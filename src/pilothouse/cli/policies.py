@@ -20,10 +20,13 @@ def command(as_json: bool) -> None:
     from pilothouse.policies.catalog import CATALOG
 
     if as_json:
-        import msgspec
+        from pilothouse.views import documents
 
-        listing = {name: {"summary": entry.summary, "options": entry.options} for name, entry in CATALOG.items()}
-        click.echo(msgspec.json.format(msgspec.json.encode(listing)).decode())
+        listed = [
+            documents.ListedPolicy(name=name, summary=entry.summary, options=dict(entry.options))
+            for name, entry in CATALOG.items()
+        ]
+        click.echo(documents.text("policies", documents.PoliciesDocument(policies=listed)))
         return
     width = max(map(len, CATALOG))
     for name, entry in CATALOG.items():

@@ -34,6 +34,7 @@ from pilothouse.cli.options import Seconds, decider_options, platform_option, wo
     "--tau", type=Seconds(above_zero=True), default=10.0, show_default=True,
     help="Bound of the bounded slowdown, in seconds.",
 )  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, for programs, with every metric.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def command(**given: Any) -> None:
     """Run WORKLOADs on a simulated PLATFORM under one policy or foreign scheduler.
@@ -46,6 +47,7 @@ def command(**given: Any) -> None:
       pilothouse simulate -p 100 -w KTH-SP2.swf.gz --policy easy -e out/
       pilothouse simulate -p cluster.xml -w workload.json --policy easy-sjbf:estimate=clairvoyant --plot
       pilothouse simulate -p 64 -w trace.swf --policy mine.py:ShortestFirst
+      pilothouse simulate -p 100 -w trace.swf --json | jq .metrics.bounded_slowdown.p95
       pilothouse simulate -p 4x28 -w requests.json --policy qcg --duration 300
       pilothouse simulate -p 100 -w trace.swf --by batsim:tcp://localhost:28000
       pilothouse simulate -p cluster.xml -w workload.json --by 'edc:./libfcfs.so?init={}' --control-latency

@@ -20,9 +20,8 @@ def command(folder: Path, failed: bool, as_json: bool) -> None:
       pilothouse tasks tasks.txt.run1
       pilothouse tasks tasks.txt.run1 --failed --json | jq -r .command
     """
-    import msgspec
-
     from pilothouse.journal.read import never_begun, read_tasks
+    from pilothouse.views import documents
 
     if not as_json:
         click.echo(
@@ -30,7 +29,7 @@ def command(folder: Path, failed: bool, as_json: bool) -> None:
         )
     for row in read_tasks(folder, failed=failed):
         if as_json:
-            click.echo(msgspec.json.encode(row))
+            click.echo(documents.encode("task", row))
             continue
         began = "" if row.started is None else time.strftime("%H:%M:%S", time.localtime(row.started))
         took = "" if row.ended is None or row.started is None else f"{row.ended - row.started:.3f}"

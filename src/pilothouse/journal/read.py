@@ -26,7 +26,8 @@ _CLOCKS_DIFFER_S = 1.0
 
 
 class TaskRow(msgspec.Struct, frozen=True):
-    """One task of a run, as it stands. Dates are seconds since 1970; None: not known (yet)."""
+    """`pilothouse tasks --json`, a line for each: one task of a run, as it stands. Dates are seconds since 1970; null: not known
+    (yet)."""
 
     task: int
     line: int

@@ -72,7 +72,7 @@ def compare(
         if outputs is not None:
             outputs.close(units, complete=run.metrics is not None)
     if as_json:
-        click.echo(documents.text(ComparisonDocument(units=units, runs=found, notes=setup.oddities)))
+        click.echo(documents.text("comparison", ComparisonDocument(units=units, runs=found, notes=setup.oddities)))
     else:
         for line in setup.oddities:
             click.echo(f"note: {line}")

@@ -13,6 +13,8 @@ from pilothouse.formats.workload import Workload
 from pilothouse.launch import naming
 from pilothouse.launch.outputs import Outputs
 from pilothouse.launch.running import calm_collector, supervised
+from pilothouse.views import documents
+from pilothouse.views.documents import RunDocument
 from pilothouse.views.progress import progress
 from pilothouse.worlds.simulated.inputs import Setup
 from pilothouse.worlds.simulated.inputs import load as load_setup
@@ -68,6 +70,7 @@ def simulate(
     control_latency: bool,
     plot: bool,
     tau: float,
+    as_json: bool,
     quiet: bool,
 ) -> int:
     """The options are those of the command. The exit code."""
@@ -88,24 +91,31 @@ def simulate(
         for table in machines:
             table.close()
         extra = machines[0].figures() if machines else {}
-        metrics = outputs.close(units, complete=complete, ranks=not quiet, extra=extra)
-    if not quiet:
-        from pilothouse.views.tables import run_summary
-
-        for line in setup.oddities:
-            click.echo(f"note: {line}")
-        click.echo(run_summary(metrics, units, by, time.process_time() - began))
-        if by.partition(":")[0] in BATSIM_DECIDERS and not control_latency:
-            click.echo(f"note: {NO_LATENCY}")
-        click.echo(f"files: {prefix}jobs.csv, {prefix}schedule.json")
+        metrics = outputs.close(units, complete=complete, ranks=as_json or not quiet, extra=extra)
+    took_s = time.process_time() - began
+    notes = setup.oddities
+    if by.partition(":")[0] in BATSIM_DECIDERS and not control_latency:
+        notes = [*notes, NO_LATENCY]
+    files = [f"{prefix}jobs.csv", f"{prefix}schedule.json"]
     if plot:
         from pilothouse.views.plots import draw
         from pilothouse.views.read_run import read_run
 
-        paths = (f"{prefix}plot.png", f"{prefix}plot.svg")
-        draw([read_run(f"{prefix}jobs.csv")], paths, tau=tau, title=by)
-        if not quiet:
-            click.echo(f"plot:  {', '.join(paths)}")
+        plotted = [f"{prefix}plot.png", f"{prefix}plot.svg"]
+        draw([read_run(files[0])], plotted, tau=tau, title=by)
+        files += plotted
+    if as_json:
+        document = RunDocument(
+            policy=by, units=units, metrics=metrics, waiting=list(outcome.waiting), files=files, notes=notes
+        )
+        click.echo(documents.text("run", document))
+    elif not quiet:
+        from pilothouse.views.tables import run_summary
+
+        for line in notes:
+            click.echo(f"note: {line}")
+        click.echo(run_summary(metrics, units, by, took_s))
+        click.echo(f"files: {', '.join(files)}")
     return _report_deadlock(outcome) if outcome.deadlocked else 0
 
 

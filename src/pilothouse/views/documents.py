@@ -13,14 +13,7 @@ from pilothouse.views.metrics import Metrics
 SCHEMA = 1
 
 
-class Document(msgspec.Struct, kw_only=True, tag_field="kind"):
-    """The base of all documents."""
-
-    schema: int = SCHEMA
-    """The version of this schema."""
-
-
-class RunDocument(Document, tag="run"):
+class RunDocument(msgspec.Struct, kw_only=True):
     """`pilothouse simulate --json`: one simulated run."""
 
     policy: str
@@ -48,7 +41,7 @@ class ComparedRun(msgspec.Struct, kw_only=True):
     """Why the policy did not come to the end."""
 
 
-class ComparisonDocument(Document, tag="comparison"):
+class ComparisonDocument(msgspec.Struct, kw_only=True):
     """`pilothouse compare --json`: a workload under several policies."""
 
     units: int
@@ -59,11 +52,202 @@ class ComparisonDocument(Document, tag="comparison"):
     """What was odd about the input."""
 
 
-def text(document: Document) -> str:
-    """The document, for people and programs."""
-    return msgspec.json.format(msgspec.json.encode(document)).decode()
+class StartedJob(msgspec.Struct, kw_only=True):
+    """A job that one run started and the other did not, or elsewhere."""
+
+    job: str
+    units: int
+    """Units that it asked for."""
+    allocated: str
+    """Units that it was given: `0-3 7`."""
+    submitted: float
+    walltime: float | None
+    """Null: no limit."""
 
 
-def line(document: Document) -> str:
-    """The document as one line, for commands that print many."""
-    return msgspec.json.encode(document).decode()
+class WaitingJob(msgspec.Struct, kw_only=True):
+    """A job that waited at a date."""
+
+    job: str
+    units: int
+    """Units that it asks for."""
+    submitted: float
+
+
+class FirstDifference(msgspec.Struct, kw_only=True):
+    """The first decision that differs. Before it, both runs are in the same state."""
+
+    at: float
+    """Its date, in seconds."""
+    only_a: list[StartedJob]
+    """What A started then and B did not, or on other units."""
+    only_b: list[StartedJob]
+    free: int
+    """Units that were free."""
+    waiting: list[WaitingJob]
+    """Jobs that waited, in the order of their submission."""
+
+
+class MovedJob(msgspec.Struct, kw_only=True):
+    """A job that started at another date."""
+
+    job: str
+    units: int
+    """Units that it asked for."""
+    start_a: float | None
+    """Null: it never started in A."""
+    start_b: float | None
+    delta: float | None
+    """start_b - start_a."""
+
+
+class MetricDifference(msgspec.Struct, kw_only=True):
+    """One metric of both runs."""
+
+    metric: str
+    """As in the table of `compare`: `wait mean`, `bounded slowdown p95`, ..."""
+    a: float
+    b: float
+    difference: float
+    """b - a."""
+
+
+class DifferenceDocument(msgspec.Struct, kw_only=True):
+    """`pilothouse diff --json`: what changed from run A to run B."""
+
+    a: str
+    """The path of A."""
+    b: str
+    policy_a: str
+    """The name of A: its policy, or the folder of a live run."""
+    policy_b: str
+    jobs: int
+    """Jobs that are in both runs."""
+    only_a: list[str]
+    """Jobs that are in A only."""
+    only_b: list[str]
+    first: FirstDifference | None
+    """Null: no decision differs."""
+    earlier: int
+    """Jobs that start earlier in B."""
+    later: int
+    metrics: list[MetricDifference]
+    moves: list[MovedJob]
+    """Every job that started at another date, by its delta."""
+
+
+class Decided(msgspec.Struct, kw_only=True):
+    """A job that was started at a moment."""
+
+    job: str
+    units: int
+    """Units that it was given."""
+    allocated: str
+    """Which ones: `0-3 7`."""
+    waited: float
+    walltime: float | None
+    """Null: no limit."""
+    why: str
+    """What can be seen of the reason."""
+    passed: list[str]
+    """Jobs that came earlier and still wait."""
+
+
+class Queued(msgspec.Struct, kw_only=True):
+    """A job that waits at a moment."""
+
+    job: str
+    units: int
+    """Units that it asks for."""
+    waited: float
+    """Seconds, so far."""
+    walltime: float | None
+    why: str
+    """What can be seen of the reason."""
+    starts: float | None
+    """When it will start; null: it has not."""
+
+
+class Running(msgspec.Struct, kw_only=True):
+    """A job that runs at a moment."""
+
+    job: str
+    units: int
+    allocated: str
+    started: float
+    expected_end: float | None
+    """By its walltime."""
+    ends: float | None
+    """When it will end; null: it has not."""
+
+
+class MomentDocument(msgspec.Struct, kw_only=True):
+    """`pilothouse step --json`: a run at one date, after what was decided then. One line each."""
+
+    run: str
+    """The path of the run."""
+    number: int
+    """From 0 on."""
+    moments: int
+    """How many there are."""
+    date: float
+    units: int
+    free: int
+    """Free units, after the decisions."""
+    submitted: list[str]
+    """Jobs that came at this date."""
+    ended: list[str]
+    refused: list[str]
+    """Jobs that will never start."""
+    decided: list[Decided]
+    """Jobs that were started."""
+    waiting: list[Queued]
+    """In the order of their submission."""
+    running: list[Running]
+    """The one that ends next first."""
+
+
+class ForecastPhase(msgspec.Struct, kw_only=True):
+    """The tasks between two barriers."""
+
+    tasks: int
+    ends_at: float
+    """Seconds after the beginning."""
+
+
+class ForecastDocument(msgspec.Struct, kw_only=True):
+    """`pilothouse forecast --json`: when a task file would be done."""
+
+    tasks: int
+    seconds: float
+    """From the beginning to the end."""
+    utilisation: float
+    """Busy slot-seconds over all slot-seconds."""
+    guessed: int
+    """Tasks whose duration is not known: the mean was taken."""
+    phases: list[ForecastPhase]
+
+
+class ListedPolicy(msgspec.Struct, kw_only=True):
+    """One policy of the catalog."""
+
+    name: str
+    summary: str
+    options: dict[str, str]
+    """Their names, and what they may be."""
+
+
+class PoliciesDocument(msgspec.Struct, kw_only=True):
+    """`pilothouse policies --json`: what there is to choose from."""
+
+    policies: list[ListedPolicy]
+
+
+def encode(kind: str, document: msgspec.Struct) -> bytes:
+    """The document under its kind, on one line."""
+    return msgspec.json.encode({"kind": kind, "schema": SCHEMA, **msgspec.structs.asdict(document)})
+
+
+def text(kind: str, document: msgspec.Struct) -> str:
+    """The same, for people too."""
+    return msgspec.json.format(encode(kind, document)).decode()

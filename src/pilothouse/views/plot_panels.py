@@ -42,7 +42,7 @@ class Look(msgspec.Struct, frozen=True):
     def line_pt(self, name: str) -> float:
         """Later runs have thinner lines: where two curves are one, both are seen."""
         place = list(self.colours).index(name)
-        return 1.0 + 1.1 * (len(self.colours) - 1 - place) / max(1, len(self.colours) - 1)
+        return 1.0 + 0.8 * (len(self.colours) - 1 - place) / max(1, len(self.colours) - 1)
 
     def shows(self, run: Schedule) -> list[int]:
         """The rows of jobs that ran within the axis of time."""
@@ -206,7 +206,7 @@ def _distribution(axes: Axes, name: str, values: data.Numbers, mean: float, look
     points, shares = data.distribution(values)
     x = np.concatenate(([points[0]], points))
     y = np.concatenate(([0.0], shares))
-    axes.plot(x, y, drawstyle="steps-post", color=look.colours[name], linewidth=look.line_pt(name), gid=name)
+    axes.plot(x, y, drawstyle="steps-post", color=look.colours[name], gid=name)
     axes.plot([mean], [float((values <= mean).mean())], "o", color=look.colours[name], markersize=4, gid=f"mean of {name}")
 
 

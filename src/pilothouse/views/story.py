@@ -11,12 +11,13 @@ from math import isnan
 import msgspec
 
 from pilothouse.model.errors import InputError, suggestion
+from pilothouse.views import documents
 from pilothouse.views.read_run import read_run
 from pilothouse.views.schedule import Schedule
 
 
 class Story(msgspec.Struct, frozen=True):
-    """What happened around one job. Times are None if it never started."""
+    """`pilothouse explain --json`: what happened around one job. Dates are null if it never started."""
 
     job_id: str
     state: str
@@ -44,7 +45,7 @@ def explain(run: str, job_id: str, *, as_json: bool = False) -> str:
     if found is None:
         raise InputError(schedule.path, f"there is no job {job_id!r} in it", hint=_nearest(schedule, job_id))
     if as_json:
-        return msgspec.json.format(msgspec.json.encode(found)).decode()
+        return documents.text("explanation", found)
     return found.sentence + (f" (policy {schedule.policy})" if schedule.policy else "")
 
 

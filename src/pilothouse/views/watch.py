@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pilothouse.journal.run_state import EngineRow, RunState
+from pilothouse.views.clock import clock
 
 RATE_WINDOW_S = 60.0
 """The rate is that of the last minute, or of the whole run while it is younger."""
@@ -182,11 +183,3 @@ def time_left_s(state: RunState, rate: float) -> float | None:
     if state.ended_at is not None or state.total is None or rate <= 0:
         return None
     return max(0, state.total - state.finished) / rate
-
-
-def clock(seconds: float) -> str:
-    """`1:02:03`, or `2d 03:04` for what takes days."""
-    whole = round(seconds)
-    if whole >= 86400:
-        return f"{whole // 86400}d {whole // 3600 % 24:02d}:{whole // 60 % 60:02d}"
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"

@@ -7,7 +7,8 @@ import io
 import pytest
 
 from pilothouse.journal.run_state import EngineRow, Failure, RunState
-from pilothouse.views.watch import RateMeter, Screen, clock, time_left_s
+from pilothouse.views.clock import clock
+from pilothouse.views.watch import RateMeter, Screen, time_left_s
 
 rich_console = pytest.importorskip("rich.console")
 
