@@ -17,15 +17,13 @@ import msgspec
 from pilothouse.core import place
 from pilothouse.core.check import refuse_start
 from pilothouse.core.cluster import Cluster
+from pilothouse.core.held_starts import HeldStarts, killed
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.answers import Never
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
-from pilothouse.model.lifecycle import JobState
 from pilothouse.model.masks import first_block, lowest_bits
-
-KILLED_CODE = -1
 
 
 class CountedUnits:
@@ -37,24 +35,22 @@ class CountedUnits:
         self._cluster = cluster
         self._chosen: dict[str, IdSet] = {}
         """The units that the decider chose for running jobs, where they are others than ours."""
-        self._held: dict[str, d.StartJob] = {}
-        self._later: list[e.Event] = []
+        self._held = HeldStarts()
 
     # ---- events
 
     def events(self, batch: e.Batch) -> tuple[e.Batch, list[d.Decision]]:
         """The batch in terms of numbers, and decisions that are made for the decider."""
-        told, self._later = self._later, []
+        told = self._held.take_later()
         own: list[d.Decision] = []
         for event in batch.events:
             if isinstance(event, e.JobSubmitted) and event.job.shape is not None:
                 told += self._submitted(event, own)
             elif isinstance(event, e.JobEnded | e.JobRequeued):
                 told.append(self._ended(event))
-            elif isinstance(event, e.JobWithdrawn) and event.job_id in self._held:
-                chosen = self._held.pop(event.job_id).units
+            elif isinstance(event, e.JobWithdrawn) and (ended := self._held.end(event.at, event.job_id)) is not None:
                 own.append(d.ConfirmWithdrawal(event.at, event.job_id))
-                told.append(e.JobEnded(event.at, event.job_id, JobState.KILLED, KILLED_CODE, chosen))
+                told.append(ended)
             elif not (isinstance(event, e.UnitsFreed) and event.job_id in self._chosen):
                 told.append(event)
         return e.Batch(batch.now, told, batch.waits), own
@@ -82,7 +78,7 @@ class CountedUnits:
             job = self._cluster.waiting.get(decision.job_id)
             return [decision] if job is None or job.id in self._held else self._start(job, decision)
         if isinstance(decision, d.KillJobs) and not self._held.keys().isdisjoint(decision.job_ids):
-            return self._kill(decision)
+            return self._held.kill(decision, "killed by the scheduler before it could start")
         return [decision]
 
     def released(self, now: float) -> d.Decision | None:
@@ -119,7 +115,7 @@ class CountedUnits:
         else:
             answer = place.choose(cluster, job, least=True, avoid=avoid)
             if isinstance(answer, Never):
-                self._later.append(e.JobEnded(cluster.now, job.id, JobState.KILLED, KILLED_CODE, decision.units))
+                self._held.later.append(killed(cluster.now, job.id, decision.units))
                 return d.RejectJob(cluster.now, job.id, answer.reason)
             found = answer if isinstance(answer, int) else None
         if found is None:
@@ -134,16 +130,3 @@ class CountedUnits:
             return 0
         found = cluster.when_fits(job, [(0.0, job_id) for job_id in cluster.running])
         return 0 if found is None else found[1]
-
-    def _kill(self, decision: d.KillJobs) -> list[d.Decision]:
-        """Held jobs never started: they are rejected, and told as killed."""
-        made: list[d.Decision] = []
-        for job_id in decision.job_ids:
-            held = self._held.pop(job_id, None)
-            if held is None:
-                made.append(d.KillJobs(decision.at, (job_id,)))
-                continue
-            made.append(d.RejectJob(decision.at, job_id, "killed by the scheduler before it could start"))
-            self._later.append(e.JobEnded(decision.at, job_id, JobState.KILLED, KILLED_CODE, held.units))
-            self._later.append(e.JobsKilled(decision.at, (job_id,), {}))
-        return made

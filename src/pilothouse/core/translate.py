@@ -27,6 +27,7 @@ import msgspec
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.contract import Decider, Judge, Traits
 from pilothouse.core.counted_units import CountedUnits
+from pilothouse.core.held_starts import CALL, KILLED_CODE, HeldStarts, killed
 from pilothouse.core.refused import Refused
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
@@ -36,9 +37,6 @@ from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
 
 PATIENCE_S = 60.0
-CALL = "pilothouse: translation"
-"""The id of calls that are asked for here and not by the decider."""
-KILLED_CODE = -1
 WORKLOAD = "w0!"
 """What full names begin with where jobs have plain names."""
 
@@ -103,13 +101,11 @@ class Translation:
         self._cluster = cluster
         self._now = 0.0
         self._names = FullNames() if traits.full_names else None
-        self._held: dict[str, d.StartJob] = {}
+        self._held = HeldStarts()
         self._withdrawn: set[str] = set()
         self._lost: list[e.NodesLeft] = []
         self._absent = 0 if traits.absent_units else cluster.begins.unavailable.mask
         """Units that are unavailable, if the decider has no word for it."""
-        self._later: list[e.Event] = []
-        """Events for the next batch."""
         self._own: list[d.Decision] = []
         self._handlers: dict[type, Callable[[Any], list[e.Event]]] = {}
         handlers: tuple[tuple[bool, type, Callable[[Any], list[e.Event]]], ...] = (
@@ -125,13 +121,13 @@ class Translation:
         for has_word, kind, handler in handlers:
             if not has_word:
                 self._handlers[kind] = handler
-        if self._handlers or cluster.refused is not None:
+        if self._handlers or cluster.refused is not None or not traits.shapes:
             self._handlers[e.CallArrived] = self._on_call
         self._traits = traits
 
     def events(self, batch: e.Batch) -> tuple[e.Batch, list[d.Decision]]:
         """The batch that the decider is told, and decisions that are made for it."""
-        handlers, unknown = self._handlers, bool(self._later)
+        handlers, unknown = self._handlers, bool(self._held.later)
         for event in batch.events:
             if type(event) in handlers:
                 unknown = True
@@ -142,7 +138,7 @@ class Translation:
 
     def _translated(self, batch: e.Batch) -> e.Batch:
         self._now = batch.now
-        told, self._later = self._later, []
+        told = self._held.take_later()
         for event in batch.events:
             handler = self._handlers.get(type(event))
             if handler is None:
@@ -166,7 +162,7 @@ class Translation:
         if isinstance(decision, d.StartJob):
             if decision.job_id in self._withdrawn:
                 self._withdrawn.discard(decision.job_id)
-                return self._tell_soon(decision.at, self._killed(decision.at, decision.job_id, IdSet()))
+                return [self._held.tell_soon(decision.at, killed(decision.at, decision.job_id, IdSet()))]
             if decision.units.mask & (self._cluster.away_mask | self._absent):
                 self._held[decision.job_id] = decision
                 return []
@@ -175,47 +171,24 @@ class Translation:
                 self._withdrawn.discard(decision.job_id)
                 return []
         elif isinstance(decision, d.KillJobs) and not self._held.keys().isdisjoint(decision.job_ids):
-            return self._kill(decision)
+            return self._held.kill(decision, "killed while its node was away")
         return [decision]
 
     def refuse(self, decision: d.StartJob, now: float) -> list[d.Decision]:
         """A start was refused: its job failed and waits again, or was rejected."""
         if decision.job_id in self._cluster.waiting:
-            return self._tell_soon(now, *self._requeue(now, decision.job_id, "the decision was refused"))
-        return self._tell_soon(now, self._killed(now, decision.job_id, decision.units))
-
-    def _kill(self, decision: d.KillJobs) -> list[d.Decision]:
-        """Held jobs never started: they are rejected, and told as killed. The others are killed."""
-        made: list[d.Decision] = []
-        for job_id in decision.job_ids:
-            held = self._held.pop(job_id, None)
-            if held is None:
-                made.append(d.KillJobs(decision.at, (job_id,)))
-                continue
-            made.append(d.RejectJob(decision.at, job_id, "killed while its node was away"))
-            made += self._tell_soon(
-                decision.at, self._killed(decision.at, job_id, held.units), e.JobsKilled(decision.at, (job_id,), {})
-            )
-        return made
-
-    def _tell_soon(self, at: float, *events: e.Event) -> list[d.Decision]:
-        """Keeps events for the next batch, and returns the call that makes it come at once."""
-        self._later += events
-        return [d.CallAt(at, at, CALL)]
-
-    @staticmethod
-    def _killed(at: float, job_id: str, units: IdSet) -> e.JobEnded:
-        return e.JobEnded(at, job_id, JobState.KILLED, KILLED_CODE, units)
+            return [self._held.tell_soon(now, *self._requeue(now, decision.job_id, "the decision was refused"))]
+        return [self._held.tell_soon(now, killed(now, decision.job_id, decision.units))]
 
     # ---- events that the decider has no word for
 
     def _on_withdrawn(self, event: e.JobWithdrawn) -> list[e.Event]:
-        held = self._held.pop(event.job_id, None)
-        if held is None and self._traits.withdrawals:
+        ended = self._held.end(event.at, event.job_id)
+        if ended is None and self._traits.withdrawals:
             return [event]
         self._own.append(d.ConfirmWithdrawal(event.at, event.job_id))
-        if held is not None:
-            return [self._killed(event.at, event.job_id, held.units)]
+        if ended is not None:
+            return [ended]
         self._withdrawn.add(event.job_id)
         return []
 

@@ -9,7 +9,8 @@ import pytest
 
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.contract import Traits
-from pilothouse.core.translate import CALL, PATIENCE_S, FullNames, Translation
+from pilothouse.core.held_starts import CALL
+from pilothouse.core.translate import PATIENCE_S, FullNames, Translation
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
