@@ -27,6 +27,56 @@ class Seconds(click.FloatRange):
         return seconds
 
 
+class Walltime(Seconds):
+    """A length of time above zero: seconds, 30m, 2h, 1:30:00."""
+
+    def __init__(self) -> None:
+        super().__init__(above_zero=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        from pilothouse.formats.task_request import walltime_s
+        from pilothouse.model.errors import InputError
+
+        if isinstance(value, str) and not value.replace(".", "", 1).isdigit():
+            try:
+                value = walltime_s(value, "")
+            except InputError as problem:
+                self.fail(problem.problem, param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Memory(click.ParamType[int]):
+    """An amount of memory in MB: 512M, 8G."""
+
+    name = "memory"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from pilothouse.formats.task_request import memory_mb
+        from pilothouse.model.errors import InputError
+
+        try:
+            return value if isinstance(value, int) else memory_mb(value, "")
+        except InputError as problem:
+            self.fail(f"{value!r} is {problem.problem}.", param, ctx)
+
+
+class Factor(click.ParamType[float]):
+    """x2, x1.5: a number above one."""
+
+    name = "factor"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            found = float(str(value).removeprefix("x"))
+        except ValueError:
+            found = 0.0
+        if not 1 < found <= 100:
+            self.fail(f"{value!r} is not a factor such as x2.", param, ctx)
+        return found
+
+
 platform_option = click.option(
     "-p", "--platform", required=True, help="A SimGrid file, a number of hosts (100), or nodes x cores (4x28)."
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pilothouse.cli.options import Seconds, decider_options
+from pilothouse.cli.options import Factor, Memory, Seconds, Walltime, decider_options
 
 
 class _WithSources(click.Command):
@@ -39,13 +39,33 @@ _SOURCES = "pilothouse.sources"
 @click.option("--slots", type=click.IntRange(1), help="Tasks at once on this host (default: its cores).")
 @click.option("--ssh", "hosts", multiple=True, metavar="HOST:SLOTS,...", help="Run on these hosts instead.")
 @click.option("--slurm", is_flag=True, help="Run on the nodes of this Slurm allocation (default inside one).")
-@click.option("--units", "-c", type=click.IntRange(1), default=1, show_default=True, help="Slots that each task needs.")
+@click.option(
+    "--cores", "--units", "-c", "units", type=click.IntRange(1), default=1, show_default=True,
+    help="Slots that each task needs, all on one node.",
+)  # fmt: skip
+@click.option(
+    "--mem", type=Memory(), default=0, metavar="SIZE",
+    help="Memory that each task needs, such as 8G. It is ended if it uses more.",
+)  # fmt: skip
+@click.option(
+    "--retry-mem", type=Factor(), default=0.0, metavar="xN",
+    help="A task that was ended for its memory runs again with N times as much.",
+)  # fmt: skip
 @click.option("--gpus", "gpus_per_task", type=click.IntRange(0), default=0, help="GPUs that each task needs.")
-@click.option("--gpu-list", metavar="ID,...", help="GPUs of this host (default: CUDA_VISIBLE_DEVICES).")
+@click.option(
+    "--nodes", type=click.IntRange(1), default=1, show_default=True,
+    help="Nodes that each task needs; the rest is on each of them.",
+)  # fmt: skip
+@click.option("--env", multiple=True, metavar="NAME[=VALUE],...", help="Variables for all tasks; without VALUE: as it is here.")
+@click.option(
+    "--node-mem", type=Memory(), default=0, metavar="SIZE",
+    help="Memory of each node for tasks (default: what it has).",
+)  # fmt: skip
+@click.option("--gpu-list", metavar="ID,...", help="GPUs of each node (default here: CUDA_VISIBLE_DEVICES).")
 @click.option("--bind", is_flag=True, help="Bind each task to the cores of its slots.")
 @click.option(
-    "--walltime", type=Seconds(above_zero=True), metavar="SECONDS",
-    help="The most that a task may take: then TERM, later KILL.",
+    "--walltime", type=Walltime(), metavar="TIME",
+    help="The most that a task may take (seconds, 30m, 1:30:00): then TERM, later KILL.",
 )  # fmt: skip
 @click.option("--grace", type=Seconds(), default=10.0, show_default=True, help="Seconds between TERM and KILL.")
 @click.option(
@@ -97,6 +117,10 @@ _SOURCES = "pilothouse.sources"
 @click.option("--auto-idle", type=Seconds(), default=300.0, show_default=True, help="Seconds until an idle one is given back.")
 @click.option("--sbatch-options", default="", metavar="TEXT", help="For each of them, such as '-n8 --time=60'.")
 @click.option("--redis", default="", metavar="URL", help="Keep the key-value service's values in this Redis.")
+@click.option(
+    "--format", "task_format", type=click.Choice(["lines", "csv", "tsv", "jsonl"]),
+    help="Of the tasks (default: by the end of FILE's name).",
+)  # fmt: skip
 @click.option("--lenient", is_flag=True, help="Ignore malformed directives, as disBatch does.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no summary.")
 @click.pass_context
@@ -115,6 +139,7 @@ def command(
     Examples:
       pilothouse run tasks.txt
       pilothouse run tasks.txt --slots 4 --retries 2 --walltime 3600
+      pilothouse run tasks.csv --mem 4G --retry-mem x2
       pilothouse run tasks.txt --ssh node1:16,node2:16
       pilothouse run tasks.txt --auto-slurm 4 --auto-slots 32 --sbatch-options '-n32 --time=2:00:00'
       pilothouse run 'sim --seed {2} {1} > {1/.}-{2}.out' ::: data/*.in ::: 1 2 3

@@ -25,7 +25,8 @@ class Refusal(NamedTuple):
     detail: str
 
 
-def refuse_start(cluster: Cluster, decision: d.StartJob) -> Refusal | None:
+def refuse_start(cluster: Cluster, decision: d.StartJob, *, memory: bool = True) -> Refusal | None:
+    """`memory`: whether the memory that is left counts."""
     job = cluster.waiting.get(decision.job_id)
     if job is None:
         return _not_waiting(cluster, decision.job_id, "started")
@@ -42,7 +43,7 @@ def refuse_start(cluster: Cluster, decision: d.StartJob) -> Refusal | None:
     if not cluster.sharing and mask & ~cluster.free_mask:
         return Refusal("unit already in use", _who_uses(cluster, job, mask & ~cluster.free_mask))
     if job.shape is not None:
-        misfit = place.misfit(cluster, job, mask) if cluster.count_rule is not None else None
+        misfit = place.misfit(cluster, job, mask, memory=memory) if cluster.count_rule is not None else None
         return None if misfit is None else Refusal("wrong shape", f"job {job.id} on {decision.units}: {misfit}")
     return _wrong_count(cluster, job, mask.bit_count(), decision.placement)
 

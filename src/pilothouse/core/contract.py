@@ -45,6 +45,8 @@ class Traits(msgspec.Struct, frozen=True):
     """It answers EstimateAsked."""
     shapes: bool = True
     """It knows what a job asks for beyond a number of units (nodes, GPUs, constraints), and places it accordingly."""
+    memory: bool = True
+    """With shapes: it knows the memory that a job asks for as well."""
 
 
 class World(Protocol):

@@ -1,5 +1,5 @@
 """Placement for deciders whose protocol knows numbers of units and nothing else (Batsim): we choose the units of jobs with a
-shape.
+shape. For those that know all but memory (Flux), starts wait for memory.
 
 The decider is told of a job that asks for so many units. When it starts the job, core/place.py chooses the units: nodes,
 GPUs and constraints as asked. From then on the decider's units are not ours, so any start whose units are not free is
@@ -7,7 +7,10 @@ placed here as well; events name the units that the decider chose. A start that 
 the first held job will get are kept free for it. A job that no state of the cluster could hold is rejected with the reason,
 and the decider never hears of it.
 
-Nothing of this happens before the first job with a shape is submitted.
+A decider that knows all but memory keeps its units: a start for which a node has not enough memory left is held, and those
+behind it that ask for memory as well. The decider takes it for running, so that its units stay its own.
+
+Nothing of this happens before the first such job is submitted.
 """
 
 from __future__ import annotations
@@ -29,9 +32,11 @@ from pilothouse.model.masks import first_block, lowest_bits
 class CountedUnits:
     """What one decider chose, and where it really is."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, shapes: bool = False) -> None:
+        """`shapes`: the decider knows all but memory."""
         self.active = False
-        """A job with a shape was submitted: from then on batches and decisions go through here."""
+        """A job that the decider has no words for was submitted: from then on batches and decisions go through here."""
+        self._shapes = shapes
         self._cluster = cluster
         self._chosen: dict[str, IdSet] = {}
         """The units that the decider chose for running jobs, where they are others than ours."""
@@ -44,7 +49,7 @@ class CountedUnits:
         told = self._held.take_later()
         own: list[d.Decision] = []
         for event in batch.events:
-            if isinstance(event, e.JobSubmitted) and event.job.shape is not None:
+            if isinstance(event, e.JobSubmitted) and self._asks_more(event.job):
                 told += self._submitted(event, own)
             elif isinstance(event, e.JobEnded | e.JobRequeued):
                 told.append(self._ended(event))
@@ -55,14 +60,24 @@ class CountedUnits:
                 told.append(event)
         return e.Batch(batch.now, told, batch.waits), own
 
+    def _asks_more(self, job: Job) -> bool:
+        """Whether a job asks for what the decider's protocol has no word for."""
+        return job.shape is not None and (not self._shapes or job.shape.memory_mb_per_node > 0)
+
     def _submitted(self, event: e.JobSubmitted, own: list[d.Decision]) -> list[e.Event]:
         job, cluster = event.job, self._cluster
+        assert job.shape is not None
         never = cluster.could_ever_run(job)
         if never is not None:
             own.append(d.RejectJob(event.at, job.id, never.reason))
             return []
+        if self._shapes:
+            shape = msgspec.structs.replace(job.shape, memory_mb_per_node=0)
+            return [e.JobSubmitted(event.at, msgspec.structs.replace(job, shape=shape))]
         units = min(place.least_units(cluster, job), cluster.total)
-        return [e.JobSubmitted(event.at, msgspec.structs.replace(job, units=units, most_units=0, shape=None))]
+        asked = msgspec.json.encode({name: value for name, value in msgspec.structs.asdict(job.shape).items() if value}).decode()
+        told = msgspec.structs.replace(job, units=units, most_units=0, shape=None, extra_data=job.extra_data or asked)
+        return [e.JobSubmitted(event.at, told)]
 
     def _ended(self, event: e.JobEnded | e.JobRequeued) -> e.Event:
         chosen = self._chosen.pop(event.job_id, None)
@@ -91,10 +106,15 @@ class CountedUnits:
                 del self._held[job_id]
                 return placed or self.released(now)
             if not avoid:
-                avoid = self._reserved(job)
+                avoid = -1 if self._shapes else self._reserved(job)
         return None
 
     def _start(self, job: Job, decision: d.StartJob) -> list[d.Decision]:
+        if self._shapes:
+            if not self._asks_more(job) or (not self._held and self._has_memory(job, decision)):
+                return [decision]
+            self._held[job.id] = decision
+            return []
         if job.shape is None:
             given = len(decision.units)
             unmoved = not self._held and refuse_start(self._cluster, decision) is None
@@ -107,8 +127,16 @@ class CountedUnits:
             return []
         return [placed]
 
+    def _has_memory(self, job: Job, decision: d.StartJob) -> bool:
+        """Whether a start is held back by nothing, or by something else than memory, which is the decider's mistake."""
+        cluster = self._cluster
+        return refuse_start(cluster, decision) is None or refuse_start(cluster, decision, memory=False) is not None
+
     def _placed(self, job: Job, decision: d.StartJob, avoid: int) -> d.Decision | None:
         cluster = self._cluster
+        if self._shapes:
+            decision.at = max(decision.at, cluster.now)
+            return decision if not avoid and self._has_memory(job, decision) else None
         if job.shape is None:
             free, count = cluster.free_mask & ~avoid, len(decision.units)
             found = (first_block(free, count) or lowest_bits(free, count)) if free.bit_count() >= count else None

@@ -93,11 +93,11 @@ class NodeTable:
             self._suitable[key] = found
         return found
 
-    def with_extras(self, shape: Shape) -> int:
+    def with_extras(self, shape: Shape, *, memory: bool = True) -> int:
         """The positions of the nodes that have GPUs and memory enough left; -1: of all."""
         gpus = max(shape.gpus_per_node, shape.gpus_per_chunk)
         found = _at_least(self.by_gpus, gpus) if gpus else -1
-        if shape.memory_mb_per_node:
+        if shape.memory_mb_per_node and memory:
             for position in positions(found & ((1 << len(self.nodes)) - 1)):
                 if self.memory_mb[position] < shape.memory_mb_per_node:
                     found &= ~(1 << position)

@@ -100,14 +100,15 @@ def _all_gpus(table: NodeTable) -> Callable[[int], int]:
     return lambda position: table.nodes[position].gpus
 
 
-def misfit(cluster: Cluster, job: Job, mask: int) -> str | None:
-    """In what way units that a decider chose are not what a shaped request asked for; None: they are."""
+def misfit(cluster: Cluster, job: Job, mask: int, *, memory: bool = True) -> str | None:
+    """In what way units that a decider chose are not what a shaped request asked for; None: they are. `memory`: whether the
+    memory that is left counts."""
     shape = job.shape
     if shape is None:
         return None
     table = cluster.node_table
     parts = table.parts(mask)
-    able = table.suitable(job, shape) & table.with_extras(shape)
+    able = table.suitable(job, shape) & table.with_extras(shape, memory=memory)
     for position, local in parts:
         name = table.nodes[position].name
         if not able >> position & 1:

@@ -11,7 +11,7 @@ lacks:
 * absent_units: starts on unavailable units are held until the units are available.
 * feasibility, estimates: questions are answered for it.
 * full_names: jobs are renamed to `workload!name` and back.
-* shapes: the units of jobs with a shape are chosen for it (counted_units.py).
+* shapes, memory: the units of jobs with a shape, or with memory, are chosen for it (counted_units.py).
 
 Where a wrong decision costs one job (refused.py), the decider hears that a refused job failed and waits again, or is over.
 """
@@ -48,7 +48,8 @@ class CheckedTurn:
         self._decide = decider.decide
         self._judge = judge
         self._translation = Translation(decider.traits, cluster)
-        self._counted = None if decider.traits.shapes else CountedUnits(cluster)
+        knows_all = decider.traits.shapes and decider.traits.memory
+        self._counted = None if knows_all else CountedUnits(cluster, shapes=decider.traits.shapes)
         self._refused = cluster.refused if judge is cluster else None
 
     def __call__(self, batch: e.Batch) -> d.Reply:

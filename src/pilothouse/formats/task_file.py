@@ -9,10 +9,12 @@ Out: `TaskLine`s, in order, with the ids, line numbers and repeat indices that d
     #DISBATCH REPEAT n [start s] [step k] [command]     n tasks with repeat index s, s+k, ...
     #DISBATCH BARRIER [key] | BARRIER CHECK [key]       all earlier tasks must end first (CHECK: and well)
     #DISBATCH PERENGINE START|STOP command              once per engine; only before the first task
+    #PILOTHOUSE cores=4 mem=8G ...                      what the tasks below ask for (task_request.py), up to an empty line
 
 By default a malformed or late directive is an InputError that names file and line; `check_file` finds it before any
 task runs. With `lenient` the reader does what disBatch does: an unknown directive is reported and ignored, and a late
-PERENGINE ends the file. A correct file is read the same way in both modes.
+PERENGINE ends the file. A correct file is read the same way in both modes, but for `requests`: for disBatch a `#PILOTHOUSE` line
+is a comment.
 """
 
 from __future__ import annotations
@@ -25,12 +27,15 @@ from typing import BinaryIO
 
 import msgspec
 
+from pilothouse.formats import task_request
 from pilothouse.model.errors import InputError, quoted
+from pilothouse.model.task_request import TaskRequest
 
 NO_REPEAT = -1
 """The repeat index of a task that no REPEAT made."""
 
 MARK = b"#DISBATCH"
+REQUEST_MARK = b"#PILOTHOUSE"
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """Some editors begin a file with it; disBatch takes it for a part of the first command."""
@@ -43,6 +48,10 @@ _PER_ENGINE = re.compile(rb"PERENGINE (START|STOP) (.*)", re.I)
 _AFFIX = re.compile(rb"(PREFIX|SUFFIX) (.*)", re.I)
 _MISPLACED_WORD = re.compile(rb"(?:start|step)(?:\s|$)", re.I)
 _ORDINARY = re.compile(rb"^[^\S\n]*+[^\s#]", re.M)
+
+
+_NOT_PLAIN = (b"\n" + MARK, b"\n" + REQUEST_MARK, b"\r", b"\0")
+"""What a block must not hold to be only counted."""
 
 
 class LineKind(StrEnum):
@@ -70,6 +79,8 @@ class TaskLine(msgspec.Struct, frozen=True, gc=False):
     kind: LineKind = LineKind.TASK
     age: int = 0
     key: str = ""
+    request: TaskRequest | None = None
+    """The same object for tasks that ask for the same; None: as the run's options say."""
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -106,9 +117,15 @@ class TaskReader:
     Each item gets one line number: it is a line of a file, or a whole text from the KVS.
     """
 
-    def __init__(self, name: str, *, lenient: bool = False, on_problem: Problem | None = None) -> None:
+    def __init__(
+        self, name: str, *, lenient: bool = False, requests: bool | None = None, on_problem: Problem | None = None
+    ) -> None:
+        """`requests`: whether `#PILOTHOUSE` lines count; by default they do unless lenient."""
         self.name = name
         self.lenient = lenient
+        self._requests = requests if requests is not None else not lenient
+        self._request: TaskRequest | None = None
+        self._names = RequestNames()
         self.line_number = 0
         self.next_id = 0
         self.age = 0
@@ -130,7 +147,9 @@ class TaskReader:
                 self.line_number += 1
                 self._per_engine_allowed = False
                 command = self._command(item[:-1] if item[-1] == _NEWLINE else item)
-                yield TaskLine(self.next_id, self.line_number, NO_REPEAT, _text(command), LineKind.TASK, self.age)
+                yield TaskLine(
+                    self.next_id, self.line_number, NO_REPEAT, _text(command), LineKind.TASK, self.age, "", self._request
+                )  # fmt: skip
                 self.next_id += 1
             else:
                 yield from self.feed(item)
@@ -147,7 +166,8 @@ class TaskReader:
                 self._per_engine_ids[said.kind] += 1
                 yield TaskLine(task_id, self.line_number, index, command, said.kind, self.age)
             for _ in range(said.count if said.kind not in self._per_engine_ids else 0):
-                yield TaskLine(self.next_id, self.line_number, index, command, said.kind, self.age, _text(said.key))
+                asked = self._request if said.kind is LineKind.TASK else None
+                yield TaskLine(self.next_id, self.line_number, index, command, said.kind, self.age, _text(said.key), asked)
                 self.next_id += 1
                 index += said.step
             if said.kind is not LineKind.TASK:
@@ -178,8 +198,10 @@ class TaskReader:
         if not self.line_number:
             item = self._without_mark(item)
         self.line_number += 1
-        for line in item.splitlines():
-            if line.startswith(MARK):
+        for line in item.splitlines() or (b"",):
+            if self._requests and line.startswith(REQUEST_MARK):
+                self._ask(line)
+            elif line.startswith(MARK):
                 said = self._directive(line)
                 if said is not None:
                     yield said
@@ -188,6 +210,23 @@ class TaskReader:
             elif (head := line.lstrip()) and head[0] != _HASH:
                 self._per_engine_allowed = False
                 yield _Statement(LineKind.TASK, self._command(line))
+            elif not head:
+                self._request = None
+
+    def _ask(self, line: bytes) -> None:
+        """A `#PILOTHOUSE` line: what the tasks below it ask for."""
+        where, words = f"{self.name}:{self.line_number}", line[len(REQUEST_MARK) :]
+        try:
+            if words and not words[:1].isspace():
+                raise InputError(where, "a request needs one blank after #PILOTHOUSE", found=quoted(_text(line)))
+            asked = task_request.parse_words(_text(words), where)
+            self._names.note(asked, where)
+            self._request = asked
+        except InputError as problem:
+            if not self.lenient:
+                raise
+            if self._on_problem is not None:
+                self._on_problem(self.line_number, str(problem))
 
     def _command(self, line: bytes) -> bytes:
         if b"\0" in line and not self.lenient:
@@ -257,6 +296,27 @@ class TaskReader:
         return InputError(f"{self.name}:{self.line_number}", problem, found=quoted(_text(line)))
 
 
+class RequestNames:
+    """The names that tasks were given. A name is complete when a task waits for it, so that no ring can arise."""
+
+    def __init__(self) -> None:
+        self._given: set[str] = set()
+        self._waited_for: set[str] = set()
+
+    def note(self, asked: TaskRequest | None, where: str) -> None:
+        """Raises InputError for a name that is not known yet, or that is given after a task waits for it."""
+        if asked is None:
+            return
+        for name in asked.after:
+            if name not in self._given:
+                raise InputError(where, f"after={name}: no task above has this name")
+            self._waited_for.add(name)
+        if asked.name in self._waited_for:
+            raise InputError(where, f"name={asked.name}: tasks above wait for this name already")
+        if asked.name:
+            self._given.add(asked.name)
+
+
 def read_file(
     stream: BinaryIO, name: str, *, lenient: bool = False, on_problem: Problem | None = None
 ) -> Iterator[TaskLine]:
@@ -275,7 +335,7 @@ def check_stream(stream: BinaryIO, name: str, *, lenient: bool = False) -> Total
         block += stream.readline()
         if not reader.line_number and not lenient:
             block = block.removeprefix(_BYTE_ORDER_MARK)
-        if not (block.startswith(MARK) or any(mark in block for mark in (b"\n" + MARK, b"\r", b"\0"))):
+        if not (block.startswith((MARK, REQUEST_MARK)) or any(mark in block for mark in _NOT_PLAIN)):
             found = len(_ORDINARY.findall(block))
             tasks += found
             reader.count_plain(block.count(b"\n") + (not block.endswith(b"\n")), found)

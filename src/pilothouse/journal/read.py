@@ -52,6 +52,11 @@ class TaskRow(msgspec.Struct, frozen=True):
     """The units that it was given, in all."""
     slots: str = ""
     """The same as slots of its engine, counted from 0."""
+    name: str = ""
+    """As its request names it."""
+    cpu_s: float = 0.0
+    memory_kb: int = 0
+    """The most that it used."""
 
 
 def read_tasks(folder: Path, *, failed: bool = False) -> Iterator[TaskRow]:
@@ -203,15 +208,21 @@ class _Places:
 
 def _ends(db: sqlite3.Connection, where: str, places: _Places) -> Iterator[TaskRow]:
     query = f"""SELECT task_id, line_number, repeat_index, state, return_code, attempt, node, started_at, ended_at,
-                reason, command, job_id, out_bytes, out_snippet, err_bytes, err_snippet
+                reason, command, job_id, out_bytes, out_snippet, err_bytes, err_snippet, {_measured(db)}
                 FROM ends WHERE {where} ORDER BY task_id"""
     for row in db.execute(query):
         task, line, repeat, state, code, attempt, node, started, ended, reason, command, job, *output = row
-        out_bytes, out, err_bytes, err = output
+        out_bytes, out, err_bytes, err, name, cpu_s, memory_kb = output
         yield places.placed(checked(TaskRow(
             task, line, repeat, state, code, attempt, node, started, ended, reason, _text(command), job,
-            out_bytes, _text(out), err_bytes, _text(err),
+            out_bytes, _text(out), err_bytes, _text(err), name=name or "", cpu_s=cpu_s or 0.0, memory_kb=memory_kb or 0,
         )))  # fmt: skip
+
+
+def _measured(db: sqlite3.Connection) -> str:
+    """Columns that journals of earlier versions lack."""
+    known = {row[1] for row in db.execute("PRAGMA table_info(ends)")}
+    return "name, cpu_s, memory_kb" if "memory_kb" in known else "NULL, NULL, NULL"
 
 
 def _in_hand(db: sqlite3.Connection) -> Iterator[TaskRow]:

@@ -33,24 +33,35 @@ CREATE TABLE IF NOT EXISTS engines (
     left_at REAL, reason TEXT, lost INTEGER);
 CREATE TABLE IF NOT EXISTS jobs (job_id TEXT PRIMARY KEY, task_id INTEGER, data BLOB);
 CREATE TABLE IF NOT EXISTS assignments (
-    id INTEGER PRIMARY KEY, job_id TEXT, engine TEXT, units TEXT, at REAL, tasks BLOB, reason TEXT, closed_at REAL);
+    id INTEGER PRIMARY KEY, job_id TEXT, engine TEXT, units TEXT, at REAL, tasks BLOB, gpus TEXT,
+    memory_mb INTEGER, closed_at REAL);
 CREATE INDEX IF NOT EXISTS open_assignments ON assignments (id) WHERE closed_at IS NULL;
 CREATE TABLE IF NOT EXISTS ends (
     task_id INTEGER, line_number INTEGER, repeat_index INTEGER, attempt INTEGER, kind TEXT, state TEXT,
     return_code INTEGER, rank INTEGER, node TEXT, pid INTEGER, started_at REAL, ended_at REAL, out_bytes INTEGER,
-    out_snippet BLOB, err_bytes INTEGER, err_snippet BLOB, command BLOB, reason TEXT, final INTEGER, job_id TEXT);
+    out_snippet BLOB, err_bytes INTEGER, err_snippet BLOB, command BLOB, reason TEXT, final INTEGER, job_id TEXT,
+    cpu_s REAL, memory_kb INTEGER, name TEXT);
 CREATE TABLE IF NOT EXISTS refusals (job_id TEXT, at REAL, reason TEXT);
 """
 _SESSION = "SELECT value FROM notes WHERE name='session'"
-_INSERT_END = f"INSERT INTO ends VALUES ({','.join('?' * 20)})"
+_LATER = {"ends": ("cpu_s REAL", "memory_kb INTEGER", "name TEXT"), "assignments": ("gpus TEXT", "memory_mb INTEGER")}
+"""Columns that journals of earlier versions lack."""
+
+
+def _insert(table: str, record: type[msgspec.Struct]) -> str:
+    fields = record.__struct_fields__
+    return f"INSERT INTO {table} ({','.join(fields)}) VALUES ({','.join('?' * len(fields))})"
+
+
+_INSERT_END = _insert("ends", r.TaskEnded)
 _INSERT: dict[type, str] = {
-    r.Assigned: "INSERT INTO assignments VALUES (?,?,?,?,?,?,?,NULL)",
+    r.Assigned: _insert("assignments", r.Assigned),
     r.EngineJoined: "INSERT INTO engines VALUES (?,?,?,?,?,?,?,?,?,?,?,?,NULL,NULL,NULL)",
     r.JobKnown: "INSERT OR REPLACE INTO jobs VALUES (?,?,?)",
     r.Note: "INSERT OR REPLACE INTO notes VALUES (?,?)",
     r.Refused: "INSERT INTO refusals VALUES (?,?,?)",
 }
-"""The columns of a table begin with the fields of its record, in the same order."""
+"""Where columns are not named, a table begins with the fields of its record, in the same order."""
 sqlite3.register_adapter(JobState, lambda state: state.value)
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -92,8 +103,17 @@ class Journal:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.executescript(_SCHEMA)
+            self._add_columns()
         except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             raise RunError(f"{self.path}: cannot open the journal: {error}") from error
+
+    def _add_columns(self) -> None:
+        """Columns that this version has and the one that made the file had not."""
+        for table, columns in _LATER.items():
+            known = {row[1] for row in self._db.execute(f"PRAGMA table_info({table})")}
+            for column in columns:
+                if column.split()[0] not in known:
+                    self._db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
 
     def write(self, records: list[r.Record]) -> None:
         """All of them in one transaction, in order within each kind; RunError (nothing kept) if that fails. PeerError if another
@@ -201,9 +221,9 @@ class Journal:
         if last is not None:
             yield r.Assigned(last, "", "", "", 0.0, [])
             yield r.Closed(last, 0.0)
-        columns = "id, job_id, engine, units, at, tasks, reason"
+        columns = "id, job_id, engine, units, at, tasks, gpus, memory_mb"
         for row in db.execute(f"SELECT {columns} FROM assignments WHERE closed_at IS NULL ORDER BY id"):
-            yield r.Assigned(row[0], row[1], row[2], row[3], row[4], decode_tasks(row[5]), row[6])
+            yield r.Assigned(row[0], row[1], row[2], row[3], row[4], decode_tasks(row[5]), row[6] or "", row[7] or 0)
         states = {state.value: state for state in JobState}
         query = "SELECT task_id, attempt, kind, state, return_code, final, job_id FROM ends ORDER BY rowid"
         for task_id, attempt, kind, state, code, final, job_id in db.execute(query):

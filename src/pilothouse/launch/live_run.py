@@ -52,7 +52,7 @@ class RunPlan(msgspec.Struct, kw_only=True):
 
 def start_run(options: RunOptions, given: str | ArgumentCommands, folder: Path | None, *, quiet: bool) -> int:
     """A new run of a task file, or of commands from arguments. The exit code."""
-    tasks = TaskSource.named(given, lenient=options.lenient)
+    tasks = TaskSource.named(given, kind=options.task_format or "", lenient=options.lenient)
     options.check()
     folder = _make_folder(folder, tasks.file or "tasks")
     with _locked(folder):
@@ -71,9 +71,9 @@ def start_run(options: RunOptions, given: str | ArgumentCommands, folder: Path |
 
 def dry_run(options: RunOptions, given: str | ArgumentCommands) -> int:
     """Shows what would run. The exit code."""
-    tasks = TaskSource.named(given, lenient=options.lenient)
+    tasks = TaskSource.named(given, kind=options.task_format or "", lenient=options.lenient)
     options.check()
-    show_tasks(tasks, lenient=options.lenient)
+    show_tasks(tasks, kind=options.task_format or "", lenient=options.lenient)
     return 0
 
 
@@ -121,7 +121,9 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, stream: Iterable[bytes] 
         with undamaged(journal.path):
             world.restore(journal.replay())
     world.adopt(contexts, _is_gone)
-    lines = task_lines(plan.source, stream, world.ring, lenient=options.lenient, on_problem=_on_problem)
+    lines = task_lines(
+        plan.source, stream, world.ring, kind=options.task_format or "", lenient=options.lenient, on_problem=_on_problem
+    )
     world.feed(Feeder(lines, world.known))
     progress = RunProgress(world, plan.total, quiet=quiet, folder=folder)
     world.on_tick.append(progress.show)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pilothouse.formats.task_request import variables
 from pilothouse.model.errors import InputError, quoted
-from pilothouse.model.job import Shape
+from pilothouse.model.task_request import shape_for
 from pilothouse.worlds.live.contexts.programs import ProgramContext
 from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.wire.messages import LINGER_S, TaskEnvironment
@@ -54,16 +55,24 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     sbatch_options: str
     redis: str
     lenient: bool
+    mem: int = 0
+    retry_mem: float = 0.0
+    nodes: int = 1
+    env: tuple[str, ...] = ()
+    node_mem: int = 0
+    task_format: str | None = None
 
     def settled(self) -> RunOptions:
         """With the defaults that follow from this host and its environment."""
         elsewhere = self.hosts or self.slots or self.service or self.auto_slurm
-        gpus = self.gpu_list if self.gpu_list is not None else os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        here = "" if self.hosts else os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        gpus = self.gpu_list if self.gpu_list is not None else here
         return msgspec.structs.replace(
             self,
             slots=self.slots or len(os.sched_getaffinity(0)),
             slurm=self.slurm or ("SLURM_JOB_ID" in os.environ and not elsewhere),
             gpu_list=gpus,
+            env=tuple(f"{name}={value}" for name, value in self._variables()),
         )
 
     def on(self, other: RunOptions) -> RunOptions:
@@ -85,6 +94,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
                     found=quoted(template),
                 )  # fmt: skip
         self._sbatch_words()
+        self._variables()
         if self.auto_slurm and not self.auto_slots:
             raise InputError("--auto-slurm", "how many slots does one allocation bring?", expected="--auto-slots N")
         if self.hosts:
@@ -98,11 +108,27 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         except ValueError as error:
             raise InputError("--sbatch-options", f"{error}", found=quoted(self.sbatch_options)) from None
 
+    def _variables(self) -> list[tuple[str, str]]:
+        """What --env says. A name alone stands for its value here; a variable that is not set is left out."""
+        found: list[tuple[str, str]] = []
+        for text in self.env:
+            if "=" in text.partition(",")[0]:
+                found += variables(text, "--env")
+                continue
+            for name in text.split(","):
+                if not name.isidentifier():
+                    raise InputError("--env", "not a variable", expected="NAME or NAME=VALUE", found=quoted(name))
+                found += [(name, os.environ[name])] if name in os.environ else []
+        return found
+
     def live_options(self, env: dict[str, str]) -> LiveOptions:
-        shape = Shape(nodes=1, most_nodes=1, gpus_per_node=self.gpus_per_task) if self.gpus_per_task else None
+        shape = shape_for(self.units, self.nodes, self.gpus_per_task, self.mem)
         return LiveOptions(
             units=self.units, shape=shape, walltime=inf if self.walltime is None else self.walltime,
-            environment=TaskEnvironment(stdout=self.out, stderr=self.err, bind=self.bind), retries=self.retries,
+            environment=TaskEnvironment(
+                stdout=self.out, stderr=self.err, bind=self.bind, env=dict(self._variables()), memory_mb=self.mem
+            ),
+            retries=self.retries, retry_memory=self.retry_mem,
             reissue=self.reissue, at_most_once=self.once == "at-most", fail_fast=self.fail_fast, bundle=self.bundle,
             window=self.window or 0, lost_after_s=self.lost_after, wait_for_driver_s=self.wait_for_driver,
             grace_s=self.grace, linger_s=self.linger, service=self.service or bool(self.auto_slurm), env=env,
@@ -112,18 +138,18 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Where the engines come from that the run starts itself."""
         if self.service or self.auto_slurm:
             return []
+        gpus = tuple(part.strip() for part in (self.gpu_list or "").split(",") if part.strip())
         if self.hosts:
             from pilothouse.worlds.live.contexts.ssh import SshContext, parse_hosts
 
-            return [SshContext(parse_hosts(self.hosts))]
+            return [SshContext(parse_hosts(self.hosts), gpus=gpus, memory_mb=self.node_mem)]
         if self.slurm:
             from pilothouse.worlds.live.contexts.slurm import SlurmContext
 
-            return [SlurmContext.of_environment(os.environ)]
+            return [SlurmContext.of_environment(os.environ, memory_mb=self.node_mem)]
         from pilothouse.worlds.live.contexts.local import LocalContext
 
-        gpus = tuple(part.strip() for part in (self.gpu_list or "").split(",") if part.strip())
-        return [LocalContext(self.slots or 1, gpus=gpus)]
+        return [LocalContext(self.slots or 1, gpus=gpus, memory_mb=self.node_mem)]
 
     def allocation_plan(self) -> AllocationPlan | None:
         """With --auto-slurm: what may be asked of Slurm."""

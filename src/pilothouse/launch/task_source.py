@@ -19,7 +19,9 @@ import click
 import msgspec
 
 from pilothouse.access.files import open_own
-from pilothouse.formats.task_file import Problem, TaskLine, TaskReader, check_file, read_file
+from pilothouse.formats.task_file import Problem, TaskLine
+from pilothouse.formats.task_request import words_of
+from pilothouse.formats.task_table import check_tasks, read_tasks, reader_for
 from pilothouse.launch.commands import ArgumentCommands
 from pilothouse.model.errors import InputError
 from pilothouse.worlds.live.stream_lines import StreamLines
@@ -42,14 +44,14 @@ class TaskSource(msgspec.Struct):
     """Task lines as they come; they are kept in the file that it is given, if any."""
 
     @classmethod
-    def named(cls, given: str | ArgumentCommands, *, lenient: bool) -> TaskSource:
+    def named(cls, given: str | ArgumentCommands, *, kind: str = "", lenient: bool) -> TaskSource:
         """Raises InputError for a file that cannot be read or holds a mistake."""
         if isinstance(given, ArgumentCommands):
             return cls("", stream=_streamed(given)) if given.streams else cls._made(given)
         if given == "-" or _put_on_standard_input(given):
             return cls("", stream=_standard_input)
         if not lenient:
-            return cls(given, check_file(Path(given)).tasks)
+            return cls(given, check_tasks(Path(given), kind=kind))
         if not Path(given).is_file():
             raise InputError(given, "no such task file")
         return cls(given)
@@ -81,20 +83,24 @@ class TaskSource(msgspec.Struct):
 
 
 def task_lines(
-    path: str, stream: Iterable[bytes] | None, wake: Callable[[], None], *, lenient: bool, on_problem: Problem
+    path: str, stream: Iterable[bytes] | None, wake: Callable[[], None], *, kind: str, lenient: bool, on_problem: Problem
 ) -> Iterator[TaskLine | None]:
     """The tasks of a run, for a Feeder: those of the stream, else those of the file."""
     if stream is not None:
-        reader = TaskReader("standard input", lenient=lenient, on_problem=on_problem)
+        reader = reader_for("standard input", kind=kind, lenient=lenient, on_problem=on_problem)
         return iter(StreamLines(stream, reader, wake))
-    return read_file(_open(path), path, lenient=lenient, on_problem=on_problem)
+    return read_tasks(_open(path), path, kind=kind, lenient=lenient, on_problem=on_problem)
 
 
-def show_tasks(source: TaskSource, *, lenient: bool) -> None:
+def show_tasks(source: TaskSource, *, kind: str, lenient: bool) -> None:
     """For --dry-run: the tasks as lines of a task file that would do the same."""
     count = 0
     name = source.file or "standard input"
-    for task in TaskReader(name, lenient=lenient).read(source.lines()):
+    asked = None
+    for task in reader_for(name, kind=kind, lenient=lenient).read(source.lines()):
+        if task.request != asked:
+            asked = task.request
+            click.echo(f"#PILOTHOUSE {words_of(asked)}" if asked is not None else "")
         command = task.command
         if task.kind.value == "N":
             count += 1

@@ -218,6 +218,8 @@ def job_text(job: Job) -> str:
     if job.walltime != inf:
         description["walltime"] = job.walltime
     description["profile"] = profile_name(job)
+    if job.extra_data:
+        description["extra_data"] = job.extra_data
     return text_of(description)
 
 

@@ -31,7 +31,7 @@ MOST_PACE_S = 3600.0
 class Rfc27Decider:
     """One scheduler at a socket. It may crash and come back; running jobs go on."""
 
-    traits = Traits(speaks_unasked=True, requeues=False, lost_nodes=False, estimates=False)
+    traits = Traits(speaks_unasked=True, requeues=False, lost_nodes=False, estimates=False, memory=False)
 
     def __init__(self, address: str, options: dict[str, str] | None = None, *, timeout: float | None = None) -> None:
         options = dict(options or {})

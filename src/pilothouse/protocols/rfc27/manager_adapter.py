@@ -128,7 +128,7 @@ class ManagerAdapter:
     def _refusal(self, decision: d.StartJob) -> str:
         if decision.units.mask & self._cluster.away_mask:
             return ""  # The session holds it back until the node is back.
-        refused = refuse_start(self._cluster, decision)
+        refused = refuse_start(self._cluster, decision, memory=False)  # jobspecs have no word for it
         if refused is not None:
             return f"{refused.rule}: {refused.detail}"
         if decision.units.mask & self._taken and not self._cluster.sharing:

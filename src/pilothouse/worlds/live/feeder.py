@@ -1,13 +1,14 @@
 """The task feeder: hands out tasks in order, and none of a later age before every barrier of an earlier one is passed.
 
-In: TaskLines (lazily; None where a stream has nothing to give yet), and the news that tasks ended.
+In: TaskLines (lazily; None where a stream has nothing to give yet), and the news that tasks ended. A task that waits for
+others by name (`after`) is held until they have succeeded, while those behind it go on.
 Out: tasks that may run now, barriers that were passed, and whether more will come. No IO, no clock.
 
 The driver asks for as many tasks as it has room for, so a file of a million lines is never further read than its
 slots need. As a barrier holds back all that comes after it, the tasks given out and not ended are exactly those that
 the barrier waits for: one counter decides, and no task needs to be remembered here.
 
-    FEEDING --barrier met--> AT_BARRIER --all ended--> FEEDING
+    FEEDING --barrier met--> AT_BARRIER --all ended, none held--> FEEDING
                              AT_BARRIER --all ended, CHECK, one failed--> STOPPED
     FEEDING --no more lines--> EXHAUSTED
     any --stop()--> STOPPED
@@ -15,9 +16,11 @@ the barrier waits for: one counter decides, and no task needs to be remembered h
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
 
+from pilothouse.core.dependencies import Dependencies, Verdict
 from pilothouse.formats.task_file import LineKind, TaskLine
 
 
@@ -27,6 +30,9 @@ class Feeding(Enum):
     EXHAUSTED = "exhausted"
     STOPPED = "stopped"
 
+
+MOST_HELD = 100_000
+"""Tasks that wait for others; more are left unread."""
 
 Known = Callable[[TaskLine], bool | None]
 """What an earlier run knows of a task: None: it must run; else whether it failed."""
@@ -52,12 +58,31 @@ class Feeder:
         self._barrier: TaskLine | None = None
         self._failed_since_barrier = False
         self._passed: list[TaskLine] = []
+        self._dependencies: Dependencies[TaskLine] = Dependencies()
+        self._free: deque[TaskLine] = deque()
+        """Tasks that were held, and need not wait any longer."""
+        self._omitted: list[TaskLine] = []
+        self._named: dict[int, str] = {}
+        """Tasks that were read and have not ended, where they have a name."""
+        self._open: dict[str, int] = {}
+        """Name -> how many of them there are."""
+        self._bad_names: set[str] = set()
         self.look()
 
     @property
     def over(self) -> bool:
         """Nothing more will be given out, and all that was given out has ended."""
-        return self.state in (Feeding.EXHAUSTED, Feeding.STOPPED) and self.outstanding == 0
+        return self.nothing_more and self.outstanding == 0
+
+    @property
+    def nothing_more(self) -> bool:
+        """Nothing more will be given out."""
+        return self.state is Feeding.STOPPED or (self.state is Feeding.EXHAUSTED and not self._holds)
+
+    @property
+    def _holds(self) -> bool:
+        """Tasks were read that have not been given out, besides the next one."""
+        return bool(self._dependencies.held or self._free)
 
     @property
     def has_next(self) -> bool:
@@ -66,7 +91,9 @@ class Feeder:
 
     def look(self) -> None:
         """Reads ahead by one line: per-engine lists and the end are known before anybody asks for a task."""
-        while self._waiting is None and self.state is Feeding.FEEDING:
+        if self._waiting is None and self._free and self.state is not Feeding.STOPPED:
+            self._waiting = self._free.popleft()
+        while self._waiting is None and self.state is Feeding.FEEDING and len(self._dependencies.held) < MOST_HELD:
             try:
                 line = next(self._lines)
             except StopIteration:
@@ -87,28 +114,35 @@ class Feeder:
             elif self._known is not None and (failed := self._known(line)) is not None:
                 self._failed_since_barrier |= failed
                 self.skipped += 1
-            else:
+                if failed and line.request is not None and line.request.name:
+                    self._bad_names.add(line.request.name)
+            elif line.request is None or self._is_free(line):
                 self._waiting = line
 
     def take(self, most: int) -> list[TaskLine]:
-        """At most `most` tasks that may run now."""
+        """At most `most` tasks that may run now, all with the same request."""
         given: list[TaskLine] = []
         while len(given) < most:
             self.look()
-            if self._waiting is None or self.state is Feeding.STOPPED:
+            line = self._waiting
+            if line is None or self.state is Feeding.STOPPED or (given and line.request is not given[0].request):
                 break
-            given.append(self._waiting)
+            given.append(line)
             self._waiting = None
             self.outstanding += 1
+            if line.request is not None and not line.request.can_be_bundled:
+                break
         self.given_out += len(given)
         self.look()
         return given
 
-    def ended(self, *, failed: bool) -> None:
+    def ended(self, *, failed: bool, task_id: int = -1) -> None:
         """A task that was given out has its final result (after retries)."""
         assert self.outstanding > 0, "a task ended that was not given out"
         self.outstanding -= 1
         self._failed_since_barrier |= failed
+        if task_id in self._named:
+            self._name_ended(task_id, failed=failed)
         self._try_barrier()
         self.look()
 
@@ -121,13 +155,53 @@ class Feeder:
         passed, self._passed = self._passed, []
         return passed
 
+    def omitted(self) -> list[TaskLine]:
+        """The tasks that will never run, because one that they wait for did not succeed: those since the last call."""
+        omitted, self._omitted = self._omitted, []
+        return omitted
+
+    def _is_free(self, line: TaskLine) -> bool:
+        """Whether a task with a request may run now. Counts its name, and holds or omits the others."""
+        request = line.request
+        assert request is not None
+        if request.name:
+            self._named[line.task_id] = request.name
+            self._open[request.name] = self._open.get(request.name, 0) + 1
+        verdict = self._dependencies.enter(line.task_id, line, request.after, self._outcome)
+        if verdict is Verdict.NEVER:
+            self._omit([line])
+        return verdict is Verdict.READY
+
+    def _outcome(self, name: str) -> bool | None:
+        """Whether all tasks of this name succeeded; None: some have not ended."""
+        if name in self._bad_names:
+            return False
+        return None if self._open.get(name) else True
+
+    def _name_ended(self, task_id: int, *, failed: bool) -> None:
+        name = self._named.pop(task_id)
+        self._open[name] -= 1
+        if failed:
+            self._bad_names.add(name)
+        if failed or not self._open[name]:
+            free, hopeless = self._dependencies.ended(name, succeeded=not failed)
+            self._free.extend(free)
+            self._omit(hopeless)
+
+    def _omit(self, lines: list[TaskLine]) -> None:
+        for line in lines:
+            self._omitted.append(line)
+            self._failed_since_barrier = True
+            if line.task_id in self._named:
+                self._name_ended(line.task_id, failed=True)
+
     def stop(self) -> None:
         """Gives nothing more out (fail-fast, or the user's wish)."""
         self.state = Feeding.STOPPED
         self.engine_lists_complete = True
 
     def _try_barrier(self) -> None:
-        if self.state is not Feeding.AT_BARRIER or self.outstanding or self._barrier is None:
+        if self.state is not Feeding.AT_BARRIER or self.outstanding or self._barrier is None or self._holds or self._waiting:
             return
         barrier, self._barrier = self._barrier, None
         self._passed.append(barrier)

@@ -37,6 +37,8 @@ class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Named as in journals of earlier versions."""
     retries: int = 0
     """How often a task that failed is tried again."""
+    retry_memory: float = 0.0
+    """A task that was ended for its memory runs again with so many times as much, if a node has that; 0: it does not."""
     reissue: bool = True
     """Tasks whose engine was lost run again elsewhere; else they are reported as lost."""
     at_most_once: bool = False

@@ -6,6 +6,7 @@ driver reads the same records in the same order, and comes to the same state.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -57,7 +58,21 @@ class Assigned(msgspec.Struct, frozen=True, gc=False):
     units: str
     at: float
     tasks: list[Task]
-    reason: str = ""
+    gpus: str = ""
+    """Names of GPUs by engine; see `text_of_gpus`."""
+    memory_mb: int = 0
+    """Memory that it was given on each of its nodes."""
+
+
+def text_of_gpus(gpus: Mapping[str, tuple[str, ...]]) -> str:
+    """`engine=0,1 other=0`"""
+    return " ".join(f"{engine}={','.join(names)}" for engine, names in gpus.items())
+
+
+def gpus_of_text(text: str) -> dict[str, tuple[str, ...]]:
+    """What `text_of_gpus` wrote."""
+    pairs = (part.partition("=") for part in text.split())
+    return {engine: tuple(names.split(",")) for engine, _, names in pairs}
 
 
 class Returned(msgspec.Struct, frozen=True):
@@ -99,6 +114,10 @@ class TaskEnded(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     final: bool = True
     job_id: str = ""
+    cpu_s: float = 0.0
+    memory_kb: int = 0
+    name: str = ""
+    """The name that its request gives to it."""
 
 
 def barrier_passed(line: TaskLine, at: float) -> TaskEnded:

@@ -1,6 +1,6 @@
 """Task lines of a pipe: a thread reads it, so that a source that pauses blocks nothing.
 
-In: lines of a stream, a TaskReader, and a function that wakes the driver. Out: an iterator for a Feeder, which yields
+In: lines of a stream, a Reader, and a function that wakes the driver. Out: an iterator for a Feeder, which yields
 None while the source has nothing to give.
 """
 
@@ -10,7 +10,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from pilothouse.formats.task_file import TaskLine, TaskReader
+from pilothouse.formats.task_file import TaskLine
+from pilothouse.formats.task_table import Reader
 from pilothouse.model.errors import InputError, RunError
 
 MOST_AHEAD = 10_000
@@ -20,7 +21,7 @@ MOST_AHEAD = 10_000
 class StreamLines:
     """Iterate it once."""
 
-    def __init__(self, stream: Iterable[bytes], reader: TaskReader, wake: Callable[[], None]) -> None:
+    def __init__(self, stream: Iterable[bytes], reader: Reader, wake: Callable[[], None]) -> None:
         self._stream = stream
         self._reader = reader
         self._wake = wake

@@ -41,12 +41,14 @@ class ProgramContext:
     """Of the programs; None: ours."""
 
     def __init__(
-        self, name: str, slots: Mapping[str, int], *, gpus: tuple[str, ...] = (), ends_at: float = inf
+        self, name: str, slots: Mapping[str, int], *, gpus: tuple[str, ...] = (), memory_mb: int = 0, ends_at: float = inf
     ) -> None:
-        """`slots` of each part; `gpus` are those of every part; `ends_at`: when the batch job ends (seconds since 1970)."""
+        """`slots` of each part; `gpus` and `memory_mb` (0: what it has) are those of every part; `ends_at`: when the batch job
+        ends (seconds since 1970)."""
         self.name = name
         self.slots = dict(slots)
         self.gpus = gpus
+        self.memory_mb = memory_mb
         self.ends_at = ends_at
         self._waiting = list(slots)
         self.engines = len(self._waiting)
@@ -63,7 +65,8 @@ class ProgramContext:
         return EngineConfig(
             addresses=launch.addresses, server_public=launch.server_public, client_public=launch.client_public,
             client_secret=launch.client_secret, cwd=launch.cwd, context=self.name, slots=self.slots[part], key=key,
-            node=part, gpus=self.gpus, ends_at=self.ends_at, log=str(Path(launch.folder) / f"engine-{key}.log"),
+            node=part, gpus=self.gpus, memory_mb=self.memory_mb,
+            ends_at=self.ends_at, log=str(Path(launch.folder) / f"engine-{key}.log"),
             spool=str(spool_folder(launch.folder, key)), leased=launch.leased,
         )  # fmt: skip
 

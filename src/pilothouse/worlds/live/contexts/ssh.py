@@ -17,8 +17,8 @@ SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=30")
 class SshContext(ProgramContext):
     """Hosts and their slots. Engines have the names that the user gives to hosts, so that these need not be unique."""
 
-    def __init__(self, hosts: dict[str, int]) -> None:
-        super().__init__("ssh", hosts)
+    def __init__(self, hosts: dict[str, int], *, gpus: tuple[str, ...] = (), memory_mb: int = 0) -> None:
+        super().__init__("ssh", hosts, gpus=gpus, memory_mb=memory_mb)
 
     def listens(self) -> tuple[str, ...]:
         return towards_by_ssh(self.slots)

@@ -6,6 +6,8 @@ from math import inf
 
 import msgspec
 
+from pilothouse.core.node_index import gpus_taken
+from pilothouse.formats.task_file import TaskLine
 from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import ENDS, FINAL, JobState, Stimulus
@@ -13,10 +15,12 @@ from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.engines import EngineProxy
 from pilothouse.worlds.live.driver.state import DriverState
 from pilothouse.worlds.live.driver.task_groups import CUT_S, NODE_LOST, TaskGroup, task_of_line
+from pilothouse.worlds.live.driver.task_templates import with_more_memory
 from pilothouse.worlds.live.driver.update import KILL_NOTE, record
 from pilothouse.worlds.live.wire.messages import (
     CYLINDER_KILLED,
     LOST_CODE,
+    OUT_OF_MEMORY,
     Assignment,
     Finished,
     Kill,
@@ -29,21 +33,34 @@ from pilothouse.worlds.live.wire.messages import (
 
 def send_assignment(driver: DriverState, proxy: EngineProxy, number: int, group: TaskGroup) -> None:
     slots = tuple(IdSet(proxy.part(group.units)))
-    shape = group.job.shape
-    wanted = shape.gpus_per_node if shape is not None else 0
-    if wanted and not group.gpus:
-        group.gpus = tuple(proxy.free_gpus[:wanted])
-        del proxy.free_gpus[:wanted]
     environment = group.environment
     if group.job.walltime != environment.walltime:
         environment = msgspec.structs.replace(environment, walltime=group.job.walltime)
     assignment = Assignment(
-        number, slots, list(group.tasks.values()), environment, group.gpus,
+        number, slots, list(group.tasks.values()), environment, group.gpus.get(proxy.id, ()),
         _nodes_of(driver, group.units) if group.job.id in driver.spanning or not group.from_file else "",
         CUT_S if group.size > 1 and proxy.joined.context not in driver.context_limits else inf,
     )  # fmt: skip
     proxy.channel.push(Start([assignment]))
     driver.speak_to[proxy.id] = None
+
+
+def take_gpus(driver: DriverState, group: TaskGroup) -> None:
+    """Chooses GPUs by name on each of a job's nodes: as many as the decider's Cluster counts."""
+    shape = group.job.shape
+    if shape is None or not (shape.gpus_per_node or shape.gpus_per_chunk):
+        return
+    for proxy in {owner.id: owner for unit in group.units if (owner := driver.engines.owner(unit))}.values():
+        count = gpus_taken(shape, proxy.part(group.units).bit_count())
+        group.gpus[proxy.id] = tuple(proxy.free_gpus[:count])
+        del proxy.free_gpus[:count]
+
+
+def _give_gpus_back(driver: DriverState, group: TaskGroup) -> None:
+    for engine, names in group.gpus.items():
+        if engine in driver.engines.present:
+            driver.engines.present[engine].free_gpus.extend(names)
+    group.gpus = {}
 
 
 def _nodes_of(driver: DriverState, units: IdSet) -> str:
@@ -104,8 +121,7 @@ def _take_finished(driver: DriverState, proxy: EngineProxy, finished: Finished, 
 def close_assignment(driver: DriverState, group: TaskGroup, proxy: EngineProxy, reason: str, now: float) -> None:
     """Its engine does not have it any more: what is left of it waits again, unless it was to be ended."""
     record(driver, r.Closed(group.assignment, driver.date(now)), now)
-    proxy.free_gpus.extend(group.gpus)
-    group.gpus = ()
+    _give_gpus_back(driver, group)
     if group.killed and driver.stopped_because:
         group.tasks.clear()
     elif group.killed:
@@ -130,24 +146,40 @@ def _task_result(
         driver.backlog.pace.note(result.ended_at - result.started_at)
     else:
         state = _STATES.get(result.reason, JobState.FAILED)
-    retry = (
-        state in (JobState.FAILED, JobState.TIMED_OUT)
-        and task.attempt - driver.losses.get(task.task_id, 0) <= driver.options.retries
-        and not driver.stopped_because
-        and group.from_file
-    )
+    may_retry = state in (JobState.FAILED, JobState.TIMED_OUT) and not driver.stopped_because and group.from_file
+    larger = _with_more_memory(driver, group, task, result) if may_retry else None
+    retries = driver.options.retries
+    if task.request is not None and task.request.retries is not None:
+        retries = task.request.retries
+    retry = larger is not None or (may_retry and task.attempt - driver.losses.get(task.task_id, 0) <= retries)
     cut_off = state is JobState.KILLED and bool(driver.stopped_because)
     record(driver, _ended(task, result, state, group, proxy, final=not retry and not cut_off), now)
     if retry or cut_off:
         del group.tasks[task.task_id]
         driver.running_tasks -= 1
         if retry:
-            driver.backlog.give_back(msgspec.structs.replace(task, attempt=task.attempt + 1))
+            driver.backlog.give_back(msgspec.structs.replace(larger or task, attempt=task.attempt + 1))
     elif state is JobState.SUCCEEDED:
         proxy.done += 1
     else:
         proxy.failed += 1
         driver.task_failed |= driver.options.fail_fast
+
+
+def _with_more_memory(driver: DriverState, group: TaskGroup, task: Task, result: Result) -> Task | None:
+    """With --retry-mem: a task that was ended for its memory asks for more."""
+    factor = driver.options.retry_memory
+    if not factor or not result.reason.startswith(OUT_OF_MEMORY):
+        return None
+    largest_mb = max(proxy.joined.memory_mb for proxy in driver.engines.present.values())
+    return with_more_memory(task, group.environment.memory_mb, factor, largest_mb)
+
+
+def omit_line(driver: DriverState, line: TaskLine, now: float) -> None:
+    """A task of the file that waits for one that did not succeed ends without having been a job."""
+    at = driver.date(now)
+    result = Result(line.task_id, 1, 1, -1, at, at, reason="a task that it waits for did not succeed")
+    record(driver, _ended(task_of_line(line), result, JobState.OMITTED, None, None), now)
 
 
 def lose_task(driver: DriverState, group: TaskGroup, task: Task, proxy: EngineProxy, reason: str, now: float) -> None:
@@ -190,7 +222,8 @@ def _ended(
         task.task_id, task.line_number, task.repeat_index, task.attempt, kind, state, result.return_code,
         proxy.joined.rank if proxy else -1, proxy.joined.node if proxy else "", result.pid, result.started_at,
         result.ended_at, result.out_bytes, result.out_snippet, result.err_bytes, result.err_snippet,
-        task.line or b" ".join(task.argv), result.reason, final, group.job.id if group else "",
+        task.line or b" ".join(task.argv), result.reason, final, group.job.id if group else "", result.cpu_s, result.memory_kb,
+        task.request.name if task.request is not None else "",
     )  # fmt: skip
 
 

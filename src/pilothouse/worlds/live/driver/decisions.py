@@ -16,6 +16,7 @@ from pilothouse.worlds.live.driver.assignments import (
     kill_for_good,
     requeue,
     send_assignment,
+    take_gpus,
 )
 from pilothouse.worlds.live.driver.engine_frames import stop_context
 from pilothouse.worlds.live.driver.engines import PRESENT
@@ -52,7 +53,10 @@ def _start(driver: DriverState, decision: d.StartJob, now: float) -> None:
             driver.backlog.give_back(group.tasks.pop(task_id))
     number, tasks = driver.next_assignment, list(group.tasks.values())
     units = proxy.text_of(decision.units) if has_all else str(decision.units)
-    record(driver, r.Assigned(number, group.job.id, proxy.id, units, driver.date(now), tasks), now)
+    take_gpus(driver, group)
+    memory_mb = 0 if group.job.shape is None else group.job.shape.memory_mb_per_node
+    gpus = r.text_of_gpus(group.gpus)
+    record(driver, r.Assigned(number, group.job.id, proxy.id, units, driver.date(now), tasks, gpus, memory_mb), now)
     group.step(Stimulus.LAUNCHED)
     if not has_all:
         driver.spanning.add(group.job.id)

@@ -103,6 +103,12 @@ class EngineProxy(msgspec.Struct, eq=False):
         self.state = TRANSITIONS[self.state, stimulus]
 
 
+def _properties(record: EngineJoined) -> dict[str, str]:
+    """What deciders are shown of a node whose protocols have no other word for it."""
+    shown = {"context": record.context, "gpus": str(len(record.gpus)), "memory_mb": str(record.memory_mb)}
+    return {name: text for name, text in shown.items() if text != "0"}
+
+
 class Engines:
     """All engines of the run."""
 
@@ -160,7 +166,7 @@ class Engines:
     def enter(self, record: EngineJoined, state: ProxyState, now: float, ends_at: float) -> EngineProxy:
         node = Node(
             record.node, record.first_unit, record.slots, gpus=len(record.gpus), memory_mb=record.memory_mb,
-            cores=record.cores or 1, properties={"context": record.context},
+            cores=record.cores or 1, properties=_properties(record),
         )  # fmt: skip
         proxy = EngineProxy(record, state, now, node, ends_at, list(record.gpus), Channel())
         host = record.node.partition("#")[0]

@@ -51,6 +51,10 @@ def _reopen(driver: DriverState, assigned: r.Assigned) -> None:
     for stimulus in (Stimulus.QUEUED, Stimulus.ALLOCATED, Stimulus.LAUNCHED):
         group.step(stimulus)
     group.assignment, group.engine = assigned.id, proxy.id
+    group.gpus = {engine: names for engine, names in r.gpus_of_text(assigned.gpus).items() if engine in driver.engines.present}
+    for engine, names in group.gpus.items():
+        owner_gpus = driver.engines.present[engine].free_gpus
+        owner_gpus[:] = [name for name in owner_gpus if name not in names]
     if group.units.mask & ~proxy.node.mask:
         driver.spanning.add(assigned.job_id)
         owners = [driver.engines.owner(unit) for unit in group.units]

@@ -12,19 +12,17 @@ from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import JobState, Stimulus
 from pilothouse.worlds.live import records as r
-from pilothouse.worlds.live.driver.assignments import kill_group
+from pilothouse.worlds.live.driver.assignments import kill_group, omit_line
 from pilothouse.worlds.live.driver.engine_frames import ask_to_leave, send_delayed_leaves
 from pilothouse.worlds.live.driver.state import DriverState
 from pilothouse.worlds.live.driver.submissions import release_dependents
 from pilothouse.worlds.live.driver.update import record
-from pilothouse.worlds.live.feeder import Feeding
 
 PARTING_S = 15.0
 """How long the driver waits for engines to say goodbye when all work is done. Those with commands of their own to run are
 waited for as long as they are heard, unless the run was stopped."""
 MOST_AHEAD = 50
 """Jobs that wait although no unit is free for them, where there are very many units."""
-_NOTHING_MORE = (Feeding.EXHAUSTED, Feeding.STOPPED)
 
 
 def begins(driver: DriverState, now: float) -> e.Begins:
@@ -63,7 +61,9 @@ def settle(driver: DriverState, now: float) -> None:
     feeder = driver.backlog.feeder
     if feeder is not None:
         _record_barriers(driver, now)
-    if driver.no_more and not driver.told_no_more and (feeder is None or feeder.state in _NOTHING_MORE):
+        for line in feeder.omitted():
+            omit_line(driver, line, now)
+    if driver.no_more and not driver.told_no_more and (feeder is None or feeder.nothing_more):
         driver.told_no_more = True
         driver.events.append(e.NoMoreJobs(now))
     if driver.options.retire_idle and driver.told_no_more and not driver.stopped_because:

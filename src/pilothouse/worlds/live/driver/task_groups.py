@@ -16,6 +16,7 @@ from pilothouse.formats.task_file import TaskLine
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState, Stimulus, step
+from pilothouse.worlds.live.driver.task_templates import TaskTemplates
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.pace import Pace
 from pilothouse.worlds.live.wire.messages import Task, TaskEnvironment
@@ -37,7 +38,8 @@ class TaskGroup(msgspec.Struct, eq=False, gc=False):
     assignment: int = 0
     engine: str = ""
     units: IdSet = IdSet()
-    gpus: tuple[str, ...] = ()
+    gpus: dict[str, tuple[str, ...]] = {}
+    """Engine -> names of its GPUs that this job has."""
     kill_reason: str = ""
     worst: JobState = JobState.SUCCEEDED
     """The worst final state of its tasks so far."""
@@ -74,7 +76,8 @@ def environment_for(job: Job, *, bind: bool) -> TaskEnvironment:
 
 
 def task_of_line(line: TaskLine) -> Task:
-    return Task(line.task_id, line.line_number, line.repeat_index, 1, line.command.encode("utf-8", "surrogateescape"))
+    command = line.command.encode("utf-8", "surrogateescape")
+    return Task(line.task_id, line.line_number, line.repeat_index, 1, command, (), line.request)
 
 
 class DoneIds:
@@ -116,8 +119,7 @@ class Backlog:
         """Tasks in the file, where that was counted beforehand."""
         self.last_given = -1
         """Every task of the file up to this id has been given out or skipped."""
-        self._template = template
-        self._environment = environment
+        self._templates = TaskTemplates(template, environment)
         self._returned: deque[Task] = deque()
         self._jobs: deque[TaskGroup] = deque()
         self._serial = 0
@@ -155,7 +157,7 @@ class Backlog:
     def ended(self, task_id: int, *, failed: bool) -> None:
         """A task of the file has its final result."""
         if self.feeder is not None and task_id <= self.last_given:
-            self.feeder.ended(failed=failed)
+            self.feeder.ended(failed=failed, task_id=task_id)
 
     def groups(self, most: int, units: int, now: float) -> Iterator[TaskGroup]:
         """Up to `most` groups that may run now."""
@@ -174,23 +176,32 @@ class Backlog:
         if self._returned:
             size = min(size, 1 + len(self._returned) // (2 * max(1, units)))
             self._came_back = True
-            return [self._returned.popleft() for _ in range(size)]
+            return list(self._take_returned(size))
         self._came_back = False
         while self.feeder is not None:
             lines = self.feeder.take(size)
             if not lines:
                 return []
-            self.last_given = lines[-1].task_id
+            self.last_given = max(self.last_given, lines[-1].task_id)
             if not self.held and not self.attempts:
                 return [task_of_line(line) for line in lines]
             fresh = [self._task(line) for line in lines if line.task_id not in self.held]
             for line in lines:
                 if line.task_id in self._done:
                     # It ended between being read and being given out.
-                    self.feeder.ended(failed=line.task_id in self._done.failed)
+                    self.feeder.ended(failed=line.task_id in self._done.failed, task_id=line.task_id)
             if fresh:
                 return fresh
         return []
+
+    def _take_returned(self, most: int) -> Iterator[Task]:
+        """Tasks that came back, as many of the same request as may be bundled."""
+        request = self._returned[0].request
+        if request is not None and not request.can_be_bundled:
+            most = 1
+        while most and self._returned and self._returned[0].request == request:
+            most -= 1
+            yield self._returned.popleft()
 
     def _task(self, line: TaskLine) -> Task:
         task = task_of_line(line)
@@ -216,9 +227,10 @@ class Backlog:
 
     def named_group(self, job_id: str, tasks: dict[int, Task], now: float = 0.0) -> TaskGroup:
         """A group of the file under a name that it already has."""
-        template = self._template
+        first = next(iter(tasks.values()), None)
+        template, environment = self._templates.of(None if first is None else first.request)
         job = Job(
             job_id, template.units, template.walltime, now, most_units=template.most_units, shape=template.shape,
             command=template.command,
         )  # fmt: skip
-        return TaskGroup(job, tasks, self._environment, size=len(tasks))
+        return TaskGroup(job, tasks, environment, size=len(tasks))

@@ -102,5 +102,5 @@ def _task_ended(driver: DriverState, ended: r.TaskEnded, *, restoring: bool) -> 
         driver.outcomes[ended.job_id] = succeeded
         driver.just_ended.append(ended.job_id)
         driver.next_task = max(driver.next_task, ended.task_id + 1)
-    elif not restoring:
+    elif not restoring and ended.job_id:  # else it was omitted before it became a job
         driver.backlog.ended(ended.task_id, failed=not succeeded)

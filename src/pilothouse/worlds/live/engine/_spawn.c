@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -77,6 +78,7 @@ static PyObject *run(PyObject *self, PyObject *args)
     pid_t pid, parent = getpid();
     sigset_t all, mask;
     struct pollfd polled[4];
+    struct rusage used = {0};
 
     if (!PyArg_ParseTuple(args, "OOiiiiiii", &argv_list, &env_list, &fds[0], &fds[1], &fds[2], &link, &out_read,
                           &err_read, &timeout_ms))
@@ -111,7 +113,7 @@ static PyObject *run(PyObject *self, PyObject *args)
             got = poll(polled, 4, timeout_ms);
             close(pidfd);
             if (got > 0 && polled[0].revents) {
-                waitpid(pid, &status, 0);
+                wait4(pid, &status, 0, &used);
                 /* What was written between the poll and the end is there by now. */
                 poll(polled + 1, 3, 0);
                 /* Orphans of the task are ours: those that have ended must not count as alive. */
@@ -127,8 +129,10 @@ static PyObject *run(PyObject *self, PyObject *args)
     PyMem_Free(argv);
     PyMem_Free(env);
     if (problem)
-        return Py_BuildValue("iiii", -problem, 0, 0, 0);
-    return Py_BuildValue("iiii", (int)pid, status, ready, survivors);
+        return Py_BuildValue("iiiidl", -problem, 0, 0, 0, 0.0, 0L);
+    return Py_BuildValue("iiiidl", (int)pid, status, ready, survivors,
+                         used.ru_utime.tv_sec + used.ru_stime.tv_sec + (used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6,
+                         used.ru_maxrss);
 }
 
 static PyMethodDef methods[] = {

@@ -30,6 +30,8 @@ class EngineConfig(Credentials, frozen=True):
     """"" : the host's own name."""
     cwd: str = ""
     gpus: tuple[str, ...] = ()
+    memory_mb: int = 0
+    """Memory for tasks, as declared; 0: what the node has."""
     slot_env: dict[str, tuple[str, ...]] = {}
     ends_at: float = inf
     properties: dict[str, str] = {}

@@ -14,6 +14,7 @@ import contextlib
 import errno
 import gc
 import os
+import resource
 import select
 import signal
 import socket
@@ -27,6 +28,7 @@ import msgspec
 
 from pilothouse.worlds.live.engine.capture import Capture
 from pilothouse.worlds.live.engine.descendants import end_children, reap
+from pilothouse.worlds.live.engine.memory import MemoryGuard, MemoryGuards
 from pilothouse.worlds.live.engine.spawn import Launcher, SpawnError, find_native, spawn
 from pilothouse.worlds.live.engine.spool import Log
 from pilothouse.worlds.live.wire import messages as m
@@ -108,6 +110,7 @@ class Cylinder:
         self._todo: list[m.Work] = []
         self._stop: m.Stop | None = None
         self._early_stops: dict[int, m.Stop] = {}
+        self._guards = MemoryGuards()
         self._assignment = 0
         self._tasks: list[m.Task] = []
         self._next = self._behind = 0
@@ -146,6 +149,7 @@ class Cylinder:
                 self._work(self._todo.pop(0))
         except EngineGone:
             end_children()
+            self._guards.close()
 
     def _hear(self) -> None:
         """Takes in messages of the engine; blocks until there is one."""
@@ -240,7 +244,8 @@ class Cylinder:
                 task=task.task_id, line=task.line_number, repeat=task.repeat_index, attempt=task.attempt
             )
             env = self._env + os.fsencode(text).split(b"\0") if text else self._env
-            pid, status, survivors, reason = self._run(argv, env, fds, started + environment.walltime)
+            guard = self._guards.guard(environment.memory_mb) if environment.memory_mb else None
+            pid, status, survivors, reason, cpu_s, memory_kb = self._run(argv, env, fds, started + environment.walltime, guard)
         except EngineGone:
             raise
         except Exception as problem:
@@ -251,6 +256,10 @@ class Cylinder:
             for fd in opened:
                 os.close(fd)
         took_s = time.monotonic() - started
+        if guard is not None:
+            memory_kb, exceeded = guard.finish(memory_kb)
+            if exceeded:
+                reason = f"{m.OUT_OF_MEMORY}: it used {memory_kb // 1024:,} MB and may use {environment.memory_mb:,} MB"
         code = os.waitstatus_to_exitcode(status)
         if code and not reason and (-code in OWNERS_SIGNALS or code - 128 in OWNERS_SIGNALS):
             self._see_whether_engine_ends()
@@ -266,7 +275,7 @@ class Cylinder:
         err_bytes, err_snippet = self._err.take()
         return m.Result(
             task.task_id, task.attempt, code, pid, started_at, started_at + took_s, out_bytes, out_snippet, err_bytes,
-            err_snippet, reason,
+            err_snippet, reason, cpu_s, memory_kb,
         )  # fmt: skip
 
     def _see_whether_engine_ends(self) -> None:
@@ -282,17 +291,22 @@ class Cylinder:
             now = time.monotonic()
 
     def _run(
-        self, argv: list[bytes], env: list[bytes], fds: tuple[int, int, int], deadline: float
-    ) -> tuple[int, int, bool, str]:
-        """Starts a program and waits for its end: pid, wait status, whether its group lives on, and why it was ended."""
+        self, argv: list[bytes], env: list[bytes], fds: tuple[int, int, int], deadline: float, guard: MemoryGuard | None
+    ) -> tuple[int, int, bool, str, float, int]:
+        """Starts a program and waits for its end: pid, wait status, whether its group lives on, why it was ended, the CPU
+        seconds and the memory (in kB) that it used."""
+        if guard is not None:
+            argv = guard.argv(argv)
         if self._native is None:
             pid = spawn(argv, env, fds)
         else:
             until = min(deadline, self._cut_at) if self._behind else deadline
+            if guard is not None:
+                until = min(until, time.monotonic() + guard.pause_s)
             timeout = -1 if until == inf else _milliseconds(until)
             out_read, err_read = self._out.read_fd, self._err.read_fd
             for pause_s in (*FORK_AGAIN_S, 0.0):
-                pid, status, ready, survivors = self._native(
+                pid, status, ready, survivors, cpu_s, memory_kb = self._native(
                     argv, env, *fds, self._link.fileno(), out_read, err_read, timeout
                 )
                 if -pid not in (errno.EAGAIN, errno.ENOMEM) or not pause_s:
@@ -303,10 +317,10 @@ class Cylinder:
             if status >= 0:
                 if ready:
                     self._drain([out_read, err_read])
-                return pid, status, bool(survivors), ""
+                return pid, status, bool(survivors), "", cpu_s, memory_kb
         with self._watch(pid) as watched:
-            status, reason = self._wait(pid, deadline, watched)
-        return pid, status, _group_alive(pid), reason
+            status, reason, used = self._wait(pid, deadline, watched, guard)
+        return pid, status, _group_alive(pid), reason, used.ru_utime + used.ru_stime, used.ru_maxrss
 
     def _argv(self, argv: tuple[bytes, ...]) -> list[bytes]:
         program = self._launcher.find(os.fsdecode(argv[0]))
@@ -357,22 +371,26 @@ class Cylinder:
             self._poll.unregister(watched)
             os.close(watched)
 
-    def _wait(self, pid: int, deadline: float, watched: int) -> tuple[int, str]:
-        """Waits for the task; ends it at its deadline, or on a Stop. Returns the wait status and why it was ended."""
+    def _wait(
+        self, pid: int, deadline: float, watched: int, guard: MemoryGuard | None
+    ) -> tuple[int, str, resource.struct_rusage]:
+        """Waits for the task; ends it at its deadline, on a Stop, or when it uses too much memory. Returns the wait status, why
+        it was ended, and what it used."""
         reason = ""
         terminated = False
+        look_at = inf if guard is None else 0.0
         while True:
-            until = min(deadline, self._cut_at) if self._behind else deadline
+            until = min(deadline, self._cut_at, look_at) if self._behind else min(deadline, look_at)
             timeout = None if until == inf else _milliseconds(until)
             ready = [fd for fd, _ in self._poll.poll(timeout)]
             if watched in ready:
                 if watched == self._wakeup:
                     os.read(watched, 512)
-                ended, status = os.waitpid(pid, os.WNOHANG)
+                ended, status, used = os.wait4(pid, os.WNOHANG)
                 if ended == pid:
                     # What was written between the poll and the end of the process is there by now.
                     self._drain([fd for fd, _ in self._poll.poll(0)])
-                    return status, reason
+                    return status, reason, used
             self._drain(ready)
             if self._link.fileno() in ready:
                 try:
@@ -385,6 +403,10 @@ class Cylinder:
                 terminated = self._stop.at_once
             if self._behind and time.monotonic() >= self._cut_at:
                 self._give_back()
+            if guard is not None and time.monotonic() >= look_at:
+                look_at = time.monotonic() + guard.pause_s
+                if guard.look() and not reason:
+                    reason, deadline, terminated = m.OUT_OF_MEMORY, 0.0, True
             if time.monotonic() >= deadline:
                 reason = reason or "walltime"
                 _signal_group(pid, signal.SIGKILL if terminated else signal.SIGTERM)

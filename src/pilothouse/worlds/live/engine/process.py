@@ -33,6 +33,7 @@ from pilothouse.worlds.live.engine.descendants import (
     mark_tasks,
 )
 from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go, Renamed, TellCylinder
+from pilothouse.worlds.live.engine.memory import memory_of_node_mb
 from pilothouse.worlds.live.engine.spool import Spool, read_spool
 from pilothouse.worlds.live.wire import messages as m
 
@@ -223,7 +224,7 @@ class EngineShell:
         cores = tuple(sorted(os.sched_getaffinity(0)))
         hello = m.Hello(
             context=config.context, node=config.node or socket.gethostname(), slots=config.slots, pid=os.getpid(),
-            started_at=time.time(), cores=len(cores), gpus=config.gpus, memory_mb=_memory_mb(),
+            started_at=time.time(), cores=len(cores), gpus=config.gpus, memory_mb=config.memory_mb or memory_of_node_mb(),
             properties={**config.properties, "key": config.key}, ends_at=config.ends_at, leased=config.leased,
         )  # fmt: skip
         self.engine = Engine(
@@ -320,13 +321,6 @@ class EngineShell:
         self._poller.unregister(self._wire.socket)
         replace()
         self._poller.register(self._wire.socket)
-
-
-def _memory_mb() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
-    except (ValueError, OSError):
-        return 0
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ Fds = tuple[int, int, int]
 """stdin, stdout, stderr of a child."""
 
 
-Native = Callable[[list[bytes], list[bytes], int, int, int, int, int, int, int], tuple[int, int, int, int]]
+Native = Callable[[list[bytes], list[bytes], int, int, int, int, int, int, int], tuple[int, int, int, int, float, int]]
 
 
 def find_native() -> Native | None:

@@ -18,6 +18,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from pilothouse.model.task_request import TaskRequest
+
 VERSION = 1
 """Raised with every change that an older peer would misread; a frame of another version is refused with a warning."""
 LINGER_S = 0.05
@@ -25,6 +27,8 @@ LINGER_S = 0.05
 
 MOST_FRAME_BYTES = 64 * 2**20
 
+OUT_OF_MEMORY = "out of memory"
+"""The reasons of tasks that were ended for it begin with this."""
 LOST_CODE = -100
 """The return code of a task whose engine was lost with it (as in disBatch)."""
 
@@ -42,6 +46,8 @@ class Task(msgspec.Struct, array_like=True, gc=False):
     attempt: int = 1
     line: bytes = b""
     argv: tuple[bytes, ...] = ()
+    request: TaskRequest | None = None
+    """What it asks for, if not what the run's options say; kept with it in the journal."""
 
 
 class TaskEnvironment(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -56,6 +62,8 @@ class TaskEnvironment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     env: dict[str, str] = {}
     bind: bool = False
     """CPU affinity to the cores of its units."""
+    memory_mb: int = 0
+    """The most memory that a task may use; 0: no limit."""
 
 
 class Assignment(msgspec.Struct, array_like=True, gc=False):
@@ -87,7 +95,10 @@ class Result(msgspec.Struct, array_like=True, gc=False):
     err_bytes: int = 0
     err_snippet: bytes = b""
     reason: str = ""
-    """"" (it ended by itself), "walltime", "killed", "lost", or why it could not be started."""
+    """"" (it ended by itself), "walltime", "killed", "lost", OUT_OF_MEMORY and more, or why it could not be started."""
+    cpu_s: float = 0.0
+    memory_kb: int = 0
+    """The most that one of its processes used, or all together where that was watched."""
 
 
 class Hello(msgspec.Struct, tag="hello"):

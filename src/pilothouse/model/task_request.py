@@ -1,0 +1,39 @@
+"""What one task of a live run asks for, where that differs from what the run's options say."""
+
+from __future__ import annotations
+
+from math import inf
+
+import msgspec
+
+from pilothouse.model.job import Shape
+
+
+class TaskRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """0 cores and None: as the options of the run say. With several nodes, cores, GPUs and memory are those on each."""
+
+    cores: int = 0
+    memory_mb: int | None = None
+    gpus: int | None = None
+    walltime: float | None = None
+    """In seconds; inf: no limit."""
+    nodes: int | None = None
+    retries: int | None = None
+    name: str = ""
+    """Of a line, or of several: other tasks may wait for all of them."""
+    after: tuple[str, ...] = ()
+    """Names of tasks that must succeed first."""
+    env: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def can_be_bundled(self) -> bool:
+        """Whether tasks with this request may share a decision: a decider takes a walltime for that of the whole."""
+        return self.walltime is None or self.walltime == inf
+
+
+def shape_for(cores: int, nodes: int, gpus: int, memory_mb: int) -> Shape | None:
+    """The shape of a job of so many nodes, and of so much on each; None: one core anywhere."""
+    if cores <= 1 and nodes <= 1 and not gpus and not memory_mb:
+        return None
+    count = max(1, nodes)
+    return Shape(nodes=count, most_nodes=count, gpus_per_node=gpus, memory_mb_per_node=memory_mb)
