@@ -72,7 +72,9 @@ class Cluster:
         self.decisions: list[d.Decision] = []
         self.calls: set[str] = set()
         self.reservations: dict[str, float] = {}
-        """Job id -> when a policy expects to start it; for estimates and explanations."""
+        """Job id -> when a policy expects to start it; for estimates and explanations. See `expected_starts`."""
+        self.plan_ahead: Callable[[], dict[str, float]] | None = None
+        """Set by a policy that computes these dates only when they are asked for."""
         self.refused = Refused() if begins.survives_refusals else None
         self.registering = begins.dynamic_registration
         self.sharing = begins.compute_sharing if wants.compute_sharing is None else wants.compute_sharing
@@ -141,6 +143,10 @@ class Cluster:
         """When a running job will have used up its walltime (inf: it has none)."""
         run = self.running[job_id]
         return run.started_at + run.job.walltime
+
+    def expected_starts(self) -> dict[str, float]:
+        """Job id -> when the policy expects to start it, for those waiting jobs for which it knows."""
+        return self.reservations if self.plan_ahead is None else self.plan_ahead()
 
     def could_ever_run(self, job: Job) -> Never | None:
         """None if the job fits the whole cluster, else why not."""

@@ -59,7 +59,7 @@ def explain(cluster: Cluster, job_id: str) -> Explanation:
 def _explain_waiting(cluster: Cluster, job_id: str) -> Explanation:
     job = cluster.waiting[job_id]
     ahead = list(cluster.waiting).index(job_id)
-    expected = cluster.reservations.get(job_id)
+    expected = cluster.expected_starts().get(job_id)
     found = place.choose(cluster, job)
     blockers: tuple[str, ...] = ()
     if isinstance(found, Never):

@@ -32,9 +32,9 @@ def test_the_more_urgent_job_has_the_earlier_reservation() -> None:
     assert stage.submits(0.0, "runs", 4, 100.0, 16) == ["runs"]
     assert stage.submits(1.0, "first", 4, 50.0, 16) == []
     assert stage.submits(2.0, "urgent", 4, 10.0, 31) == []
-    assert stage.cluster.reservations == {"urgent": 100.0, "first": 110.0}
+    assert stage.cluster.expected_starts() == {"urgent": 100.0, "first": 110.0}
     assert stage.hears(3.0, e.PrioritiesChanged(3.0, {"first": 40.0})) == []
-    assert stage.cluster.reservations == {"first": 100.0, "urgent": 150.0}
+    assert stage.cluster.expected_starts() == {"first": 100.0, "urgent": 150.0}
 
 
 def test_a_moved_end_moves_the_reservations() -> None:
@@ -42,7 +42,7 @@ def test_a_moved_end_moves_the_reservations() -> None:
     stage.submits(0.0, "runs", 4, 100.0)
     stage.submits(1.0, "waits", 2, 50.0)
     stage.hears(2.0, e.WalltimeChanged(2.0, "runs", 300.0))
-    assert stage.cluster.reservations == {"waits": 300.0}
+    assert stage.cluster.expected_starts() == {"waits": 300.0}
 
 
 def test_easy_backfills_behind_a_moved_end() -> None:

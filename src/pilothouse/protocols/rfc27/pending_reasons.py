@@ -115,7 +115,7 @@ class PendingReasons:
     # ---- estimates
 
     def _look_at_estimates(self, cluster: Cluster, notes: dict[str, dict[str, object]]) -> None:
-        wanted = {job_id: date for job_id, date in cluster.reservations.items() if job_id in cluster.waiting}
+        wanted = {job_id: date for job_id, date in cluster.expected_starts().items() if job_id in cluster.waiting}
         head = first_in_line(cluster)
         # On a full machine most policies do not plan anew: their reservation may be an old one.
         if head is not None and (not cluster.free or head.id not in wanted):

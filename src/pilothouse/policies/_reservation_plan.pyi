@@ -1,0 +1,3 @@
+from pilothouse.policies.reservation_plan import PlainReservationPlan
+
+class ReservationPlan(PlainReservationPlan): ...

@@ -1,3 +1,0 @@
-from pilothouse.policies.conservative import PlainTimetable
-
-class Timetable(PlainTimetable): ...
