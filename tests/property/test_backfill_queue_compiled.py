@@ -1,6 +1,7 @@
 """The compiled backfill queue gives what the one in Python gives, whatever happens to both."""
 
 from math import inf, nan
+from random import Random
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from pilothouse.model.job import Job, Shape
 from pilothouse.policies.backfill_queue import PlainBackfillQueue
+from pilothouse.policies.score import KNOWN, Expression, Program
 
 compiled = pytest.importorskip("pilothouse.policies._backfill_queue", reason="not compiled here")
 
@@ -32,10 +34,13 @@ STORY = st.lists(st.one_of(ADD, ADD, PASS, PASS, END, GO, OTHER), max_size=60)
 class Stage:
     """A cluster that only counts, and a queue that is asked what to start on it."""
 
-    def __init__(self, queue: type[PlainBackfillQueue], backfill: str, shortest_first: bool) -> None:
+    def __init__(
+        self, queue: type[PlainBackfillQueue], backfill: str, shortest_first: bool, program: Program | None = None
+    ) -> None:
         self.reservations: dict[str, float] = {}
         self.reservation: tuple[float, int] = (inf, 0)
-        self.queue = queue(backfill, shortest_first, self.reservations, lambda head: self.reservation)
+        self.program = program
+        self.queue = queue(backfill, shortest_first, self.reservations, lambda head: self.reservation, program)
         self.queue.hold("before", 3.0, 2)
         self.free, self.now, self.jobs = UNITS - 2, 0.0, 0
         self.waiting: list[Job] = []
@@ -50,8 +55,10 @@ class Stage:
 
     def add(self, score: float, estimate: float, units: int, shape: Shape | None) -> None:
         self.jobs += 1
-        job = Job(str(self.jobs), units, shape=shape, walltime=estimate)
+        job = Job(str(self.jobs), units, shape=shape, walltime=estimate, submitted_at=self.now)
         self.waiting.append(job)
+        if self.program is not None:
+            score = self.program.value(job, self.now)
         self.queue.add(job, score, estimate, units)
 
     def go(self, seconds: float) -> None:
@@ -82,6 +89,8 @@ class Stage:
         """A pass; a job of a certain shape may turn out not to fit after all."""
         self.reservation = reservation
         refusals = iter(refused)
+        if self.program is not None and len(refused) != 1:
+            self.queue.age(self.now)
         job = self.queue.first(self.now, self.free)
         while job is not None:
             self.told.append((job.id, self.queue.aside, self.queue.avoid if self.queue.aside else None))
@@ -97,6 +106,56 @@ class Stage:
 def test_the_queue(backfill: str, shortest_first: bool, story: list[tuple[Any, ...]]) -> None:
     told = Stage(compiled.BackfillQueue, backfill, shortest_first).play(story)
     assert told == Stage(PlainBackfillQueue, backfill, shortest_first).play(story)
+
+
+AGEING = [text for text, _ in KNOWN.values() if "w" in text] + [
+    "-w",
+    "r - w*n",
+    "w/r",
+    "(w - 2)**0.5",
+    "r/w**2",
+    "(w/r)**-3",
+    "exp(w*400) - n",
+    "log10(w) + p",
+    "log(w/n)*sqrt(r)",
+    "log2(w + 1)**3/(r - 2)",
+    "(n - 3)**0.5*w",
+]
+
+
+@given(st.sampled_from(AGEING), st.sampled_from(["none", "fill", "easy"]), st.booleans(), STORY)
+def test_scores_that_age(text: str, backfill: str, shortest_first: bool, story: list[tuple[Any, ...]]) -> None:
+    program = Expression(text).program
+    assert program is not None
+    told = Stage(compiled.BackfillQueue, backfill, shortest_first, program).play(story)
+    assert told == Stage(PlainBackfillQueue, backfill, shortest_first, program).play(story)
+
+
+@pytest.mark.parametrize("text", AGEING)
+@pytest.mark.parametrize("backfill", ["none", "easy"])
+def test_scores_that_nearly_tie(text: str, backfill: str) -> None:
+    """Long queues, more than are evaluated at a time, with requests whose scores differ in the last digits or not at all."""
+
+    def told(queue: type[PlainBackfillQueue]) -> list[object]:
+        random = Random(11)
+        stage = Stage(queue, backfill, False, Expression(text).program)
+        for _ in range(60):
+            for _ in range(12):
+                stage.go(random.choice([0.0, 0.1, 0.3, 7.0]))
+                stage.add(0.0, random.choice([0.0, 0.1, 0.3, 3.0, 0.9, inf]), random.choice([1, 1, 2, 3, 9, UNITS]), None)
+            stage.turn([], (inf, 0))
+            for _ in range(4):
+                stage.end(0, announced=False)
+            stage.turn([], (inf, 0))
+        return stage.told
+
+    assert told(compiled.BackfillQueue) == told(PlainBackfillQueue)
+
+
+def test_what_cannot_be_evaluated_at_once() -> None:
+    assert Expression("r*n").program is None
+    for text in ("abs(w)", "w**r", "w**(-1)**0.5", "w**(1/0)", "max(w, r)", "log(w, 2)", "sqrt(w**0.5)", "+".join(f"{n}*r*w" for n in range(9))):
+        assert Expression(text).ages and Expression(text).program is None, text
 
 
 def test_a_long_queue_that_empties_and_fills() -> None:
@@ -129,3 +188,16 @@ def test_nonsense_is_refused(method: str, nonsense: tuple[object, ...]) -> None:
         getattr(queue, method)(*nonsense)
     with pytest.raises(TypeError):
         compiled.BackfillQueue("easy", False, None, None)
+    with pytest.raises(TypeError):
+        queue.age(1.0)
+
+
+@pytest.mark.parametrize(
+    "operations", [(), (("w", 0.0), ("+", 0.0)), (("k", 5.0),), (("?", 0.0),), (("w", 0.0),) * 2, (("w", 0.0),) * 99]
+)
+def test_operations_that_make_no_sense_are_refused(operations: tuple[tuple[str, float], ...]) -> None:
+    program = Expression("w/r").program
+    assert program is not None
+    program.operations = operations
+    with pytest.raises(TypeError):
+        compiled.BackfillQueue("easy", False, {}, lambda head: (inf, 0), program)

@@ -2,6 +2,10 @@
  *
  * Entries and ends are allocated once each; lists of pointers to them are kept sorted. A pass is a dialogue, so its state
  * (phase, list, place) is kept between first() and next().
+ *
+ * Where scores change as jobs wait, the queue is not sorted: age() evaluates the score of all entries at once, and a pass
+ * looks for the smallest. Small powers are computed as products there, which may differ from pow() in the last digits; so
+ * whatever is as good as equal to the smallest, and what may be started, is then evaluated exactly as Python does it.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -9,13 +13,27 @@
 #include <stddef.h>
 #include <structmember.h>
 
+#pragma GCC optimize("O3")
+
 /* `beside`: how many units must be left over if the job is to leave the reservation alone. */
 typedef struct {
     double score, estimate;
     long long number, units, beside;
     PyObject *job, *job_id;
     int shaped;
+    /* Where scores age: its place in the queue, and the last age() for which `score` was computed exactly. */
+    Py_ssize_t row;
+    long long exact;
 } Entry;
+
+/* One operation of a score that ages; see score.py. */
+typedef struct {
+    char code;
+    double argument;
+} Operation;
+
+enum { MOST_CONSTANTS = 8, MOST_DEPTH = 16, CHUNK = 128 };
+static const double NEARLY_EQUAL = 1e-12, LEAST_SIZE = 1e-280;
 
 typedef struct {
     double date;
@@ -35,7 +53,7 @@ enum { IDLE, HEADS, OVERTAKING };
 
 typedef struct {
     PyObject_HEAD
-    char aside, shortest_first, whole_pass;
+    char aside, shortest_first, whole_pass, products;
     int backfill, phase;
     PyObject *avoid, *reservations, *reserve_shaped, *end_of;
     List queue, by_estimate, ends, fresh, *from;
@@ -43,9 +61,18 @@ typedef struct {
     long long numbers, unseen, extra, free;
     double shadow, now;
     Entry *asked;
+    /* Where scores age. Columns: dates of submission, constants of the operations, scores; one row for each entry. */
+    PyObject *constants_of;
+    Operation *operations;
+    Py_ssize_t operation_count, constant_count, column_room;
+    double *columns[MOST_CONSTANTS + 2];
+    long long aged;
+    double aged_at;
+    Entry *head;
+    List candidates;
 } Queue;
 
-static PyObject *text_id, *text_shape, *text_nodes, *zero;
+static PyObject *text_id, *text_shape, *text_nodes, *text_submitted_at, *zero;
 
 /* ---- lists */
 
@@ -143,10 +170,28 @@ static void free_end(End *end)
     PyMem_Free(end);
 }
 
+#define AGES(queue) ((queue)->operations != NULL)
+#define SCORES(queue) ((queue)->columns[(queue)->constant_count + 1])
+
+/* The last row takes the place of this one. */
+static void drop_row(Queue *self, Entry *entry)
+{
+    Py_ssize_t last = --self->queue.length, row = entry->row, column;
+    Entry *moved = self->queue.items[last];
+    self->queue.items[row] = moved;
+    moved->row = row;
+    for (column = 0; column < self->constant_count + 2; column++)
+        self->columns[column][row] = self->columns[column][last];
+    self->head = NULL;
+}
+
 /* An entry leaves the queue: its job was started or withdrawn. */
 static void forget(Queue *self, Entry *entry)
 {
-    drop(&self->queue, entry, BY_SCORE);
+    if (AGES(self))
+        drop_row(self, entry);
+    else
+        drop(&self->queue, entry, BY_SCORE);
     if (self->shortest_first)
         drop(&self->by_estimate, entry, BY_ESTIMATE);
     free_entry(entry);
@@ -198,6 +243,211 @@ static int shape_of(PyObject *job, long long *nodes)
     return shaped;
 }
 
+/* ---- scores that age */
+
+/* Applies an operation as Python does, with the same functions of the C library; 1: Python would raise an exception, or get a
+ * complex number. */
+static int apply(const Operation *operation, double *a, double b)
+{
+    double from = *a;
+    switch (operation->code) {
+    case '+': *a += b; return 0;
+    case '-': *a -= b; return 0;
+    case '*': *a *= b; return 0;
+    case '/': *a /= b; return b == 0.0;
+    case 'n': *a = -*a; return 0;
+    case '^': b = operation->argument; *a = pow(from, b); break;
+    case 's': *a = sqrt(from); break;
+    case 'e': *a = exp(from); break;
+    case 'l': *a = log(from); break;
+    case '2': *a = log2(from); break;
+    case 'd': *a = log10(from); break;
+    }
+    /* Overflow, a pole, or an argument for which there is no value. */
+    return isnan(*a) ? !isnan(from) : isinf(*a) && isfinite(from);
+}
+
+#define IS_BINARY(code) ((code) == '+' || (code) == '-' || (code) == '*' || (code) == '/')
+
+/* The score of an entry at the date of the last age(), to the last digit. */
+static double exact_score(Queue *self, Entry *entry)
+{
+    double stack[MOST_DEPTH], wait = self->aged_at - self->columns[0][entry->row];
+    Py_ssize_t index, depth = 0;
+    int undefined = isnan(self->columns[0][entry->row]);
+    if (entry->exact == self->aged)
+        return entry->score;
+    entry->exact = self->aged;
+    for (index = 0; index < self->operation_count && !undefined; index++) {
+        const Operation *operation = self->operations + index;
+        if (operation->code == 'w')
+            stack[depth++] = wait;
+        else if (operation->code == 'k')
+            stack[depth++] = self->columns[1 + (int)operation->argument][entry->row];
+        else if (IS_BINARY(operation->code)) {
+            depth--;
+            undefined = apply(operation, stack + depth - 1, stack[depth]);
+        }
+        else
+            undefined = apply(operation, stack + depth - 1, 0.0);
+    }
+    entry->score = undefined ? -Py_HUGE_VAL : isnan(stack[0]) ? Py_HUGE_VAL : stack[0];
+    return entry->score;
+}
+
+/* Applies an operation to `count` rows; `undefined` counts divisions by zero. */
+static void apply_to_rows(const Operation *operation, double *a, const double *b, Py_ssize_t count, double *undefined)
+{
+    Py_ssize_t k;
+    switch (operation->code) {
+    case '+': for (k = 0; k < count; k++) a[k] += b[k]; return;
+    case '-': for (k = 0; k < count; k++) a[k] -= b[k]; return;
+    case '*': for (k = 0; k < count; k++) a[k] *= b[k]; return;
+    case '/':
+        for (k = 0; k < count; k++) {
+            undefined[k] += b[k] == 0.0 ? 1.0 : 0.0;
+            a[k] /= b[k];
+        }
+        return;
+    case 'n': for (k = 0; k < count; k++) a[k] = -a[k]; return;
+    case '2' - '0': for (k = 0; k < count; k++) a[k] *= a[k]; return;
+    case '3' - '0': for (k = 0; k < count; k++) a[k] *= a[k] * a[k]; return;
+    }
+    for (k = 0; k < count; k++)
+        if (apply(operation, a + k, 0.0))
+            undefined[k] += 1.0;
+}
+
+/* Evaluates `count` rows from `row` on. */
+static void score_rows(Queue *self, Py_ssize_t row, Py_ssize_t count)
+{
+    double stack[MOST_DEPTH][CHUNK], undefined[CHUNK] = {0.0}, *scores = SCORES(self) + row;
+    const double *submitted = self->columns[0] + row;
+    Py_ssize_t index, depth = 0, k;
+    for (index = 0; index < self->operation_count; index++) {
+        Operation operation = self->operations[index];
+        if (operation.code == 'w') {
+            for (k = 0; k < count; k++)
+                stack[depth][k] = self->aged_at - submitted[k];
+            depth++;
+        }
+        else if (operation.code == 'k')
+            memcpy(stack[depth++], self->columns[1 + (int)operation.argument] + row, (size_t)count * sizeof(double));
+        else {
+            depth -= IS_BINARY(operation.code);
+            if (operation.code == '^' && self->products && (operation.argument == 2.0 || operation.argument == 3.0))
+                operation.code = (char)operation.argument;
+            apply_to_rows(&operation, stack[depth - 1], stack[depth], count, undefined);
+        }
+    }
+    for (k = 0; k < count; k++) {
+        double size = fabs(stack[0][k]);
+        scores[k] = undefined[k] > 0.0 ? -Py_HUGE_VAL : stack[0][k];
+        /* What is not a number, or so large or small that digits were lost. */
+        if (undefined[k] == 0.0 && !(size > LEAST_SIZE && size < 1.0 / LEAST_SIZE))
+            scores[k] = exact_score(self, self->queue.items[row + k]);
+    }
+}
+
+static PyObject *queue_age(Queue *self, PyObject *date)
+{
+    Py_ssize_t row, rest;
+    if (!AGES(self))
+        return wrong("the scores of this queue do not age"), NULL;
+    if (as_double(date, &self->aged_at))
+        return NULL;
+    self->whole_pass = 1;
+    self->head = NULL;
+    self->aged++;
+    for (row = 0; (rest = self->queue.length - row) > 0; row += CHUNK)
+        score_rows(self, row, rest < CHUNK ? rest : CHUNK);
+    Py_RETURN_NONE;
+}
+
+/* Whether two entries have the same score at any date. */
+static int same_request(const Queue *self, const Entry *one, const Entry *other)
+{
+    Py_ssize_t column;
+    for (column = 0; column < self->constant_count + 1; column++)
+        if (self->columns[column][one->row] != self->columns[column][other->row])
+            return 0;
+    return one->exact == other->exact;
+}
+
+static Entry *smallest(Queue *self)
+{
+    const double *scores = SCORES(self);
+    double least = Py_HUGE_VAL, odd = Py_HUGE_VAL, limit;
+    Py_ssize_t row, count = self->queue.length;
+    Entry *best = NULL;
+    for (row = 0; row + 1 < count; row += 2) {
+        least = scores[row] < least ? scores[row] : least;
+        odd = scores[row + 1] < odd ? scores[row + 1] : odd;
+    }
+    if (row < count && scores[row] < least)
+        least = scores[row];
+    least = odd < least ? odd : least;
+    limit = isinf(least) ? least : least + fabs(least) * NEARLY_EQUAL;
+    for (row = 0; row < count; row++) {
+        Entry *entry = self->queue.items[row];
+        if (!(scores[row] <= limit) || (best != NULL && entry->number > best->number && same_request(self, best, entry)))
+            continue;
+        if (best == NULL || before(exact_score(self, entry), entry->number, exact_score(self, best), best->number))
+            best = entry;
+    }
+    return best;
+}
+
+/* The first entry of a queue that is not empty. */
+static Entry *head_of(Queue *self)
+{
+    if (!AGES(self))
+        return self->queue.items[self->queue.gone];
+    if (self->head == NULL)
+        self->head = smallest(self);
+    return self->head;
+}
+
+/* A new entry, whose score was computed by Python. */
+static int add_row(Queue *self, Entry *entry)
+{
+    PyObject *submitted = PyObject_GetAttr(entry->job, text_submitted_at);
+    PyObject *constants = submitted == NULL ? NULL : PyObject_CallOneArg(self->constants_of, entry->job);
+    Py_ssize_t row = self->queue.length, column, count = self->constant_count;
+    int failed = constants == NULL;
+    if (!failed && row == self->column_room) {
+        Py_ssize_t room = row ? 2 * row : 64;
+        for (column = 0; !failed && column < count + 2; column++) {
+            double *larger = PyMem_Realloc(self->columns[column], (size_t)room * sizeof(double));
+            if ((failed = larger == NULL))
+                PyErr_NoMemory();
+            else
+                self->columns[column] = larger;
+        }
+        self->column_room = failed ? self->column_room : room;
+    }
+    failed = failed || as_double(submitted, self->columns[0] + row);
+    if (!failed && constants == Py_None) {
+        /* It has no value, whatever the date. */
+        for (column = 0; column < count + 1; column++)
+            self->columns[column][row] = Py_NAN;
+    }
+    else if (!failed && (!PyTuple_Check(constants) || PyTuple_GET_SIZE(constants) != count))
+        failed = wrong("constants are a tuple, one number for each");
+    else
+        for (column = 0; !failed && column < count; column++)
+            failed = as_double(PyTuple_GET_ITEM(constants, column), self->columns[1 + column] + row);
+    Py_XDECREF(submitted);
+    Py_XDECREF(constants);
+    if (failed || insert(&self->queue, row, entry))
+        return -1;
+    entry->row = row;
+    entry->exact = self->aged;
+    SCORES(self)[row] = entry->score;
+    self->head = NULL;
+    return 0;
+}
+
 static PyObject *queue_add(Queue *self, PyObject *const *args, Py_ssize_t nargs)
 {
     Entry *entry;
@@ -213,13 +463,13 @@ static PyObject *queue_add(Queue *self, PyObject *const *args, Py_ssize_t nargs)
     if ((entry = PyMem_Malloc(sizeof *entry)) == NULL)
         return PyErr_NoMemory();
     *entry = (Entry){
-        score, estimate, ++self->numbers, units, units * (nodes > 1 ? nodes : 1), Py_NewRef(args[0]), job_id, shaped
+        score, estimate, ++self->numbers, units, units * (nodes > 1 ? nodes : 1), Py_NewRef(args[0]), job_id, shaped, 0, 0
     };
-    if (insert_sorted(&self->queue, entry, BY_SCORE)
+    if ((AGES(self) ? add_row(self, entry) : insert_sorted(&self->queue, entry, BY_SCORE))
         || (self->shortest_first && insert_sorted(&self->by_estimate, entry, BY_ESTIMATE))
         || insert(&self->fresh, self->fresh.length, entry))
         return NULL;
-    if (self->queue.items[self->queue.gone] == entry)
+    if (AGES(self) || head_of(self) == entry)
         self->whole_pass = 1;
     Py_RETURN_NONE;
 }
@@ -252,8 +502,13 @@ static PyObject *queue_rescore(Queue *self, PyObject *score)
         Py_XDECREF(value);
         if (failed)
             return NULL;
+        if (AGES(self)) {
+            SCORES(self)[index] = entry->score;
+            entry->exact = self->aged;
+            self->head = NULL;
+        }
     }
-    if (COUNT(&self->queue) > 1)
+    if (COUNT(&self->queue) > 1 && !AGES(self))
         qsort(self->queue.items + self->queue.gone, (size_t)COUNT(&self->queue), sizeof(void *), by_score);
     Py_RETURN_NONE;
 }
@@ -385,7 +640,7 @@ static int reserve_shaped(Queue *self, PyObject *head, long long free)
 /* `free` counts what may be used in this pass. */
 static int reserve(Queue *self, long long free)
 {
-    const Entry *head = self->queue.items[self->queue.gone];
+    const Entry *head = head_of(self);
     PyObject *date;
     int failed;
     if (head->shaped) {
@@ -434,23 +689,49 @@ static PyObject *no_more(Queue *self)
     Py_RETURN_NONE;
 }
 
+static int ends_in_time(const Queue *self, const Entry *entry)
+{
+    return self->now + entry->estimate <= self->shadow && entry->estimate < Py_HUGE_VAL;
+}
+
 /* From where the pass stands, the next job to start. */
 static PyObject *overtake(Queue *self)
 {
     List *from = self->from;
     int reserved = self->avoid != zero;
-    const Entry *head = self->queue.items[self->queue.gone];
+    const Entry *head = head_of(self);
     for (; self->at < from->length && self->free > self->unseen; self->at++) {
         Entry *entry = from->items[self->at];
         long long usable = self->free - self->unseen;
         int in_time;
         if (entry->units > usable || entry == head)
             continue;
-        in_time = self->now + entry->estimate <= self->shadow && entry->estimate < Py_HUGE_VAL;
+        in_time = ends_in_time(self, entry);
         if (in_time || reserved || entry->beside <= self->extra)
             return ask(self, entry, !in_time);
     }
     return no_more(self);
+}
+
+/* The entries of an unsorted queue that might overtake, in order. In a pass there is ever less room for them. */
+static int find_candidates(Queue *self)
+{
+    List *list = &self->candidates;
+    int reserved = self->avoid != zero;
+    Py_ssize_t row;
+    list->gone = list->length = 0;
+    for (row = 0; row < self->queue.length; row++) {
+        Entry *entry = self->queue.items[row];
+        if (entry->units > self->free - self->unseen
+            || !(reserved || entry->beside <= self->extra || ends_in_time(self, entry)))
+            continue;
+        exact_score(self, entry);
+        if (insert(list, list->length, entry))
+            return -1;
+    }
+    if (list->length > 1)
+        qsort(list->items, (size_t)list->length, sizeof(void *), by_score);
+    return 0;
 }
 
 /* The heads that fit, then the reservation. */
@@ -459,7 +740,7 @@ static PyObject *over_all(Queue *self)
     if (COUNT(&self->queue) == 0)
         return no_more(self);
     if (self->phase == HEADS) {
-        Entry *head = self->queue.items[self->queue.gone];
+        Entry *head = head_of(self);
         if (head->units <= self->free - self->unseen)
             return ask(self, head, 0);
     }
@@ -474,7 +755,9 @@ static PyObject *over_all(Queue *self)
     else if (reserve(self, self->free - self->unseen))
         return NULL;
     self->phase = OVERTAKING;
-    self->from = self->shortest_first ? &self->by_estimate : &self->queue;
+    if (AGES(self) && find_candidates(self))
+        return NULL;
+    self->from = self->shortest_first ? &self->by_estimate : AGES(self) ? &self->candidates : &self->queue;
     self->at = self->from->gone;
     return overtake(self);
 }
@@ -520,7 +803,7 @@ static PyObject *queue_next(Queue *self, PyObject *argument)
             return NULL;
         if (self->phase == OVERTAKING && self->aside && self->avoid == zero)
             self->extra -= given;
-        if (self->from == &self->fresh)
+        if (self->from == &self->fresh || self->from == &self->candidates)
             self->at++;
         else if (self->from != NULL && self->at == self->from->gone)
             self->at++;     /* taking out the first leaves the others where they are */
@@ -540,16 +823,58 @@ static PyObject *queue_next(Queue *self, PyObject *argument)
 
 /* ---- the type */
 
+/* Reads the operations of a score that ages, and checks that they can be carried out. */
+static int read_program(Queue *self, PyObject *program)
+{
+    PyObject *operations = PyObject_GetAttrString(program, "operations"), *products, *count;
+    Py_ssize_t index, depth = 0, deepest = 0;
+    int failed = operations == NULL || !PyTuple_Check(operations);
+    if (!failed) {
+        self->operation_count = PyTuple_GET_SIZE(operations);
+        self->operations = PyMem_Calloc((size_t)self->operation_count + 1, sizeof *self->operations);
+        failed = self->operations == NULL;
+    }
+    products = failed ? NULL : PyObject_GetAttrString(program, "products");
+    count = products == NULL ? NULL : PyObject_GetAttrString(program, "constant_count");
+    self->constants_of = count == NULL ? NULL : PyObject_GetAttrString(program, "constants");
+    failed = self->constants_of == NULL || (self->constant_count = PyLong_AsSsize_t(count)) < 0
+        || self->constant_count > MOST_CONSTANTS;
+    self->products = (char)(!failed && PyObject_IsTrue(products) == 1);
+    for (index = 0; !failed && index < self->operation_count; index++) {
+        Operation *operation = self->operations + index;
+        int code;
+        failed = !PyArg_ParseTuple(PyTuple_GET_ITEM(operations, index), "Cd", &code, &operation->argument);
+        operation->code = (char)code;
+        if (!failed && (code == 'w' || code == 'k'))
+            depth++;
+        else if (!failed && IS_BINARY(code))
+            depth--;
+        deepest = depth > deepest ? depth : deepest;
+        failed = failed || depth < 1 || deepest > MOST_DEPTH
+            || (code == 'k' && !(operation->argument >= 0 && operation->argument < self->constant_count))
+            || code > 127 || strchr("wk+-*/n^sel2d", code) == NULL;
+    }
+    Py_XDECREF(operations);
+    Py_XDECREF(products);
+    Py_XDECREF(count);
+    if ((failed || depth != 1) && !PyErr_Occurred())
+        wrong("not the operations of a score");
+    return PyErr_Occurred() ? -1 : 0;
+}
+
 static int queue_init(Queue *self, PyObject *args, PyObject *keywords)
 {
     const char *backfill;
     int shortest_first;
-    PyObject *reservations, *reserve_shaped;
+    PyObject *reservations, *reserve_shaped, *program = Py_None;
     if (self->end_of != NULL)
         return wrong("a queue is initialised once");
     if ((keywords != NULL && PyDict_GET_SIZE(keywords))
-        || !PyArg_ParseTuple(args, "spO!O", &backfill, &shortest_first, &PyDict_Type, &reservations, &reserve_shaped))
+        || !PyArg_ParseTuple(
+            args, "spO!O|O", &backfill, &shortest_first, &PyDict_Type, &reservations, &reserve_shaped, &program))
         return PyErr_Occurred() ? -1 : wrong("a queue takes no keywords");
+    if (program != Py_None && read_program(self, program))
+        return -1;
     self->backfill = strcmp(backfill, "easy") == 0 ? EASY : strcmp(backfill, "fill") == 0 ? FILL : NONE;
     self->shortest_first = (char)shortest_first;
     self->avoid = Py_NewRef(zero);
@@ -564,12 +889,14 @@ static int queue_traverse(Queue *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->reservations);
     Py_VISIT(self->reserve_shaped);
+    Py_VISIT(self->constants_of);
     return 0;
 }
 
 static int queue_clear(Queue *self)
 {
     Py_CLEAR(self->reserve_shaped);
+    Py_CLEAR(self->constants_of);
     return 0;
 }
 
@@ -586,6 +913,11 @@ static void queue_dealloc(Queue *self)
     PyMem_Free(self->by_estimate.items);
     PyMem_Free(self->ends.items);
     PyMem_Free(self->fresh.items);
+    PyMem_Free(self->candidates.items);
+    PyMem_Free(self->operations);
+    for (index = 0; index < MOST_CONSTANTS + 2; index++)
+        PyMem_Free(self->columns[index]);
+    Py_XDECREF(self->constants_of);
     Py_XDECREF(self->avoid);
     Py_XDECREF(self->reservations);
     Py_XDECREF(self->reserve_shaped);
@@ -602,6 +934,7 @@ static PyMethodDef queue_methods[] = {
     {"add", (PyCFunction)(void (*)(void))queue_add, METH_FASTCALL, "A job waits."},
     {"remove", (PyCFunction)queue_remove, METH_O, "A waiting job was withdrawn."},
     {"rescore", (PyCFunction)queue_rescore, METH_O, "Computes all scores again."},
+    {"age", (PyCFunction)queue_age, METH_O, "Computes all scores for a date."},
     {"hold", (PyCFunction)(void (*)(void))queue_hold, METH_FASTCALL, "A job holds units until a date."},
     {"announce_end", (PyCFunction)(void (*)(void))queue_announce_end, METH_FASTCALL, "A job has ended; its event is still to come."},
     {"ended", (PyCFunction)queue_ended, METH_O, "A job is over."},
@@ -644,8 +977,9 @@ PyMODINIT_FUNC PyInit__backfill_queue(void)
     text_id = PyUnicode_InternFromString("id");
     text_shape = PyUnicode_InternFromString("shape");
     text_nodes = PyUnicode_InternFromString("nodes");
+    text_submitted_at = PyUnicode_InternFromString("submitted_at");
     zero = PyLong_FromLong(0);
-    if (!text_id || !text_shape || !text_nodes || !zero || PyType_Ready(&QueueType) < 0)
+    if (!text_id || !text_shape || !text_nodes || !text_submitted_at || !zero || PyType_Ready(&QueueType) < 0)
         return NULL;
     if ((self = PyModule_Create(&module)) != NULL && PyModule_AddObjectRef(self, "BackfillQueue", (PyObject *)&QueueType) < 0)
         Py_CLEAR(self);

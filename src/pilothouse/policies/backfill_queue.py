@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator
 from math import inf, isnan
 
 from pilothouse.model.job import Job
+from pilothouse.policies.score import Program
 
 MOST_GONE = 4096
 
@@ -32,10 +33,16 @@ def _score(value: float) -> float:
 
 
 class PlainBackfillQueue:
-    """`backfill`: "none" (no job overtakes), "fill" (any job that fits), "easy". `reservations` gets the expected start."""
+    """`backfill`: "none" (no job overtakes), "fill" (any job that fits), "easy". `reservations` gets the expected start.
+    With a `program` the scores change as jobs wait, and `age` computes them all."""
 
     def __init__(
-        self, backfill: str, shortest_first: bool, reservations: dict[str, float], reserve_shaped: Reserve
+        self,
+        backfill: str,
+        shortest_first: bool,
+        reservations: dict[str, float],
+        reserve_shaped: Reserve,
+        program: Program | None = None,
     ) -> None:
         self.aside = False
         """The job to start must not delay the reservation: it takes as few units as it can, and none of `avoid`."""
@@ -43,6 +50,7 @@ class PlainBackfillQueue:
         self._backfill = backfill
         self._reservations = reservations
         self._reserve_shaped = reserve_shaped
+        self._program = program
         self._numbers = 0
         self._queue: list[Entry] = []
         self._gone = 0
@@ -75,7 +83,7 @@ class PlainBackfillQueue:
             insort(self._queue, entry, self._gone)
         else:
             self._queue.append(entry)
-        if self._queue[self._gone] is entry:
+        if self._program is not None or self._queue[self._gone] is entry:
             self._whole_pass = True
         if self._by_estimate is not None:
             insort(self._by_estimate, (entry[3], number, entry))
@@ -95,6 +103,13 @@ class PlainBackfillQueue:
         self._queue = sorted((_score(score(entry[2])), *entry[1:]) for entry in self._queue)
         if self._by_estimate is not None:
             self._by_estimate = sorted((entry[3], entry[1], entry) for entry in self._queue)
+
+    def age(self, now: float) -> None:
+        """Computes the scores of all jobs for that date, by the program."""
+        program = self._program
+        if program is None:
+            raise TypeError("the scores of this queue do not age")
+        self.rescore(lambda job: program.value(job, now))
 
     def hold(self, job_id: str, date: float, units: int) -> None:
         """A job holds units, and is expected to end at that date."""

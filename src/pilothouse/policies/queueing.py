@@ -24,6 +24,7 @@ from pilothouse.model.events import Event, PrioritiesChanged, UnitsFreed, Wallti
 from pilothouse.model.job import Job
 from pilothouse.policies.backfill_queue import BackfillQueue, PlainBackfillQueue
 from pilothouse.policies.base import Policy
+from pilothouse.policies.score import Expression
 
 if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster
@@ -65,6 +66,7 @@ class Queueing(Policy):
         self._backfill = backfill
         self._score = score
         self._ages = ages
+        self._program = score.program if isinstance(score, Expression) else None
         self._shortest_first = shortest_first
         self._estimate = estimate
         self._queue: PlainBackfillQueue
@@ -75,7 +77,9 @@ class Queueing(Policy):
         def reserve_shaped(head: Job) -> tuple[float, int]:
             return self._reserve_shaped(head, cluster)
 
-        self._queue = BackfillQueue(self._backfill, self._shortest_first, cluster.reservations, reserve_shaped)
+        self._queue = BackfillQueue(
+            self._backfill, self._shortest_first, cluster.reservations, reserve_shaped, self._program
+        )
         for run in cluster.running.values():
             self._queue.hold(run.job.id, run.started_at + self._estimate(run.job), len(run.units))
 
@@ -109,7 +113,10 @@ class Queueing(Policy):
         queue = self._queue
         if self._ages and self._score is not None and cluster.free and queue:
             score, now = self._score, cluster.now
-            queue.rescore(lambda job: score(job, now))
+            if self._program is not None:
+                queue.age(now)
+            else:
+                queue.rescore(lambda job: score(job, now))
         job = queue.first(cluster.now, cluster.free)
         while job is not None:
             if queue.aside:
