@@ -31,6 +31,27 @@ class Feeding(Enum):
     STOPPED = "stopped"
 
 
+class FeedingStimulus(Enum):
+    BARRIER_MET = "the next line is a barrier"
+    BARRIER_PASSED = "all tasks before the barrier have ended"
+    NO_MORE_LINES = "the source has ended"
+    STOP = "nothing more is to be given out"
+
+
+_S = Feeding
+_ROWS: dict[Feeding, tuple[Feeding, ...]] = {
+    #                BARRIER_MET    BARRIER_PASSED  NO_MORE_LINES  STOP
+    _S.FEEDING: (_S.AT_BARRIER, _S.FEEDING, _S.EXHAUSTED, _S.STOPPED),
+    _S.AT_BARRIER: (_S.AT_BARRIER, _S.FEEDING, _S.AT_BARRIER, _S.STOPPED),
+    _S.EXHAUSTED: (_S.EXHAUSTED, _S.EXHAUSTED, _S.EXHAUSTED, _S.STOPPED),
+    _S.STOPPED: (_S.STOPPED, _S.STOPPED, _S.STOPPED, _S.STOPPED),
+}
+TRANSITIONS: dict[tuple[Feeding, FeedingStimulus], Feeding] = {
+    (state, stimulus): target
+    for state, row in _ROWS.items()
+    for stimulus, target in zip(FeedingStimulus, row, strict=True)
+}
+
 MOST_HELD = 100_000
 """Tasks that wait for others; more are left unread."""
 
@@ -97,7 +118,7 @@ class Feeder:
             try:
                 line = next(self._lines)
             except StopIteration:
-                self.state = Feeding.EXHAUSTED
+                self._step(FeedingStimulus.NO_MORE_LINES)
                 self.engine_lists_complete = True
                 return
             if line is None:
@@ -109,7 +130,7 @@ class Feeder:
             self.engine_lists_complete = True
             if line.kind is not LineKind.TASK:
                 self._barrier = line
-                self.state = Feeding.AT_BARRIER
+                self._step(FeedingStimulus.BARRIER_MET)
                 self._try_barrier()
             elif self._known is not None and (failed := self._known(line)) is not None:
                 self._failed_since_barrier |= failed
@@ -197,7 +218,7 @@ class Feeder:
 
     def stop(self) -> None:
         """Gives nothing more out (fail-fast, or the user's wish)."""
-        self.state = Feeding.STOPPED
+        self._step(FeedingStimulus.STOP)
         self.engine_lists_complete = True
 
     def _try_barrier(self) -> None:
@@ -211,4 +232,8 @@ class Feeder:
             self.stop()
             return
         self._failed_since_barrier = False
-        self.state = Feeding.FEEDING
+        self._step(FeedingStimulus.BARRIER_PASSED)
+
+    def _step(self, stimulus: FeedingStimulus) -> None:
+        """The only way to another state."""
+        self.state = TRANSITIONS[self.state, stimulus]

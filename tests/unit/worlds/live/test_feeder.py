@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import random
 from collections.abc import Iterator
+from itertools import product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pilothouse.formats.task_file import LineKind, TaskLine, read_file
-from pilothouse.worlds.live.feeder import Feeder, Feeding
+from pilothouse.worlds.live.feeder import TRANSITIONS, Feeder, Feeding, FeedingStimulus
 
 
 def lines(text: str) -> Iterator[TaskLine]:
@@ -19,6 +20,13 @@ def lines(text: str) -> Iterator[TaskLine]:
 
 def commands(tasks: list[TaskLine]) -> list[str]:
     return [task.command for task in tasks]
+
+
+def test_the_table_is_total_and_a_stop_is_for_good() -> None:
+    assert set(TRANSITIONS) == set(product(Feeding, FeedingStimulus))
+    stopped = Feeding.STOPPED
+    assert all(TRANSITIONS[stopped, stimulus] is stopped for stimulus in FeedingStimulus)
+    assert all(TRANSITIONS[state, FeedingStimulus.STOP] is stopped for state in Feeding)
 
 
 def test_reads_no_further_than_asked() -> None:

@@ -46,12 +46,37 @@ class AllocationState(enum.Enum):
     ENDED = "ended"
 
 
+class AllocationStimulus(enum.Enum):
+    ENGINE_JOINED = "its first engine joined"
+    NOT_NEEDED = "no work waits for it"
+    GONE = "the batch system no longer has it"
+
+
+_S = AllocationState
+_ROWS: dict[AllocationState, tuple[AllocationState, ...]] = {
+    #            ENGINE_JOINED  NOT_NEEDED  GONE
+    _S.QUEUED: (_S.ACTIVE, _S.LEAVING, _S.ENDED),
+    _S.ACTIVE: (_S.ACTIVE, _S.LEAVING, _S.ENDED),
+    _S.LEAVING: (_S.LEAVING, _S.LEAVING, _S.ENDED),
+    _S.ENDED: (_S.ENDED, _S.ENDED, _S.ENDED),
+}
+TRANSITIONS: dict[tuple[AllocationState, AllocationStimulus], AllocationState] = {
+    (state, stimulus): target
+    for state, row in _ROWS.items()
+    for stimulus, target in zip(AllocationStimulus, row, strict=True)
+}
+
+
 class Allocation(msgspec.Struct):
     job_id: str
     submitted_at: float
     state: AllocationState = AllocationState.QUEUED
     joined: bool = False
     idle_since: float | None = None
+
+    def step(self, stimulus: AllocationStimulus) -> None:
+        """The only way to another state."""
+        self.state = TRANSITIONS[self.state, stimulus]
 
 
 class Submit(msgspec.Struct, frozen=True):
@@ -97,7 +122,7 @@ class Allocator:
     def engine_joined(self, job_id: str) -> None:
         allocation = self.allocations.get(job_id)
         if allocation is not None and allocation.state is AllocationState.QUEUED:
-            allocation.state = AllocationState.ACTIVE
+            allocation.step(AllocationStimulus.ENGINE_JOINED)
             allocation.joined = True
             self.failures = 0
 
@@ -116,12 +141,12 @@ class Allocator:
             missing -= self.plan.slots
         if waiting == 0:
             for allocation in queued:
-                allocation.state = AllocationState.LEAVING
+                allocation.step(AllocationStimulus.NOT_NEEDED)
                 actions.append(Cancel(allocation.job_id))
             for allocation in self._present():
                 idle_s = 0.0 if allocation.idle_since is None else now - allocation.idle_since
                 if allocation.state is AllocationState.ACTIVE and idle_s >= self.plan.idle_s:
-                    allocation.state = AllocationState.LEAVING
+                    allocation.step(AllocationStimulus.NOT_NEEDED)
                     actions.append(Release(allocation.job_id))
         return actions
 
@@ -143,7 +168,7 @@ class Allocator:
         for allocation in self._present():
             if allocation.job_id not in known:
                 cancelled = allocation.state is AllocationState.LEAVING
-                allocation.state = AllocationState.ENDED
+                allocation.step(AllocationStimulus.GONE)
                 if not allocation.joined and not cancelled:
                     self._failed(f"batch job {allocation.job_id} ended before an engine joined")
             elif allocation.job_id in busy:

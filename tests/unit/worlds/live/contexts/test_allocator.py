@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
 from pilothouse.worlds.live.contexts.allocator import (
+    TRANSITIONS,
     AllocationPlan,
     AllocationState,
+    AllocationStimulus,
     Allocator,
     Cancel,
     Release,
     Submit,
 )
+
+
+def test_the_table_is_total_and_an_end_is_for_good() -> None:
+    assert set(TRANSITIONS) == set(product(AllocationState, AllocationStimulus))
+    ended = AllocationState.ENDED
+    assert all(TRANSITIONS[ended, stimulus] is ended for stimulus in AllocationStimulus)
+    assert all(TRANSITIONS[state, AllocationStimulus.GONE] is ended for state in AllocationState)
 
 
 def test_waiting_work_orders_one_allocation_at_a_time() -> None:
