@@ -20,7 +20,7 @@ class _Line(msgspec.Struct):
     type: str
     timestamp: float
     resources: str = ""
-    data: msgspec.Raw = msgspec.Raw(b'""')
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 _LINE = msgspec.json.Decoder(_Line)
@@ -50,6 +50,8 @@ def read(
         if written.type in _ORDER:
             event: Event = _machine_event(written, where)
         elif written.type == "generic" and knows_generic:
+            if written.data is msgspec.UNSET:
+                raise InputError(where, "an event without data", expected='"data": "..."', found=quoted(line))
             event = ExternalEvent(written.timestamp, event_id, "generic", _text(written.data))
         elif forward_unknown:
             event = ExternalEvent(written.timestamp, event_id, written.type, line.strip())

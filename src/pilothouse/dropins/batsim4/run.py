@@ -15,6 +15,8 @@ from pilothouse.core.session import Session
 from pilothouse.dropins.batsim4.options import Options
 from pilothouse.dropins.batsim4.outputs import Batsim4Outputs
 from pilothouse.dropins.batsim_decider import MeasuredDecider
+from pilothouse.dropins.simgrid_settings import check_log
+from pilothouse.dropins.simgrid_settings import settings as simgrid_settings
 from pilothouse.formats import profile_json, workload_json
 from pilothouse.formats.workload import Workload
 from pilothouse.launch.running import calm_collector
@@ -104,6 +106,7 @@ class Batsim4Inputs:
 
     def __init__(self, options: Options, settings: Settings) -> None:
         self._options = options
+        check_log(options.sg_log)
         young = Dialect.named(options.decider_dialect).since_three
         self.workloads = [_workload(path, f"w{i}", young=young) for i, path in enumerate(options.workload)]
         self.workflows = _workflows(options) if options.workflow or options.workflow_start else []
@@ -115,6 +118,7 @@ class Batsim4Inputs:
             roles=_roles(options.add_role_to_hosts),
             most_hosts=self._most_hosts(),
             needs_master=True,
+            settings=simgrid_settings(options.sg_cfg),
         )
         self.begins = self._begins()
 

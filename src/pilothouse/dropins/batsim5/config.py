@@ -1,7 +1,8 @@
 """Batsim 5's configuration files: TOML as CLI11 writes it, or INI when the name of a written file ends in .ini.
 
 Read: `key = value` lines, where a value is bare or quoted, a list `["a", "b"]` (over several lines, if need be) or words
-`a "b c"`; comments and section headers are skipped. Written: every option that was given.
+`a "b c"`; a key alone is a flag; comments are skipped, and so is the section `[default]`. Written: every option that
+was given.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pilothouse.model.errors import InputError
+from pilothouse.model.errors import InputError, quoted
 
 if TYPE_CHECKING:
     from pilothouse.dropins.batsim5.options import Option
@@ -30,25 +31,34 @@ NOT_CONFIGURABLE = (
 )
 
 
+class UnknownKey(InputError):
+    """A key or a section that is no option of Batsim."""
+
+
 def read(path: str, known: Mapping[str, Option]) -> dict[str, list[list[str]]]:
-    """Field -> groups of values, for the options that the file sets. Unknown keys are ignored, as by CLI11."""
+    """Field -> groups of values, for the options that the file sets. An unknown key is an UnknownKey."""
     try:
         lines = Path(path).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as problem:
         raise InputError(path, f"cannot be read: {problem}") from None
     found: dict[str, list[list[str]]] = {}
-    following = iter(lines)
-    for line in following:
+    following = enumerate(lines, 1)
+    for number, line in following:
         text = line.strip()
-        if not text or text[0] in "#;[" or "=" not in text:
+        if not text or text[0] in "#;" or text == "[default]":
             continue
-        key, _, rest = text.partition("=")
-        option = known.get(key.strip().strip("\"'").lstrip("-"))
+        key, equals, rest = text.partition("=")
+        name = key.strip().strip("\"'").lstrip("-")
+        option = known.get(name)
         if option is None:
-            continue
-        rest = rest.strip()
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else ""
+            raise UnknownKey(f"{path}:{number}", "no option of Batsim", found=quoted(name), hint=hint)
+        rest = rest.strip() if equals else "true"
         while rest.startswith("[") and "]" not in rest and (more := next(following, None)) is not None:
-            rest += " " + more.strip()
+            rest += " " + more[1].strip()
         words = _words(rest)
         if option.values == 2:
             groups = [words[i : i + 2] for i in range(0, len(words), 2)]

@@ -13,6 +13,7 @@ import msgspec
 
 from pilothouse.dropins.batsim5.options import Options
 from pilothouse.dropins.batsim5.outputs import Batsim5Outputs
+from pilothouse.dropins.simgrid_settings import check_log, settings
 from pilothouse.formats import profile_json, workload_json
 from pilothouse.formats.text_input import JSON_PROBLEMS, json_error, read_bytes
 from pilothouse.formats.workload import Workload
@@ -110,6 +111,8 @@ class Batsim5Inputs:
 
     def __init__(self, options: Options, arguments: list[str]) -> None:
         self._options = options
+        self._settings = settings(options.sg_cfg)
+        check_log(options.sg_log)
         self.workloads: list[Workload] = []
         profiles: dict[str, Profile] = {}
         for i, path in enumerate(options.workload):
@@ -147,6 +150,7 @@ class Batsim5Inputs:
                 roles={pair[0]: pair[1] for pair in options.add_role},
                 most_hosts=most,
                 needs_master=True,
+                settings=self._settings,
             )
         except InputError as problem:
             raise _in_batsims_words(problem) from None

@@ -148,8 +148,8 @@ OPTIONS = (
     Option(("--energy-host",), "energy_host", 0, text="simulate the energy of hosts"),
     Option(("--energy-link",), "energy_link", 0, text="not implemented"),
     Option(("-E", "--energy"), "energy", 0, text="not implemented"),
-    Option(("--sg-cfg",), "sg_cfg", -1, many=True, text="SimGrid settings (ignored)"),
-    Option(("--sg-log",), "sg_log", -1, many=True, text="SimGrid log settings (ignored)"),
+    Option(("--sg-cfg",), "sg_cfg", -1, many=True, text="SimGrid settings (loopbacks, TCP-gamma)"),
+    Option(("--sg-log",), "sg_log", -1, many=True, text="SimGrid log controls (no effect)"),
     Option(("-v", "--verbosity"), "verbosity", check=one_of("quiet", "info", "debug"), text="quiet, info or debug"),
     Option(("-q", "--quiet"), "quiet", 0, text="the same as --verbosity quiet"),
     Option(("-c", "--config"), "config", text="read options from a file"),
@@ -165,7 +165,7 @@ OPTIONS = (
     Option(("--edc-timeout",), "edc_timeout", text="(pilothouse) give the EDC up after so many silent seconds"),
 )
 BY_NAME = {name: option for option in OPTIONS for name in option.names}
-BY_KEY = {name.lstrip("-"): option for option in OPTIONS for name in option.names if name.startswith("--")}
+BY_KEY = {name.lstrip("-"): option for option in OPTIONS for name in option.names}
 _RUN_WITH_HELP = "Run with --help for more information."
 
 
@@ -176,7 +176,11 @@ def parse(arguments: Sequence[str]) -> Options:
     if "config" in found:
         path = found["config"][-1][0]
         if Path(path).is_file():
-            for field, groups in batsim_config.read(path, BY_KEY).items():
+            try:
+                configured = batsim_config.read(path, BY_KEY)
+            except batsim_config.UnknownKey as unknown:
+                raise Usage(CONFIG, f"{unknown}\n{_RUN_WITH_HELP}") from None
+            for field, groups in configured.items():
                 if field in batsim_config.NOT_CONFIGURABLE:
                     raise Usage(CONFIG, f"{path}: {field} belongs on the command line\n{_RUN_WITH_HELP}")
                 found.setdefault(field, groups)  # the command line wins

@@ -147,9 +147,27 @@ def test_values_that_look_like_options_and_several_pairs(platform: str) -> None:
 def test_the_command_line_wins_over_the_configuration(platform: str, tmp_path: Path) -> None:
     config = tmp_path / "c.toml"
     config.write_text(
-        f"# made by hand\n[default]\nplatform = '{platform}'\nmmax=7 # few\nexport=first/\nunknown=1\n"
+        f"# made by hand\n[default]\nplatform = '{platform}'\nmmax=7 # few\nexport=first/\ntrace-machine-state\n"
         'edc-library-str=["a.so", ""]\nenergy-host=false\n'
     )
     options = parse(["-c", str(config), "-e", "second/"])
     assert (options.mmax, options.export, options.energy_host) == (7, "second/", False)
+    assert options.trace_machine_state, "a key alone is a flag"
     assert options.edcs == [("edc_library_str", "a.so", "")]
+
+
+@pytest.mark.parametrize("line", ["platfrom = 'p.xml'", "nonsense", "[other]", "pp = 1"])
+def test_a_misspelt_key_of_a_configuration_is_refused(line: str, tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(f"# one line\nmmax=3\n{line}\n")
+    found = refusal("-c", str(config))
+    assert found.code == 110
+    assert f"{config}:3: no option of Batsim" in found.error
+    if line.startswith("platfrom"):
+        assert "did you mean platform?" in found.error
+
+
+def test_short_names_are_keys_of_a_configuration(platform: str, tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(f"p = '{platform}'\nl=['a.so', '']\n")
+    assert parse(["-c", str(config)]).platform == platform

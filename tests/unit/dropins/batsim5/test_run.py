@@ -515,3 +515,42 @@ def test_failed_and_timed_out_jobs(bench: Bench) -> None:
         if item["event_type"] == "JobCompletedEvent"
     ]
     assert codes == [3, 2**32 - 1]
+
+
+def refused(*extra: str, platform: str = SMALL) -> str:
+    arguments = ["-p", platform, "-s", "inproc://x", "", *extra]
+    with pytest.raises(InputError) as found:
+        options = parse(arguments)
+        Batsim5Inputs(options, arguments).server(Batsim5Outputs(options.export, energy=options.energy_host))
+    return str(found.value)
+
+
+@pytest.mark.parametrize("extra", [("--sg-cfg", "network/nonsense:1"), ("--sg-cfg", "tracing"), ("--sg-log", "root")])
+def test_settings_that_simgrid_does_not_know_are_refused(extra: tuple[str, str]) -> None:
+    assert refused(*extra).startswith(extra[0])
+
+
+LONELY = """<?xml version='1.0'?><!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd"><platform version="4.1">
+<zone id="z" routing="Full"><host id="master_host" speed="1Gf"/>{host}</zone></platform>"""
+
+
+def test_settings_of_simgrid_have_an_effect(tmp_path: Path) -> None:
+    (tmp_path / "p.xml").write_text(LONELY.format(host="<host id='a' speed='1Gf'/>"))
+    for setting, latency_s in (((), 0.0), (("--sg-cfg", "network/loopback-lat:0.5"), 0.5)):
+        arguments = ["-p", str(tmp_path / "p.xml"), "-s", "inproc://x", "", *setting]
+        assert Batsim5Inputs(parse(arguments), arguments).platform.route(0, 0).latency == latency_s
+
+
+@pytest.mark.parametrize("powers", ["1:2,3:4", "1:2,3:4,5:6,7:8", "1:2,3:4,five"])
+def test_powers_must_be_as_many_as_power_states(powers: str, tmp_path: Path) -> None:
+    host = f"<host id='a' speed='1Gf, 2Gf, 3Gf'><prop id='wattage_per_state' value='{powers}'/></host>"
+    (tmp_path / "p.xml").write_text(LONELY.format(host=host))
+    found = refused("--energy-host", platform=str(tmp_path / "p.xml"))
+    assert "host a: wattage_per_state" in found
+    assert ("3 entries" in found) is ("five" not in found)
+
+
+@pytest.mark.parametrize("line", ['{"type": "generic", "timestamp": 1}', '{"type": "magic", "timestamp": 1}'])
+def test_external_events_without_data_or_of_unknown_types_are_refused(line: str, tmp_path: Path) -> None:
+    (tmp_path / "events.txt").write_text(f'{{"type": "generic", "timestamp": 0, "data": ""}}\n{line}\n')
+    assert refused("--ee", str(tmp_path / "events.txt")).startswith(f"{tmp_path}/events.txt:2: ")

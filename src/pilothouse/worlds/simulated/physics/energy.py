@@ -59,9 +59,6 @@ class Meter:
         return self.range(pstate).at(load)
 
     def range(self, pstate: int) -> PowerRange:
-        if pstate >= len(self._ranges):
-            where = f"host {self.host.name}"
-            raise InputError(where, f"no power is given for power state {pstate}", expected=f"{pstate + 1} entries")
         return self._ranges[pstate]
 
 
@@ -72,6 +69,9 @@ def power_ranges(host: Host, where: str, known: dict[str, list[PowerRange]]) -> 
         if text is not None:
             if text not in known:
                 known[text] = [_range(part, f"{where}: host {host.name}: {name}") for part in text.split(",")]
+            if len(known[text]) != len(host.speeds):
+                expected = f"{len(host.speeds)} entries, one for each power state"
+                raise InputError(f"{where}: host {host.name}: {name}", "powers", expected=expected, found=quoted(text))
             return known[text]
     raise InputError(where, f"host {host.name} has no property {POWER_PROPERTIES[0]}, which energy needs")
 

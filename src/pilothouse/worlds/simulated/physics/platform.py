@@ -160,10 +160,14 @@ class Platform:
         roles: Mapping[str, str] | None = None,
         most_hosts: int = 0,
         needs_master: bool = False,
+        settings: Mapping[str, str] | None = None,
     ) -> Platform:
-        """`generation` (4 or 5) chooses how hosts are numbered; most_hosts 0: no limit."""
+        """`generation` (4 or 5) chooses how hosts are numbered; most_hosts 0: no limit. `settings` of SimGrid win over
+        those of the file.
+        """
         from pilothouse.worlds.simulated.physics.platform_builder import Builder
 
+        file.configuration.update(settings or {})
         builder = Builder(file, generation)
         hosts = builder.hosts
         added = roles or {}
