@@ -21,8 +21,6 @@ OWN = sorted(folder.name for folder in (HERE / "cases").iterdir())
 SHARED = Path(__file__).resolve().parents[3] / "shared/reference"
 ALL = sorted(folder.name for folder in (SHARED / "batsim5/golden").iterdir()) if SHARED.is_dir() else OWN
 ONE_BY_ONE = [name for name in ALL if name.startswith("exec1by1_")]
-SHARED_LINKS = ("p_share_mix", "p_share_net", "p_share_small")
-"""Parallel tasks and messages share links here, and our messages do not slow the tasks down (by nanoseconds)."""
 
 
 def recording(name: str) -> Recording:
@@ -49,8 +47,8 @@ def test_recorded_component_hears_and_leaves_the_same(name: str, tmp_path: Path)
     for number, (want, got) in enumerate(zip(sent, component.heard, strict=False)):
         assert same(want, got), f"message {number}: {got}, expected {want}"
     assert len(component.heard) == len(sent)
-    if name not in SHARED_LINKS:  # to the last decimal that JSON carries: ties fall as they fell
-        assert [message["now"] for message in component.heard] == [message["now"] for message in sent]
+    # To the last decimal that JSON carries: ties fall as they fell.
+    assert [message["now"] for message in component.heard] == [message["now"] for message in sent]
     if found.exit_code == 0:
         compare_files(found, tmp_path)
 

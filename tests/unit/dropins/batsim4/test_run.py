@@ -137,6 +137,38 @@ def execute(job_id: str, now: float = 0.000045) -> bytes:
     return json.dumps({"now": now, "events": [order]}).encode()
 
 
+LOOPBACK_S = 15e-6 + 1e7 / 498e6
+"""The latency of the loopback of small_platform.xml, and 10 MB at its bandwidth."""
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        {"type": "parallel_homogeneous", "cpu": 0, "com": 1e7},
+        {"type": "parallel_homogeneous_total", "cpu": 0, "com": 2e7},
+        {"type": "parallel", "cpu": [0, 0], "com": [0, 1e7, 1e7, 0]},
+        {"type": "composed", "seq": ["part"]},
+    ],
+    ids=lambda profile: profile["type"],
+)
+def test_executors_on_one_host_take_the_time_of_the_loopback_once(profile: dict[str, Any], tmp_path: Path) -> None:
+    profiles = {"d": profile, "part": {"type": "parallel_homogeneous", "cpu": 0, "com": 1e7}}
+    job = {"id": "1", "subtime": 0, "res": 2, "profile": "d"}
+    order = json.loads(execute("w0!1"))
+    order["events"][0]["data"]["mapping"] = {"0": "0", "1": "0"}
+    conversation(tmp_path, workload(jobs=[job], profiles=profiles), NOP, json.dumps(order).encode(), NOP, NOP, NOP)
+    with (tmp_path / "out_jobs.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert float(row["execution_time"]) == pytest.approx(LOOPBACK_S, abs=1e-6)
+
+
+@pytest.mark.parametrize(("option", "word"), [("--sg-cfg", "nonsense:1"), ("--sg-cfg", "tracing"), ("--sg-log", "root")])
+def test_settings_that_simgrid_does_not_know_are_refused(option: str, word: str, tmp_path: Path) -> None:
+    code, stderr = run(["-p", PLATFORM, "-w", DELAYS, "-e", str(tmp_path / "out"), option, word])
+    assert code == 2 and option in stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_empty_workload_is_fine(tmp_path: Path) -> None:
     heard = conversation(tmp_path, workload(jobs=[]), NOP, NOP, NOP)
     assert [event["type"] for message in heard for event in message["events"]] == [

@@ -217,11 +217,16 @@ def test_a_matrix_for_other_hosts_is_refused(lab: Lab) -> None:
         lab.run()
 
 
-def test_hosts_without_a_route_are_refused() -> None:
-    lab = Lab(platform_of('<host id="a" speed="1f"/><host id="b" speed="1f"/>'))
-    lab.start("j", HomogeneousTask(1.0, 1.0))
+def test_hosts_of_one_zone_without_a_route_talk_for_nothing_and_those_of_two_are_refused() -> None:
+    beside = Lab(platform_of('<host id="a" speed="1f"/><host id="b" speed="1f"/>'))
+    beside.start("j", HomogeneousTask(3.0, 1e9))
+    beside.run()
+    assert beside.end("j") == pytest.approx(3.0)
+    zone = '<zone id="{0}z" routing="Full"><host id="{0}" speed="1f"/></zone>'
+    apart = Lab(platform_of(zone.format("a") + zone.format("b")))
+    apart.start("j", HomogeneousTask(1.0, 1.0))
     with pytest.raises(InputError, match="no route from host a to host b"):
-        lab.run()
+        apart.run()
 
 
 def test_progress_of_killed_jobs(lab: Lab) -> None:

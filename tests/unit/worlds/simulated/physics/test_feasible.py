@@ -13,6 +13,7 @@ from pilothouse.model.errors import InputError
 from pilothouse.worlds.simulated import inputs
 
 HOSTS = '<host id="a" speed="1Gf"/><host id="b" speed="1Gf"/>'
+APART = '<zone id="y" routing="Full"><host id="a" speed="1Gf"/></zone><host id="b" speed="1Gf"/>'
 ROUTE = '<link id="l" bandwidth="1GBps" latency="0s"/><route src="a" dst="b"><link_ctn id="l"/></route>'
 
 Load = Callable[..., inputs.Setup]
@@ -62,12 +63,13 @@ def test_not_a_number(load: Load) -> None:
 def test_no_route_between_hosts_that_talk(load: Load) -> None:
     talk = {"x": {"type": "parallel_homogeneous", "cpu": 1, "com": 1}}
     with pytest.raises(InputError, match="no route from host a to host b"):
-        load(talk, HOSTS)
-    assert load({"x": {"type": "parallel_homogeneous", "cpu": 1, "com": 0}}, HOSTS).jobs
-    assert load(talk, HOSTS, res=1).jobs
+        load(talk, APART)
+    assert load({"x": {"type": "parallel_homogeneous", "cpu": 1, "com": 0}}, APART).jobs
+    assert load(talk, APART, res=1).jobs
+    assert load(talk, HOSTS).jobs
     inner = {"x": {"type": "composed", "seq": ["y"]}, "y": talk["x"]}
     with pytest.raises(InputError, match="no route"):
-        load(inner, HOSTS)
+        load(inner, APART)
 
 
 def test_merging_what_is_no_task(load: Load) -> None:

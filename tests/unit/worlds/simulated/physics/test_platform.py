@@ -132,12 +132,31 @@ def test_vivaldi_distances_and_peers() -> None:
 
 def test_no_routing_and_missing_routes() -> None:
     nothing = platform_of('<host id="a" speed="1f"/><host id="b" speed="1f"/>', "None")
-    with pytest.raises(InputError, match=r"test\.xml: no route from host a to host b"):
-        nothing.route(0, 1)
-    with pytest.raises(InputError, match="no route"):
-        feasible.check_routes(nothing)
+    for target in (0, 1):
+        assert (nothing.route(0, target).links, nothing.route(0, target).latency) == ((), 0.0)
     with pytest.raises(InputError, match="no master host"):
         nothing.route(0, MASTER)
+    zone = '<zone id="{0}z" routing="Full"><host id="{0}" speed="1f"/></zone>'
+    apart = platform_of(zone.format("a") + zone.format("b"))
+    with pytest.raises(InputError, match=r"test\.xml: no route from host a to host b"):
+        apart.route(0, 1)
+    with pytest.raises(InputError, match="no route"):
+        feasible.check_routes(apart)
+
+
+def test_zones_that_meet_at_the_master_alone() -> None:
+    """Co-allocation over several clusters: each has a route to the master, whose zone has no routes of its own."""
+    cluster = (
+        '<zone id="z{0}" routing="Cluster"><link id="l{0}" bandwidth="1GBps" latency="1us"/>'
+        '<host id="h{0}" speed="1f"/><host_link id="h{0}" up="l{0}" down="l{0}"/><router id="r{0}"/>'
+        '<backbone id="b{0}" bandwidth="1GBps" latency="2us"/></zone><link id="m{0}" bandwidth="1GBps" latency="4us"/>'
+    )
+    route = '<zoneRoute src="z{0}" dst="m" gw_src="r{0}" gw_dst="master_host"><link_ctn id="m{0}"/></zoneRoute>'
+    master = '<zone id="m" routing="None"><host id="master_host" speed="1f"/></zone>'
+    platform = platform_of(master + cluster.format(0) + cluster.format(1) + route.format(0) + route.format(1))
+    assert [link.name for link in platform.route(1, MASTER).links] == ["l1", "b1", "m1"]
+    assert platform.route(1, MASTER).latency == platform.route(MASTER, 1).latency == pytest.approx(7e-6)
+    assert (platform.route(MASTER, MASTER).links, platform.route(MASTER, MASTER).latency) == ((), 0.0)
 
 
 def test_one_way_routes_and_bypasses() -> None:
