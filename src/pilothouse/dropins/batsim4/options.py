@@ -63,7 +63,7 @@ class Options(msgspec.Struct):
     no_sched: Annotated[bool, _help("No scheduler: all jobs run at once.")] = False
     sched_cfg: Annotated[str, _help("A text for the scheduler.")] = ""
     sched_cfg_file: Annotated[str, _help("A file whose content is for the scheduler.")] = ""
-    sg_cfg: Annotated[Files, _help("A setting of SimGrid; those of loopbacks and of TCP-gamma have an effect.", metavar="KEY:VALUE")] = ()
+    sg_cfg: Annotated[Files, _help("A setting of SimGrid (loopbacks, TCP-gamma).", metavar="KEY:VALUE")] = ()
     sg_log: Annotated[Files, _help("A log control of SimGrid; it has no effect.", metavar="CATEGORY.KEY:VALUE")] = ()
     forward_unknown_events: Annotated[bool, _help("External events of unknown types are told.")] = False
     version: Annotated[bool, _help("Prints the version of Batsim that is stood in for, and exits.")] = False
