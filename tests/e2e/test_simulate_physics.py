@@ -10,6 +10,11 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from pilothouse.core.session import Session
+from pilothouse.launch import naming
+from pilothouse.launch.simulation import load
+from pilothouse.model.record import JobRecord
+
 FIXTURES = Path(__file__).parents[1] / "golden/physics"
 VARIOUS = FIXTURES / "inputs/v5/workloads/test_various_profile_types.json"
 SMALL = FIXTURES / "inputs/v5/platforms/small_platform.xml"
@@ -63,7 +68,6 @@ def test_solvers_agree_where_nothing_is_shared(pilothouse: Run, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["-p", "100", "--control-latency"], "--control-latency: messages go to a master host"),
         (["-p", str(SMALL), "--energy"], "has no property wattage_per_state"),
         (["-p", "nowhere.xml"], "nowhere.xml: cannot read the platform"),
     ],
@@ -90,3 +94,35 @@ def test_control_latency_combines_with_energy_and_solvers(pilothouse: Run, tmp_p
         assert (last["nb_idle"], last["nb_computing"]) == ("128", "0"), "machines return to idle"
         assert json.loads((tmp_path / "schedule.json").read_text())["consumed_joules"] > 0
     assert len(finished) == 2
+
+
+GRAPHS = FIXTURES / "inputs/graphs"
+PLATFORMS = ("4", "2x2", SMALL, ENERGY, GRAPHS / "graphene.xml", GRAPHS / "Floyd-6.xml", GRAPHS / "peer.xml")
+
+
+@pytest.mark.parametrize("solver", ["fair-bottleneck", "max-min"])
+@pytest.mark.parametrize("platform", PLATFORMS, ids=lambda platform: Path(platform).name)
+def test_control_latency_combines_with_every_platform(platform: str | Path, solver: str, tmp_path: Path) -> None:
+    """Also with those that have no master: its messages go to the first host, and cost nothing where a network does."""
+    tasks = {
+        "nb_res": 4,
+        "jobs": [{"id": str(i), "subtime": i // 3, "res": 1 + i % 2, "profile": "dt"[i % 2]} for i in range(8)],
+        "profiles": {
+            "d": {"type": "DelayProfile", "delay": 2},
+            "t": {"type": "ParallelTaskHomogeneousProfile", "cpu": 1e6, "com": 1e3},
+        },
+    }
+    (tmp_path / "w.json").write_text(json.dumps(tasks))
+    starts: list[dict[str, float]] = []
+    for latency in (False, True):
+        energy = platform == ENERGY
+        setup = load(str(platform), [f"{tmp_path}/w.json"], energy=energy, solver=solver, control_latency=latency)
+        found: list[JobRecord] = []
+        Session(setup.world(found.append), naming.decider("fcfs")).run()
+        starts.append({record.job.id: record.started_at for record in found if record.started_at is not None})
+    assert len(starts[0]) == len(starts[1]) == 8
+    if str(platform) in ("4", "2x2"):
+        assert starts[0] == starts[1]
+    else:
+        assert all(starts[1][job] >= date - 1e-9 for job, date in starts[0].items())
+        assert starts[1] != starts[0]

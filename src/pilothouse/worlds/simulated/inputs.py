@@ -96,9 +96,7 @@ def load(
     control_latency: bool = False,
 ) -> Setup:
     """Reads everything. `read_other` is tried on JSON that is not a Batsim workload."""
-    machine = Platform.named(platform, needs_master=control_latency)
-    if control_latency and machine.master is None:
-        raise InputError("--control-latency", f"messages go to a master host, and platform {platform} has none")
+    machine = Platform.named(platform)
     units = machine.compute_count
     read = [_read_workload(path, f"w{i}", units, machine, read_other) for i, path in enumerate(workloads)]
     for workload in read:

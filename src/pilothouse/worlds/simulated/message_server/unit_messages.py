@@ -22,16 +22,18 @@ Heard = Callable[[Any], Actor | None]
 
 
 class MessageCosts:
-    """What one message to the server costs."""
+    """What one message to the server costs. The server of a platform without a master is on its first host."""
 
     def __init__(self, platform: Platform) -> None:
+        master = 0 if platform.master is None else MASTER
+
         @cache
         def from_unit(unit: int) -> Cost:
-            route = platform.route(unit, MASTER)
+            route = platform.route(unit, master)
             return Cost(route.latency, route.bandwidth)
 
         self.from_unit = from_unit
-        self.from_master = from_unit(MASTER)
+        self.from_master = from_unit(master)
 
 
 def send_from(server: Server, unit: int, heard: Heard, argument: object = None) -> Iterable[Command]:
