@@ -26,8 +26,8 @@ from pilothouse.cli.options import Seconds, decider_options, platform_option, wo
 @click.option("--trace-machines", is_flag=True, help="Also write machine_states.csv and pstate_changes.csv (--energy does).")
 @click.option(
     "--control-latency", is_flag=True,
-    help="Charge simulated time for each message to the master host (if there is none: the first), as Batsim. Without it, start times under a Batsim "
-    "scheduler may differ from those of a real Batsim.",
+    help="Charge simulated time for each message to the master host (if there is none: the first), as Batsim. "
+    "Without it, start times under a Batsim scheduler may differ from those of a real Batsim.",
 )  # fmt: skip
 @click.option("--plot", is_flag=True, help="Also draw utilisation, queue and Gantt chart (PNG and SVG).")
 @click.option(
