@@ -121,7 +121,7 @@ def machines(draw: st.DrawFn) -> list[Node]:
     for number in range(draw(st.integers(1, 6))):
         count = draw(st.integers(1, 6))
         properties = {name: "" for name in ("fast", "big") if draw(st.booleans())}
-        gpus, memory = draw(st.integers(0, 3)), draw(st.sampled_from((0, 100, 200)))
+        gpus, memory = draw(st.integers(0, 3)), draw(st.sampled_from((200, 100, 0)))
         found.append(Node(f"n{number}", first, count, gpus=gpus, memory_mb=memory, properties=properties))
         first += count + draw(st.integers(0, 2))  # numbers that belong to no node
     return found
@@ -131,15 +131,15 @@ def machines(draw: st.DrawFn) -> list[Node]:
 def requests(draw: st.DrawFn) -> tuple[int, int, Shape]:
     nodes = draw(st.integers(0, 3))
     chunk = 0 if nodes else draw(st.integers(0, 3))
-    units = draw(st.integers(0 if nodes else 1, 5)) * max(1, chunk)
+    units = draw(st.integers(0 if nodes else 1, 4)) * max(1, chunk)
     moldable = not chunk and draw(st.booleans())
-    constraint = draw(st.sampled_from(CONSTRAINTS))
+    constraint = draw(st.sampled_from((None, None, *CONSTRAINTS)))
     shape = Shape(
         nodes=nodes,
         most_nodes=nodes + draw(st.integers(0, 2)) if nodes and moldable else 0,
-        exclusive=draw(st.booleans()),
+        exclusive=draw(st.sampled_from((False, False, False, True))),
         gpus_per_node=0 if chunk else draw(st.integers(0, 2)),
-        memory_mb_per_node=draw(st.sampled_from((0, 0, 50, 150))),
+        memory_mb_per_node=draw(st.sampled_from((60, 150, 0))),
         parts=draw(st.integers(0, 3)) if moldable and units else 0,
         chunk=chunk,
         gpus_per_chunk=draw(st.integers(0, 2)) if chunk else 0,
