@@ -1,22 +1,19 @@
-"""Random conversations: recorded ones of the real Batsim 5 with a random component, and a random component of ours.
+"""Recorded conversations of the real Batsim 5 with a random component, as they are and with decisions written otherwise.
 
 `batsim5/random` holds a few small recordings, one or two for each class of mistakes that the whole set found; the whole set
-is used where it is at hand.
+is used where it is at hand. A random component of ours is in test_batsim5_fuzz.py.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+import re
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from golden.batsim5_replay import HERE, RecordedComponent, Recording, SimpleComponent, difference, same
-from pilothouse.worlds.simulated.message_server import rounds, server
-from pilothouse.worlds.simulated.physics.agenda import PlainSteppedAgenda
+from golden.batsim5_replay import HERE, RecordedComponent, Recording, difference, same
 
 SHARED = Path(__file__).resolve().parents[3] / "shared/reference"
 OWN = {folder.name: folder for folder in sorted((HERE / "random").iterdir())}
@@ -36,12 +33,14 @@ def plain(message: Any) -> Any:
     return message
 
 
-@pytest.mark.parametrize("name", sorted(ALL.keys() - {NEAR_TIE}))
-def test_a_recorded_random_component_hears_and_leaves_the_same(name: str, tmp_path: Path) -> None:
+def replay(name: str, folder: Path, seed: int | None = None) -> None:
+    """Compares all messages and files; with a seed the recorded decisions are written in another way."""
     found = Recording(ALL[name], HERE / "inputs" if name in OWN else SHARED / "inputs/v5")
     sent, answered = found.messages()
+    if seed is not None:
+        answered = [rewritten(answer, Random(f"{seed} {name} {number}")) for number, answer in enumerate(answered)]
     component = RecordedComponent(answered)
-    code, _ = found.run(component, f"{tmp_path}/")
+    code, _ = found.run(component, f"{folder}/")
     for number, (want, got) in enumerate(zip(sent, component.heard, strict=False)):
         assert same(plain(want), plain(got)), f"message {number}: {got}, expected {want}"
     assert len(component.heard) == len(sent)
@@ -51,119 +50,55 @@ def test_a_recorded_random_component_hears_and_leaves_the_same(name: str, tmp_pa
     for file in sorted((found.folder / "out").iterdir()):
         kind = file.name.removesuffix(".gz")
         want = (found.text(f"out/{kind}") or "").replace('"5.0.0-rc2"', '"v5.0.0-rc2"')  # another build of it
-        problem = difference(kind, want, (tmp_path / kind).read_text())
+        problem = difference(kind, want, (folder / kind).read_text())
         assert not problem, problem
 
 
-class RandomComponent(SimpleComponent):
-    """Decides at random: sharing hosts, thinking, killing, switching, calling, probing, registering."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        self._dice = Random(seed)
-        self.features = {"dynamic_registration": True, "acknowledge_dynamic_jobs": True, "profile_reuse": True}
-        self._waiting: dict[str, int] = {}
-        self._running: list[str] = []
-        self._registered = 0
-        self._finished = False
-        self._calls = 0
-        self.ended: list[str] = []
-
-    def on(self, kind: str, event: Any) -> None:
-        if kind == "JobSubmittedEvent":
-            self._waiting[event["job_id"]] = event["job"]["resource_request"]
-        elif kind == "JobCompletedEvent":
-            self.ended.append(event["job_id"])
-            if event["job_id"] in self._running:
-                self._running.remove(event["job_id"])
-
-    def finish(self) -> None:
-        dice = self._dice
-        if not self._calls:
-            for period in (500, 1000):
-                self._every("CallMeLaterEvent", "call_me_later_id", period)
-            self.say("CallMeLaterEvent", call_me_later_id="c", when_type="OneShot", when={"time": 3})
-            self._calls = 1
-        for job_id, count in list(self._waiting.items()):
-            choice = dice.random()
-            if choice < 0.1:
-                self.say("RejectJobEvent", job_id=job_id)
-                self.ended.append(job_id)
-            elif choice < 0.8:
-                self.execute(job_id, " ".join(map(str, sorted(dice.sample(range(4), count)))))
-                self._running.append(job_id)
-            else:
-                continue
-            del self._waiting[job_id]
-        if self._running and dice.random() < 0.2:
-            self.say("KillJobsEvent", job_ids=[self._running.pop(dice.randrange(len(self._running)))])
-        if self._registered < 3 and dice.random() < 0.5:
-            name = f"new!{self._registered}"
-            parts = ["w0!delay"] * dice.randrange(3)
-            profile = {"profile_ids": parts, "repetition_count": dice.randrange(3)}
-            self.say("RegisterProfileEvent", profile={
-                "id": name, "profile_type": "SequentialCompositionProfile", "profile": profile,
-            })  # fmt: skip
-            self.say("RegisterJobEvent", job_id=name, job={"resource_request": 1, "walltime": -1, "profile_id": name})
-            self._registered += 1
-        elif self._registered == 3 and not self._finished:
-            self.say("FinishRegistrationEvent")
-            self._finished = True
-        elif not self._finished or self._waiting:
-            self.say("CallMeLaterEvent", call_me_later_id="c", when_type="OneShot", when={"time": int(self.now) + 1})
-        self.now += dice.choice((0.0, 0.0, 0.25, 1.0))
-
-    def _every(self, kind: str, key: str, period_ms: int) -> None:
-        mode = {"mode_type": "FinitePeriodNumber", "mode": {"nb_periods": 3}}
-        when = {"period": period_ms, "offset": 0, "time_unit": "Millisecond", **mode}
-        self.say(kind, **{key: f"every {period_ms}"}, when_type="Periodic", when=when)
+@pytest.mark.parametrize("name", sorted(ALL.keys() - {NEAR_TIE}))
+def test_a_recorded_random_component_hears_and_leaves_the_same(name: str, tmp_path: Path) -> None:
+    replay(name, tmp_path)
 
 
-def workload(seed: int) -> dict[str, Any]:
-    dice = Random(seed)
-    profiles = {
-        "delay": {"type": "DelayProfile", "delay": 1.5},
-        "task": {"type": "ParallelTaskHomogeneousProfile", "cpu": 1e8, "com": dice.choice((0, 5e6))},
-        "parts": {"type": "SequentialCompositionProfile", "seq": ["delay", "task"], "repeat": 2},
-    }
-    jobs = []
-    for number in range(dice.randint(3, 12)):
-        subtime = dice.choice((0, 1, 2, dice.random() * 5))
-        job = {"id": str(number), "subtime": subtime, "res": dice.randint(1, 4), "profile": dice.choice([*profiles])}
-        jobs.append({**job, "walltime": dice.choice((0.5, 2, 4.0))} if dice.random() < 0.7 else job)
-    return {"nb_res": 4, "jobs": jobs, "profiles": profiles}
+@pytest.mark.skipif(NEAR_TIE not in ALL, reason="the folder of large recordings is not beside the repository")
+def test_the_near_tie_differs_by_the_last_bits_of_one_date(tmp_path: Path) -> None:
+    """Its reason, held: the first message that differs does so at the end of a job that comes with it in the real one."""
+    with pytest.raises(AssertionError) as found:
+        replay(NEAR_TIE, tmp_path)
+    assert "JobCompletedEvent" in str(found.value)
 
 
-@pytest.fixture
-def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    def both() -> Iterator[str]:
-        yield "compiled"
-        monkeypatch.setattr(rounds, "_rounds", None)
-        monkeypatch.setattr(server, "SteppedAgenda", PlainSteppedAgenda)
-        yield "plain"
+# ---- the same decisions, written in another way
 
-    return both()
+INTERVALS = re.compile(r"\d+(-\d+)?( \d+(-\d+)?)*")
 
 
-@pytest.mark.parametrize("seed", range(25))
-def test_a_random_component_gets_the_same_run_from_both_kernels(
-    seed: int, kernels: Iterator[str], tmp_path: Path
-) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in/w0.json").write_text(json.dumps(workload(seed)))
-    energy = "--energy-host" if seed % 2 else ""
-    command = f"& batsim -p in/energy_platform_homogeneous.xml -w in/w0.json -s x y -e out/ {energy}"
-    (tmp_path / "command.txt").write_text(command)
-    runs = []
-    for kernel in kernels:
-        component = RandomComponent(seed)
-        out = tmp_path / kernel
-        code, _ = Recording(tmp_path, HERE / "inputs").run(component, f"{out}/")
-        assert code == 0, f"seed {seed}"
-        runs.append((component.heard[1:], (out / "jobs.csv").read_text(), component.ended))
-    assert runs[0] == runs[1], f"seed {seed}"
-    heard, table, ended = runs[0]
-    submitted = [item["event"]["job_id"] for message in heard for item in message["events"]
-                 if item["event_type"] == "JobSubmittedEvent"]  # fmt: skip
-    assert sorted(ended) == sorted(submitted), f"seed {seed}: each job ends once"
-    assert len(table.splitlines()) == 1 + len(submitted)
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", sorted(ALL.keys() - {NEAR_TIE}))
+def test_decisions_that_mean_the_same_have_the_recorded_outcome(name: str, seed: int, tmp_path: Path) -> None:
+    replay(name, tmp_path, seed)
+
+
+def rewritten(value: Any, dice: Random, key: str = "") -> Any:
+    """The same in other words: host lists in other intervals, members in another order, jobs to kill named twice."""
+    if isinstance(value, dict):
+        # The kind of a union comes before it.
+        names = sorted(value, key=lambda name: (not name.endswith("_type"), dice.random()))
+        return {name: rewritten(value[name], dice, name) for name in names}
+    if isinstance(value, list):
+        items = [rewritten(item, dice, key) for item in value]
+        return [*items, items[0]] if key == "job_ids" and items and dice.random() < 0.5 else items
+    if isinstance(value, str) and key in ("host_allocation", "host_ids") and INTERVALS.fullmatch(value):
+        return other_intervals(value, dice)
+    return value
+
+
+def other_intervals(text: str, dice: Random) -> str:
+    """The same hosts: one by one, in pieces that overlap, or in another order."""
+    hosts: list[int] = []
+    for part in text.split():
+        first, _, last = part.partition("-")
+        hosts += range(int(first), int(last or first) + 1)
+    pieces = [text.split(), [str(host) for host in hosts], [*text.split(), str(dice.choice(hosts))]]
+    chosen = dice.choice(pieces)
+    dice.shuffle(chosen)
+    return " ".join(chosen)
