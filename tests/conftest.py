@@ -31,6 +31,8 @@ HOME = pytest.StashKey[str]()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+pytest_plugins = ["peers"]
+
 # A shell ignores SIGINT in what it runs in the background, and whoever is started there inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

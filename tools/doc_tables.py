@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import inspect
+import json
 import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import get_args, get_type_hints
+from types import ModuleType
+from typing import Any, get_args, get_type_hints
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
@@ -92,6 +95,38 @@ def _command(name: str) -> click.Command:
     command = importlib.import_module(COMMANDS[name][0]).command
     assert isinstance(command, click.Command)
     return command
+
+
+def peers() -> str:
+    """What the tests held against peers, as tests/peers.json has it."""
+    known = _peers_module().PEERS
+    rows = [
+        (known[one["peer"]][0], known[one["peer"]][1], one["suite"], f"{one['passed']} of {one['all']}" + _skipped(one))
+        for one in _peer_counts()["suites"]
+    ]
+    return table(("peer", "version", "suite or client", "passed of all"), rows)
+
+
+def peer_differences() -> str:
+    known = _peers_module().PEERS
+    rows = [(" ".join(known[peer]), text) for peer, texts in _peer_counts()["differences"].items() for text in texts]
+    return table(("peer", "what differs, and why"), rows)
+
+
+def _skipped(one: dict[str, Any]) -> str:
+    return f" ({one['skipped']} not run: not installed)" if one["skipped"] else ""
+
+
+def _peer_counts() -> Any:
+    return json.loads(_peers_module().FILE.read_text())
+
+
+def _peers_module() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("peers", Path(__file__).parents[1] / "tests/peers.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def states() -> str:
@@ -345,4 +380,6 @@ TABLES: dict[str, Callable[..., str]] = {
     "pairs": pairs,
     "documents": documents,
     "rooms": rooms,
+    "peers": peers,
+    "peer_differences": peer_differences,
 }

@@ -17,6 +17,8 @@ from golden.batsim5_replay import (
     same,
 )
 
+pytestmark = pytest.mark.peer("batsim5", "recorded runs, message by message and file by file")
+
 OWN = sorted(folder.name for folder in (HERE / "cases").iterdir())
 SHARED = Path(__file__).resolve().parents[3] / "shared/reference"
 ALL = sorted(folder.name for folder in (SHARED / "batsim5/golden").iterdir()) if SHARED.is_dir() else OWN

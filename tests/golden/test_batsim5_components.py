@@ -11,6 +11,8 @@ import pytest
 
 from golden.batsim5_replay import HERE, OneByOne, Recording, SimpleComponent, difference
 
+pytestmark = pytest.mark.peer("batsim5", "components like those of its own tests, files and refusals")
+
 SPREAD = "PredefinedExecutorPlacementStrategyWrapper"
 MAPPED = "CustomExecutorToHostMapping"
 

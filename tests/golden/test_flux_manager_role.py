@@ -22,6 +22,8 @@ from pilothouse.protocols.rfc27.job_states import State
 from pilothouse.protocols.rfc27.manager import Manager
 from unit.protocols.rfc27.eventlog import read_log, replay
 
+pytestmark = pytest.mark.peer("flux", "recorded conversations, ours as the job manager")
+
 STREAMING = {"job-manager.sched-hello"}
 
 

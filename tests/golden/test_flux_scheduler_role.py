@@ -10,6 +10,8 @@ from pilothouse.formats import fluid
 from pilothouse.protocols.rfc27 import frames
 from pilothouse.protocols.rfc27.frames import Message
 
+pytestmark = pytest.mark.peer("flux", "recorded conversations, ours as the scheduler")
+
 HOLDS_ALL = {
     "05_cancel_pending.jsonl": 145273913344,
     "06_prioritize_hold_expedite.jsonl": 145273913344,

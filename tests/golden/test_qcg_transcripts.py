@@ -18,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "unit" / "dropins" / "qcg"
 
 from virtual import Outcome, VirtualPilot
 
+pytestmark = pytest.mark.peer("qcg", "recorded conversations of its service")
+
 HERE = Path(__file__).parent / "qcg"
 DATE = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?")
 ACTIVE = ("QUEUED", "SCHEDULED", "EXECUTING")

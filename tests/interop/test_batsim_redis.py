@@ -12,6 +12,7 @@ import redis
 
 import components
 from golden.batsim4_player import Recording, first_difference, play, run
+from peers import Count
 
 HERE = Path(__file__).parent.parent / "golden/batsim4"
 COPIED = [
@@ -50,8 +51,9 @@ def test_recorded_runs_with_redis(
     compare(Recording.read(HERE / "recordings" / name, HERE / "inputs"), tmp_path, redis_server, client)
 
 
+@pytest.mark.peer("batsim4", "recorded runs with Redis")
 def test_every_recorded_run_with_redis(
-    shared_dir: Path, tmp_path: Path, redis_server: components.RedisServer, client: redis.Redis
+    shared_dir: Path, tmp_path: Path, redis_server: components.RedisServer, client: redis.Redis, peer_count: Count
 ) -> None:
     folders = sorted((shared_dir / "reference/batsim4/golden").glob("*redis*"))
     for number, folder in enumerate(folders):
@@ -59,6 +61,7 @@ def test_every_recorded_run_with_redis(
         place = tmp_path / str(number)
         place.mkdir()
         compare(Recording.read(folder, shared_dir / "reference/inputs/v4"), place, redis_server, client)
+    peer_count(len(folders), len(folders))
     assert len(folders) == 8
 
 

@@ -22,8 +22,11 @@ from disbatch_runs import clean_env
 from e2e.live_runs import alive, until
 from pilothouse.dropins.disbatch.status_file import HEADER, parse_line
 
-# One process runs them all: the real runs are started once.
-pytestmark = pytest.mark.xdist_group("disbatch")
+pytestmark = [
+    pytest.mark.peer("disbatch", "the command line, files and exit codes of disBatch"),
+    # One process runs them all: the real runs are started once.
+    pytest.mark.xdist_group("disbatch"),
+]
 
 DROP_IN = components.ROOT / "libexec" / "disbatch"
 

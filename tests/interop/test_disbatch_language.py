@@ -16,6 +16,8 @@ import pytest
 from pilothouse.formats.task_file import check_stream, read_file
 from pilothouse.model.errors import InputError
 
+pytestmark = pytest.mark.peer("disbatch", "the language of its task files")
+
 FILES = 1500
 WORDS = [b"echo", b"a", b"start", b"step", b"5", b"CHECK", b"#", b"x;y", b"\xff", b"$DISBATCH_TASKID", b"\xc3\xa9"]
 DIRECTIVES = [

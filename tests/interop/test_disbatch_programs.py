@@ -18,6 +18,8 @@ from pilothouse.journal.run_reader import RunReader
 from pilothouse.model.errors import PeerError
 from pilothouse.worlds.live.services.kvs_server import KvsServer
 
+pytestmark = pytest.mark.peer("disbatch", "its programs (DisBatcher, dbMon, --web) and our driver")
+
 
 def test_disbatchs_monitor_shows_our_run_and_stops_an_engine(client_env: Callable[[str], Path], tmp_path: Path) -> None:
     python = client_env("disbatch")

@@ -96,6 +96,7 @@ def test_a_module_of_a_flux_installation_schedules_a_simulation(
     assert len(found) == 6 and sorted(found.values()) == [found[str(i)] for i in range(6)], "first come, first served"
 
 
+@pytest.mark.peer("flux", "its own scheduler modules and our manager")
 @pytest.mark.parametrize("module", ["sched-simple", "sched-fifo", "sched-backfill"])
 def test_the_modules_of_the_real_flux_schedule_a_simulation(module: str, tmp_path: Path) -> None:
     flux = shutil.which("flux")
@@ -109,6 +110,7 @@ def test_the_modules_of_the_real_flux_schedule_a_simulation(module: str, tmp_pat
         assert sorted(found.values()) == [found[str(i)] for i in range(6)]
 
 
+@pytest.mark.peer_difference("flux", "Scheduler modules that are compiled need a broker; `flux-module` says so.")
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [

@@ -16,6 +16,7 @@ import pytest
 
 import components
 from golden.batsim4_player import Recording
+from peers import Count
 
 GOLDEN = Path(__file__).parent.parent / "golden/batsim4"
 PLATFORM = GOLDEN / "inputs/platforms/small_platform.xml"
@@ -69,14 +70,24 @@ DIED = {"py-fcfs-small-various_profile_types"}
 """Its scheduler takes ids for numbers, and dies of those that are none."""
 
 
+@pytest.mark.peer("pybatsim3", "its schedulers anew, against the jobs of recorded runs")
+@pytest.mark.peer_difference(
+    "pybatsim3",
+    f"{', '.join(sorted(SET_ORDER))}: the scheduler walks over a set in the order of addresses; "
+    "who ran and how it ended is equal.",
+)
+@pytest.mark.peer_difference(
+    "pybatsim3", f"{', '.join(sorted(DIED))}: the scheduler dies of ids that are no numbers, there and here."
+)
 def test_every_recorded_run_of_pybatsim_3(
-    shared_dir: Path, tmp_path: Path, client_env: ClientEnv
+    shared_dir: Path, tmp_path: Path, client_env: ClientEnv, peer_count: Count
 ) -> None:
     python = client_env("pybatsim3")
     folders = sorted((shared_dir / "reference/batsim4/golden").glob("py-*"))
     places = [tmp_path / str(number) for number in range(len(folders))]
     with ThreadPoolExecutor(2) as pool:
         problems = list(pool.map(lambda folder, place: replayed(folder, shared_dir, place, python), folders, places))
+    peer_count(problems.count(""), len(folders))
     assert len(folders) == 17
     assert [problem for problem in problems if problem] == []
 
@@ -175,6 +186,7 @@ def test_pybatsim_2_kills_and_submits_what_is_left(dialect: str, tmp_path: Path,
     assert len(ends) == 3 and set(ends.values()) == {"COMPLETED_SUCCESSFULLY"}
 
 
+@pytest.mark.peer("pybatsim3", "sharing, registering, killing, machines that leave, Redis, real tasks")
 def test_pybatsim_3_shares_machines(tmp_path: Path, client_env: ClientEnv) -> None:
     done = simulate(
         tmp_path, client_env("pybatsim3"), "randomSched", "-p", str(PLATFORM), "-w", str(DELAYS), "--enable-compute-sharing"
@@ -183,6 +195,7 @@ def test_pybatsim_3_shares_machines(tmp_path: Path, client_env: ClientEnv) -> No
     assert states(tmp_path) == ["COMPLETED_SUCCESSFULLY"] * 10
 
 
+@pytest.mark.peer("pybatsim2", "its schedulers under `batsim4`, all jobs run")
 @pytest.mark.parametrize("dialect", ["2", "any"])
 @pytest.mark.parametrize("scheduler", ["fillerSched", "easyBackfill", "schedFcfs", "schedEasySjfBackfill"])
 def test_pybatsim_2_runs_all_jobs(scheduler: str, dialect: str, tmp_path: Path, client_env: ClientEnv) -> None:
@@ -193,6 +206,12 @@ def test_pybatsim_2_runs_all_jobs(scheduler: str, dialect: str, tmp_path: Path, 
     assert states(tmp_path) == ["COMPLETED_SUCCESSFULLY"] * 10
 
 
+@pytest.mark.peer_difference(
+    "pybatsim2",
+    "Under `batsim4` it needs `--decider-dialect any` (or 2), else it ends at the first message, as with a real Batsim 4; "
+    "the line that is printed names the option. What both generations need is not sent to everybody: messages are equal to "
+    "those of Batsim 4.",
+)
 @pytest.mark.parametrize(("client", "dialect"), [("pybatsim2", "4"), ("pybatsim3", "2")])
 def test_a_scheduler_of_another_generation_is_told_the_option(
     client: str, dialect: str, tmp_path: Path, client_env: ClientEnv
@@ -230,6 +249,7 @@ def test_the_default_dialect_suits_every_generation(client: str, tmp_path: Path,
     assert states(tmp_path) == ["COMPLETED_SUCCESSFULLY"] * 10
 
 
+@pytest.mark.peer("pybatsim3", "sharing, registering, killing, machines that leave, Redis, real tasks")
 def test_pybatsim_3_hears_of_machines_that_come_and_go(tmp_path: Path, client_env: ClientEnv) -> None:
     events = GOLDEN / "inputs/events/test_events_4hosts.txt"
     done = simulate(
@@ -241,6 +261,7 @@ def test_pybatsim_3_hears_of_machines_that_come_and_go(tmp_path: Path, client_en
     assert float(next(csv.DictReader((tmp_path / "out_schedule.csv").open()))["time_unavailable"]) > 700
 
 
+@pytest.mark.peer("pybatsim2", "sharing, registering, killing, machines that leave, Redis, real tasks")
 def test_pybatsim_2_reads_jobs_from_redis(
     tmp_path: Path, client_env: ClientEnv, redis_server: components.RedisServer
 ) -> None:
@@ -292,6 +313,7 @@ class Submits(BatsimScheduler):
 '''
 
 
+@pytest.mark.peer("pybatsim3", "sharing, registering, killing, machines that leave, Redis, real tasks")
 def test_pybatsim_3_registers_and_kills_jobs(tmp_path: Path, client_env: ClientEnv) -> None:
     script = tmp_path / "submits.py"
     script.write_text(DYNAMIC)
@@ -307,6 +329,7 @@ def test_pybatsim_3_registers_and_kills_jobs(tmp_path: Path, client_env: ClientE
     assert len(rows) == 12
 
 
+@pytest.mark.peer("pybatsim3", "sharing, registering, killing, machines that leave, Redis, real tasks")
 def test_a_scheduler_for_batsim_places_real_tasks(tmp_path: Path, client_env: ClientEnv) -> None:
     """The same pybatsim scheduler, but the world is live: processes on this machine."""
     endpoint = f"ipc://{tmp_path}/s"

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.peer("qcg", "its client (qcg-pilotjob) and our manager")
+
 Scenario = Callable[[str], dict[str, Any]]
 
 

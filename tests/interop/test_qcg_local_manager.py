@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.peer("qcg", "programs written for its LocalManager")
+
 PROGRAM = """
 import inspect, json, os, sys
 from IMPORTED import LocalManager

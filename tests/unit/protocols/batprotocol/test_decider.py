@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -367,3 +368,25 @@ def test_a_component_that_wants_an_init_string(
     with pytest.raises(PeerError, match=r"returned 7$"):  # the user has given one
         schedule_of(edc_decider(path, {"init": "{}"}))
     assert schedule_of(edc_decider(path, {"init": "json"}))
+
+
+@pytest.mark.parametrize(("wanted", "starts"), [("{", True), ("kill_delay", False)])
+def test_a_component_that_throws_at_its_init_string(
+    wanted: str, starts: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As the libraries of Batsim 5's own tests: 12 of the 17 throw at an empty string, some want a member of their own."""
+    if shutil.which("g++") is None:
+        pytest.skip("real component missing: g++")
+    sources = Path(__file__).resolve().parents[3] / "edc"
+    path, inner = str(tmp_path / "libthrows.so"), str(tmp_path / "fcfs.o")
+    plain = ["gcc", "-O1", "-Dbatsim_edc_init=inner_init", "-c", "-fPIC", "-o", inner, str(sources / "fcfs.c")]
+    whole = ["g++", "-O1", f'-DWANTED="{wanted}"', "-shared", "-fPIC", "-o", path, str(sources / "throws.cpp"), inner]
+    for command in (plain, whole):
+        subprocess.run(command, check=True, timeout=60)
+    if starts:
+        assert schedule_of(edc_decider(path))
+        assert "it was given {}" in capfd.readouterr().err
+        return
+    with pytest.raises(PeerError, match=r"crashed \(SIGABRT\).*edc:LIBRARY\?init=STRING"):
+        schedule_of(edc_decider(path))
+    assert schedule_of(edc_decider(path, {"init": '{"kill_delay": 1}'}))
