@@ -208,10 +208,7 @@ def _welcome_back(driver: DriverState, proxy: EngineProxy, hello: m.Hello, now: 
         if driver.begun:
             driver.events.append(e.UnitsAvailable(now, proxy.units))
     for number in sorted(proxy.assignments.difference(hello.held)):
-        if number > hello.last_taken:
-            send_assignment(driver, proxy, number, driver.assignments[number])
-        else:
-            _lose_forgotten(driver, proxy, number, now)
+        send_assignment(driver, proxy, number, driver.assignments[number])
     for number in sorted(proxy.assignments):
         if reason := driver.assignments[number].kill_reason:
             proxy.channel.push(m.Kill((number,), reason))
@@ -219,15 +216,6 @@ def _welcome_back(driver: DriverState, proxy: EngineProxy, hello: m.Hello, now: 
         send_leave(driver, proxy)
     if hello.leaving:
         ask_to_leave(driver, proxy.id, "it was leaving", now)
-
-
-def _lose_forgotten(driver: DriverState, proxy: EngineProxy, number: int, now: float) -> None:
-    """The engine had this assignment and has handed in its results, but the records of that were lost (a power failure)."""
-    group = driver.assignments[number]
-    reason = "the record of its end was lost"
-    for task in list(group.tasks.values()):
-        lose_task(driver, group, task, proxy, reason, now)
-    close_assignment(driver, group, proxy, reason, now)
 
 
 def _welcome(driver: DriverState, proxy: EngineProxy) -> None:

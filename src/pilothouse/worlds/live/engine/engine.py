@@ -245,10 +245,13 @@ class Engine:
         self.wait_for_driver_s = welcome.wait_for_driver_s
         self._alive_at = now + self._heartbeat_s
         self._channel = Channel()
-        if self.unacked:
-            kept = [finished for _, finished in self.unacked]
-            self._channel.push(m.Report(kept))
-            self.unacked = [(1, finished) for finished in kept]
+        kept = [finished for _, finished in self.unacked]
+        self.unacked = [(1, finished) for finished in kept]
+        known = {*self._held, *(finished.assignment for finished in kept)}
+        # Their results were acknowledged, but the records of that were lost (a power failure).
+        forgotten = [n for n in welcome.assignments if n <= self._last_taken and n not in known]
+        if kept or forgotten:
+            self._channel.push(m.Report([*kept, *(m.Finished(number, [], True) for number in forgotten)]))
         if self.state is EngineState.PARTING:
             self._channel.push(m.Bye("done"))
         self._step(EngineStimulus.WELCOMED)
@@ -397,9 +400,7 @@ class Engine:
         self._hello_at = now + HELLO_EVERY_S
         held = {*self._held, *(finished.assignment for _, finished in self.unacked)}
         leaving = self.state in (EngineState.LEAVING, EngineState.PARTING)
-        hello = msgspec.structs.replace(
-            self._hello, held=tuple(sorted(held)), last_taken=self._last_taken, leaving=leaving
-        )
+        hello = msgspec.structs.replace(self._hello, held=tuple(sorted(held)), leaving=leaving)
         self._out.append(m.EngineFrame(m.VERSION, self.id, 0, 0, 0, [hello]))
 
     def _forget_acknowledged(self, ack: int) -> None:

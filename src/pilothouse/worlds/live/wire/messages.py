@@ -117,8 +117,6 @@ class Hello(msgspec.Struct, tag="hello"):
     """When its allocation ends (seconds since 1970)."""
     held: tuple[int, ...] = ()
     """Assignments that it has and has not finished."""
-    last_taken: int = 0
-    """The highest number of an assignment that it has had."""
     leased: bool = False
     """It was started by the run's driver for slots that one engine has at a time; the driver knows by its key which."""
     leaving: bool = False
@@ -160,7 +158,8 @@ class Welcome(msgspec.Struct, tag="welcome"):
     grace_s: float
     first_unit: int
     assignments: tuple[int, ...] = ()
-    """Those that the driver knows it to have. Others were given by a driver whose records were lost: they must be ended."""
+    """Those that the driver knows it to have. Others were given by a driver whose records were lost: they must be ended. It
+    closes those that it had once and has no results of."""
     on_join: list[Task] = []
     """Per-engine START commands: done in order before any assignment is begun."""
     on_leave: list[Task] = []

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from math import inf
 
+import msgspec
+import pytest
+
 from pilothouse.formats.task_file import LineKind, TaskLine
 from pilothouse.model.decisions import KillJobs, StartJob
 from pilothouse.model.idset import IdSet
@@ -21,7 +24,10 @@ from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.records import EngineJoined, EngineLeft, JobKnown, TaskEnded
 from pilothouse.worlds.live.wire.messages import (
     VERSION,
+    Assignment,
     Bye,
+    Dismiss,
+    DriverFrame,
     EngineFrame,
     Finished,
     FromDriver,
@@ -32,6 +38,7 @@ from pilothouse.worlds.live.wire.messages import (
     Report,
     Result,
     Start,
+    Task,
 )
 
 
@@ -353,3 +360,49 @@ def test_units_that_a_running_job_holds_are_nobody_elses() -> None:
     table.join("e")
     first = {name: proxy.node.first for name, proxy in table.driver.engines.present.items()}
     assert first == {"a": 0, "c": 2, "d": 3, "e": 1}
+
+
+@pytest.mark.parametrize("at_most_once", [False, True])
+def test_tasks_of_a_closed_assignment_of_which_nothing_is_said_are_lost(at_most_once: bool) -> None:
+    """The engine had handed in their results, and the records of that were lost with the power."""
+    table = Table(LiveOptions(bundle=1, at_most_once=at_most_once), tasks=1)
+    table.join("a")
+    begins(table.driver, 0.0)
+    (start,) = _started(table, 0)
+    table.say("a", Report([Finished(start.assignments[0].id, [], closed=True)]))
+    (ended,) = [record for record in table.driver.records if type(record) is TaskEnded]
+    assert (ended.state.value, ended.final) == ("lost", at_most_once)
+    assert bool(_started(table, 0)) is not at_most_once
+
+
+def test_an_engine_closes_assignments_that_it_had_and_whose_results_are_gone() -> None:
+    engine_hello = Hello(context="c", node="a", slots=1, pid=1, started_at=0.0)
+    engine, number = Engine("a", engine_hello, 0.0), 5
+
+    def welcomed(session: int, *more: FromDriver) -> list[Finished]:
+        """The engine hears a driver, and what it then reports."""
+        driver = new_state(LiveOptions(), session)
+        hear(driver, EngineFrame(VERSION, "a", 0, 0, 0, [engine_hello]), 0.0)
+        (frame,) = frames(driver, 0.0)
+        welcome = msgspec.structs.replace(frame.bodies[0], assignments=(number,))
+        engine.hear(msgspec.structs.replace(frame, bodies=[welcome, *more]), 0.0)
+        out = [body for step in engine.take(0.0) if type(step) is EngineFrame for body in step.bodies]
+        return [finished for body in out if type(body) is Report for finished in body.finished]
+
+    start = Start([Assignment(number, (0,), [Task(0, line=b"true")])])
+    assert welcomed(1, start) == []
+    assert welcomed(2) == [], "it has it"
+    engine.report(0, Finished(number, [Result(0, 1, 0, 7, 0.0, 1.0)], True), 0.0)
+    assert [len(finished.results) for finished in welcomed(3)] == [1], "it has its results"
+    engine.hear(DriverFrame(VERSION, "a", 3, 2, 1, []), 0.0)
+    assert [(finished.assignment, finished.results, finished.closed) for finished in welcomed(4)] == [(number, [], True)]
+
+
+def test_an_engine_whose_slots_another_has_is_sent_away() -> None:
+    table = Table(tasks=1)
+    table.driver.leases = {"new"}
+    for key, leased in (("old", True), ("new", True), ("guest", False)):
+        hello = Hello(context="c", node=key, slots=1, pid=1, started_at=0.0, properties={"key": key}, leased=leased)
+        hear(table.driver, EngineFrame(VERSION, key, 0, 0, 0, [hello]), 0.0)
+    assert set(table.driver.engines.present) == {"new", "guest"}
+    assert [(engine, body.over) for engine, body in table.sent(Dismiss) if isinstance(body, Dismiss)] == [("old", True)]
