@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "policies": ("pilothouse.cli.policies", "List the policies and their options."),
     "run": ("pilothouse.cli.run", "Run real tasks here, over ssh or inside Slurm."),
     "tasks": ("pilothouse.cli.tasks", "List the tasks of a run."),
+    "output": ("pilothouse.cli.output", "Print what tasks of a run wrote."),
     "watch": ("pilothouse.cli.watch", "Watch a running or finished run in the terminal."),
     "forecast": ("pilothouse.cli.forecast", "Say when a task file would be done, in simulated time."),
     "steer": ("pilothouse.cli.steer", "Join any world to any decider."),

@@ -88,6 +88,10 @@ _SOURCES = "pilothouse.sources"
 @click.option("--fail-fast", is_flag=True, help="Stop at the first task that fails.")
 @click.option("--out", metavar="NAME", default="", help="Files for stdout, such as 'out/{task:06d}.txt'.")
 @click.option("--err", metavar="NAME", default="", help="Files for stderr; the same name as --out joins both.")
+@click.option(
+    "--output-limit", metavar="SIZE[,SIZE]", default="100M,10G", show_default=True,
+    help="The most that is kept of one task's output, and of all tasks' (0: nothing). See `pilothouse output`.",
+)  # fmt: skip
 @decider_options("fcfs")
 @click.option(
     "--bundle",

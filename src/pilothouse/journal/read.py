@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from pilothouse.journal.lock import is_free
 from pilothouse.journal.store import FILE_NAME, decode_tasks, undamaged
 from pilothouse.model.errors import InputError
 from pilothouse.model.idset import IdSet
@@ -63,18 +64,18 @@ def read_tasks(folder: Path, *, failed: bool = False) -> Iterator[TaskRow]:
     """Every task that was begun or ended, by id: finished ones first, then those that were cut off (by Ctrl-C, with an
     engine) or will be tried again, then those in hand, if not only `failed`.
     """
-    with _reading(folder) as db:
+    with reading(folder) as db:
         places = _Places(db)
         yield from _ends(db, "final AND kind = 'N'" + (" AND state != 'succeeded'" if failed else ""), places)
-        in_hand = [places.placed(row) for row in _in_hand(db)]
-        held = {row.task for row in in_hand}
+        running = [places.placed(row) for row in in_hand(db)]
+        held = {row.task for row in running}
         last = """rowid IN (SELECT max(rowid) FROM ends WHERE kind = 'N' AND task_id IN
                   (SELECT task_id FROM ends WHERE NOT final AND kind = 'N') GROUP BY task_id HAVING NOT max(final))"""
         for row in _ends(db, last, places):
             if row.task not in held:
                 yield msgspec.structs.replace(row, state=UNFINISHED)
         if not failed:
-            yield from in_hand
+            yield from running
 
 
 class JobRow(msgspec.Struct, frozen=True):
@@ -94,7 +95,7 @@ class JobRow(msgspec.Struct, frozen=True):
 
 def read_jobs(folder: Path) -> list[JobRow]:
     """Every submitted job: those that ended, in order of their ends, then the others."""
-    with _reading(folder) as db:
+    with reading(folder) as db:
         units = dict(db.execute("SELECT job_id, units FROM assignments ORDER BY id"))
         cwds = {job_id: _cwd(data) for job_id, data in db.execute("SELECT job_id, data FROM jobs ORDER BY task_id")}
         query = """SELECT job_id, state, started_at, ended_at, return_code, pid FROM ends
@@ -108,7 +109,7 @@ def read_jobs(folder: Path) -> list[JobRow]:
 
 def read_nodes(folder: Path) -> tuple[Node, ...]:
     """The nodes that engines joined with, by their units."""
-    with _reading(folder) as db:
+    with reading(folder) as db:
         rows = db.execute("SELECT node, first_unit, slots FROM engines ORDER BY first_unit")
         return tuple(Node(*row) for row in rows)
 
@@ -147,19 +148,24 @@ def _cwd(data: bytes) -> str:
 
 def never_begun(folder: Path) -> int | None:
     """How many tasks of the file have not been begun; None: the number of tasks is not known."""
-    with _reading(folder) as db:
+    with reading(folder) as db:
         total = db.execute("SELECT value FROM notes WHERE name = 'total'").fetchone()
         begun = db.execute("SELECT count(DISTINCT task_id) FROM ends WHERE kind = 'N'").fetchone()[0]
         known = db.execute("SELECT DISTINCT task_id FROM ends WHERE kind = 'N' AND NOT final")
         tried = {task_id for (task_id,) in known}
-        waiting = sum(1 for row in _in_hand(db) if row.task not in tried)
+        waiting = sum(1 for row in in_hand(db) if row.task not in tried)
     return None if total is None else max(0, int(total[0]) - begun - waiting)
+
+
+def is_over(folder: Path) -> bool:
+    """Whether no driver is at work on the run."""
+    return is_free(folder)
 
 
 def read_engines(folder: Path) -> list[EngineSpan]:
     """Every engine that joined, by its units."""
     query = "SELECT engine, rank, context, node, first_unit, slots, joined_at, left_at, lost FROM engines ORDER BY first_unit"
-    with _reading(folder) as db:
+    with reading(folder) as db:
         rows = db.execute(query).fetchall()
     return [
         checked(EngineSpan(engine, rank, context, node, first_unit, slots, joined_at, left_at, bool(lost)))
@@ -169,13 +175,13 @@ def read_engines(folder: Path) -> list[EngineSpan]:
 
 def read_notes(folder: Path) -> dict[str, bytes]:
     """What was noted about the run, by name."""
-    with _reading(folder) as db:
+    with reading(folder) as db:
         return {str(name): bytes(value) for name, value in db.execute("SELECT name, value FROM notes")}
 
 
 def read_submissions(folder: Path) -> list[Submission]:
     """The jobs that came in one by one (not as lines of a task file), and which of them were refused."""
-    with _reading(folder) as db:
+    with reading(folder) as db:
         refused = dict(db.execute("SELECT job_id, reason FROM refusals"))
         rows = db.execute("SELECT job_id, data FROM jobs ORDER BY task_id").fetchall()
         return [
@@ -225,7 +231,8 @@ def _measured(db: sqlite3.Connection) -> str:
     return "name, cpu_s, memory_kb" if "memory_kb" in known else "NULL, NULL, NULL"
 
 
-def _in_hand(db: sqlite3.Connection) -> Iterator[TaskRow]:
+def in_hand(db: sqlite3.Connection) -> Iterator[TaskRow]:
+    """Tasks that an engine has and that have not ended."""
     query = """SELECT a.tasks, a.at, e.node, a.job_id FROM assignments a JOIN engines e ON a.engine = e.engine
                WHERE a.closed_at IS NULL ORDER BY a.id"""
     for tasks, at, node, job in db.execute(query):
@@ -240,7 +247,7 @@ def _in_hand(db: sqlite3.Connection) -> Iterator[TaskRow]:
 
 
 @contextmanager
-def _reading(folder: Path) -> Iterator[sqlite3.Connection]:
+def reading(folder: Path) -> Iterator[sqlite3.Connection]:
     """The journal while it is read. What shows that it is damaged is an InputError."""
     with undamaged(folder / FILE_NAME), closing(open_for_reading(folder)) as db:
         yield db

@@ -40,11 +40,13 @@ CREATE TABLE IF NOT EXISTS ends (
     task_id INTEGER, line_number INTEGER, repeat_index INTEGER, attempt INTEGER, kind TEXT, state TEXT,
     return_code INTEGER, rank INTEGER, node TEXT, pid INTEGER, started_at REAL, ended_at REAL, out_bytes INTEGER,
     out_snippet BLOB, err_bytes INTEGER, err_snippet BLOB, command BLOB, reason TEXT, final INTEGER, job_id TEXT,
-    cpu_s REAL, memory_kb INTEGER, name TEXT);
+    cpu_s REAL, memory_kb INTEGER, name TEXT, last_line BLOB, output INTEGER, left_out INTEGER);
+CREATE INDEX IF NOT EXISTS ends_by_task ON ends (task_id);
 CREATE TABLE IF NOT EXISTS refusals (job_id TEXT, at REAL, reason TEXT);
 """
 _SESSION = "SELECT value FROM notes WHERE name='session'"
-_LATER = {"ends": ("cpu_s REAL", "memory_kb INTEGER", "name TEXT"), "assignments": ("gpus TEXT", "memory_mb INTEGER")}
+_OUTPUT = ("last_line BLOB", "output INTEGER", "left_out INTEGER")
+_LATER = {"ends": ("cpu_s REAL", "memory_kb INTEGER", "name TEXT", *_OUTPUT), "assignments": ("gpus TEXT", "memory_mb INTEGER")}
 """Columns that journals of earlier versions lack."""
 
 
@@ -89,6 +91,11 @@ def undamaged(path: Path) -> Iterator[None]:
         raise InputError(str(path), problem, hint="keep the file, and report it") from error
 
 
+def columns_of(db: sqlite3.Connection, table: str) -> set[str]:
+    """The names of its columns, which an earlier version may have had fewer of."""
+    return {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
+
+
 class Journal:
     """The writer. One per run at a time (see journal/lock.py)."""
 
@@ -110,7 +117,7 @@ class Journal:
     def _add_columns(self) -> None:
         """Columns that this version has and the one that made the file had not."""
         for table, columns in _LATER.items():
-            known = {row[1] for row in self._db.execute(f"PRAGMA table_info({table})")}
+            known = columns_of(self._db, table)
             for column in columns:
                 if column.split()[0] not in known:
                     self._db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
@@ -225,11 +232,12 @@ class Journal:
         for row in db.execute(f"SELECT {columns} FROM assignments WHERE closed_at IS NULL ORDER BY id"):
             yield r.Assigned(row[0], row[1], row[2], row[3], row[4], decode_tasks(row[5]), row[6] or "", row[7] or 0)
         states = {state.value: state for state in JobState}
-        query = "SELECT task_id, attempt, kind, state, return_code, final, job_id FROM ends ORDER BY rowid"
-        for task_id, attempt, kind, state, code, final, job_id in db.execute(query):
+        query = """SELECT task_id, attempt, kind, state, return_code, final, job_id, out_bytes + err_bytes, output, left_out
+                   FROM ends ORDER BY rowid"""
+        for task_id, attempt, kind, state, code, final, job_id, written, output, left_out in db.execute(query):
             yield r.TaskEnded(
-                task_id, 0, -1, attempt, kind, states[state], code, -1, "", -1, 0.0, 0.0, 0, b"", 0, b"", b"", "",
-                bool(final), job_id,
+                task_id, 0, -1, attempt, kind, states[state], code, -1, "", -1, 0.0, 0.0, written, b"", 0, b"", b"", "",
+                bool(final), job_id, 0.0, 0, "", b"", output, left_out,
             )  # fmt: skip
 
     def close(self) -> None:

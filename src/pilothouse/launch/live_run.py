@@ -54,6 +54,7 @@ def start_run(options: RunOptions, given: str | ArgumentCommands, folder: Path |
     """A new run of a task file, or of commands from arguments. The exit code."""
     tasks = TaskSource.named(given, kind=options.task_format or "", lenient=options.lenient)
     options.check()
+    options.check_files(tasks.total, tasks.may_repeat)
     folder = _make_folder(folder, tasks.file or "tasks")
     with _locked(folder):
         journal = Journal(folder)
@@ -73,6 +74,7 @@ def dry_run(options: RunOptions, given: str | ArgumentCommands) -> int:
     """Shows what would run. The exit code."""
     tasks = TaskSource.named(given, kind=options.task_format or "", lenient=options.lenient)
     options.check()
+    options.check_files(tasks.total, tasks.may_repeat)
     show_tasks(tasks, kind=options.task_format or "", lenient=options.lenient)
     return 0
 

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import string
+from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     fail_fast: bool
     out: str
     err: str
+    output_limit: str = ""
+    """"" : of a run that an earlier version began; nothing is kept."""
     by: str
     timeout: float | None
     decider_command: str | None
@@ -93,6 +96,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
                     option, "not a file name with placeholders", expected="{task}, {line}, {repeat} or {attempt}",
                     found=quoted(template),
                 )  # fmt: skip
+        if self.output_limit:
+            output_limits(self.output_limit)
         self._sbatch_words()
         self._variables()
         if self.auto_slurm and not self.auto_slots:
@@ -101,6 +106,17 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             self.contexts()
         if self.by.partition(":")[0] not in naming.FOREIGN:
             naming.policy(self.by)
+
+    def check_files(self, tasks: int | None, may_repeat: Callable[[], bool]) -> None:
+        """Raises InputError if two tasks would write to one file. `may_repeat`: whether several tasks may come from one line."""
+        for option, template in (("--out", self.out), ("--err", self.err)):
+            names = {field for _, field, _, _ in string.Formatter().parse(template) if field}
+            apart = "task" in names or ("line" in names and ("repeat" in names or not may_repeat()))
+            if template and not apart and tasks != 1 and not template.startswith("/dev/"):
+                raise InputError(
+                    option, "all tasks would write to one file" if not names else "several tasks would write to one file",
+                    found=quoted(template), hint="put {task} into the name",
+                )  # fmt: skip
 
     def _sbatch_words(self) -> tuple[str, ...]:
         try:
@@ -122,12 +138,14 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def live_options(self, env: dict[str, str]) -> LiveOptions:
+        keep, in_all = output_limits(self.output_limit) if self.output_limit else (0, 0)
         shape = shape_for(self.units, self.nodes, self.gpus_per_task, self.mem)
         return LiveOptions(
             units=self.units, shape=shape, walltime=inf if self.walltime is None else self.walltime,
             environment=TaskEnvironment(
-                stdout=self.out, stderr=self.err, bind=self.bind, env=dict(self._variables()), memory_mb=self.mem
+                stdout=self.out, stderr=self.err, bind=self.bind, env=dict(self._variables()), memory_mb=self.mem, keep=keep
             ),
+            output_bytes=in_all,
             retries=self.retries, retry_memory=self.retry_mem,
             reissue=self.reissue, at_most_once=self.once == "at-most", fail_fast=self.fail_fast, bundle=self.bundle,
             window=self.window or 0, lost_after_s=self.lost_after, wait_for_driver_s=self.wait_for_driver,
@@ -159,6 +177,21 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
         options = self._sbatch_words() or (f"--ntasks={self.auto_slots}",)
         return AllocationPlan(slots=self.auto_slots, most=self.auto_slurm, idle_s=self.auto_idle, options=options)
+
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([kMGT]?)B?", re.IGNORECASE)
+_FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+
+def output_limits(text: str) -> tuple[int, int]:
+    """`100M,10G`: bytes that are kept of one task's output, and of all. The second may be missing."""
+    sizes: list[int] = []
+    for part in text.split(","):
+        found = _SIZE.fullmatch(part.strip())
+        if found is None or len(sizes) == 2:
+            raise InputError("--output-limit", "not a limit", expected="SIZE or SIZE,SIZE such as 100M,10G", found=quoted(text))
+        sizes.append(int(float(found[1]) * _FACTORS[found[2].lower()]))
+    return sizes[0], sizes[1] if len(sizes) == 2 else 10**18
 
 
 _PLACEHOLDERS = ("task", "line", "repeat", "attempt")

@@ -71,6 +71,10 @@ class TaskSource(msgspec.Struct):
             return self.stream(None)
         return self.made or _open(self.file)
 
+    def may_repeat(self) -> bool:
+        """Whether several tasks may come from one line."""
+        return self.stream is not None or (self.made is None and b"REPEAT" in Path(self.file).read_bytes().upper())
+
     def settle(self, folder: Path) -> Path:
         """The file of the run's tasks. Commands from arguments are written to one."""
         if self.file:

@@ -61,6 +61,8 @@ class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long a resumed driver waits for the engines that it had."""
     grace_s: float = 10.0
     """Between TERM and KILL."""
+    output_bytes: int = 0
+    """The most that is kept of the output of all tasks together; `environment.keep` is the most of one."""
     linger_s: float = LINGER_S
     """How long a slot waits for the output of commands that its task left in the background."""
     env: dict[str, str] = {}

@@ -118,6 +118,10 @@ class TaskEnded(msgspec.Struct, frozen=True, gc=False):
     memory_kb: int = 0
     name: str = ""
     """The name that its request gives to it."""
+    last_line: bytes = b""
+    output: int = 0
+    left_out: int = 0
+    """These three as in Result."""
 
 
 def barrier_passed(line: TaskLine, at: float) -> TaskEnded:

@@ -36,6 +36,8 @@ def send_assignment(driver: DriverState, proxy: EngineProxy, number: int, group:
     environment = group.environment
     if group.job.walltime != environment.walltime:
         environment = msgspec.structs.replace(environment, walltime=group.job.walltime)
+    if environment.keep > driver.output_room:
+        environment = msgspec.structs.replace(environment, keep=max(1, driver.output_room))  # not 0: it is told
     assignment = Assignment(
         number, slots, list(group.tasks.values()), environment, group.gpus.get(proxy.id, ()),
         _nodes_of(driver, group.units) if group.job.id in driver.spanning or not group.from_file else "",
@@ -226,7 +228,7 @@ def _ended(
         proxy.joined.rank if proxy else -1, proxy.joined.node if proxy else "", result.pid, result.started_at,
         result.ended_at, result.out_bytes, result.out_snippet, result.err_bytes, result.err_snippet,
         task.line or b" ".join(task.argv), result.reason, final, group.job.id if group else "", result.cpu_s, result.memory_kb,
-        task.request.name if task.request is not None else "",
+        task.request.name if task.request is not None else "", result.last_line, result.output, result.left_out,
     )  # fmt: skip
 
 

@@ -89,6 +89,8 @@ class DriverState(msgspec.Struct, eq=False, kw_only=True):
     next_assignment: int
     """Numbers begin anew, higher, with each incarnation of the driver: none is used twice, even if records were lost."""
     next_task: int = 0
+    output_room: int
+    """How many more bytes of the tasks' output may be kept."""
 
     begun: bool = False
     """The decider knows the engines; from now on changes are events."""
@@ -180,4 +182,5 @@ def new_state(options: LiveOptions, session: int = 1, unix_offset: float = 0.0) 
         options=options, session=session, unix_offset=unix_offset, done=done,
         backlog=Backlog(template, options.environment, most_bundled, done),
         context_limits=dict(options.context_limits), next_assignment=(session - 1) * ASSIGNMENTS_PER_SESSION + 1,
+        output_room=options.output_bytes,
     )  # fmt: skip

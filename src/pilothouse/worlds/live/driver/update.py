@@ -78,6 +78,8 @@ def update(driver: DriverState, entry: r.Record, now: float, *, restoring: bool 
 
 
 def _task_ended(driver: DriverState, ended: r.TaskEnded, *, restoring: bool) -> None:
+    if ended.output:
+        driver.output_room -= ended.out_bytes + ended.err_bytes - ended.left_out
     if ended.kind == "P":
         return
     group = driver.groups.get(ended.job_id)

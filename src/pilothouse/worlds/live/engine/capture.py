@@ -1,4 +1,4 @@
-"""A task's stdout and stderr where no files were asked for: counted, and cut to a first and a last piece.
+"""A task's stdout and stderr where no files were asked for: counted, cut to a first and a last piece, and kept in a pack.
 
 A cylinder keeps one pipe per stream for all its tasks, so that a task costs no descriptor. A pipe that survivors of a
 task may still write to is given up and replaced: their bytes are never counted for the next task.
@@ -7,9 +7,12 @@ task may still write to is given up and replaced: their bytes are never counted 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 KEPT_BYTES = 40
-"""Kept of the beginning, and of the end (disBatch's figures)."""
+"""Of the beginning, and of the end, in a snippet (disBatch's figures)."""
+_LAST_BYTES = 400
+"""Kept of the end, to find its last line."""
 _CHUNK_BYTES = 65536
 GAP = b"..."
 
@@ -17,8 +20,10 @@ GAP = b"..."
 class Capture:
     """One stream. Give `write_fd` to the child, `drain` whenever `read_fd` is readable, `take` when the task has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: Callable[[bytes], None]) -> None:
+        """`keep` is given all that is read."""
         self.read_fd, self.write_fd = _pipe()
+        self._keep = keep
         self._count = 0
         self._first = b""
         self._last = b""
@@ -35,15 +40,20 @@ class Capture:
             if len(self._first) < KEPT_BYTES:
                 self._first += chunk[: KEPT_BYTES - len(self._first)]
             self._count += len(chunk)
-            self._last = (self._last + chunk)[-KEPT_BYTES:]
+            self._keep(chunk)
+            self._last = (self._last + chunk)[-_LAST_BYTES:]
             if len(chunk) < _CHUNK_BYTES:
                 return False
+
+    def last_line(self) -> bytes:
+        """The last line that is not empty (its end, if it is long)."""
+        return next((line.strip() for line in reversed(self._last.splitlines()) if line.strip()), b"")
 
     def take(self) -> tuple[int, bytes]:
         """Bytes seen since the last take, and the snippet."""
         if not self._count:
             return 0, b""
-        count, first, last = self._count, self._first, self._last
+        count, first, last = self._count, self._first, self._last[-KEPT_BYTES:]
         self._count, self._first, self._last = 0, b"", b""
         if count <= len(first):
             return count, first

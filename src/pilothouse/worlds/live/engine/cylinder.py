@@ -21,14 +21,17 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from functools import partial
 from math import inf
 from pathlib import Path
 
 import msgspec
 
+from pilothouse.formats.output_pack import STDERR, STDOUT
 from pilothouse.worlds.live.engine.capture import Capture
 from pilothouse.worlds.live.engine.descendants import end_children, reap
 from pilothouse.worlds.live.engine.memory import MemoryGuard, MemoryGuards
+from pilothouse.worlds.live.engine.output import PackWriter
 from pilothouse.worlds.live.engine.spawn import Launcher, SpawnError, find_native, spawn
 from pilothouse.worlds.live.engine.spool import Log
 from pilothouse.worlds.live.wire import messages as m
@@ -92,14 +95,15 @@ ENGINE_ENDS_S = 5.0
 class Cylinder:
     """The loop of one cylinder process."""
 
-    def __init__(self, link: socket.socket, log: Log, *, native: bool = True) -> None:
+    def __init__(self, link: socket.socket, log: Log, output: PackWriter, *, native: bool = True) -> None:
         self._link = link
         self._inbox = Inbox(link)
         self._log = log
         self._launcher = Launcher(os.environ.get("PATH", os.defpath))
         self._null = os.open(os.devnull, os.O_RDWR)
-        self._out = Capture()
-        self._err = Capture()
+        self._output = output
+        self._out = Capture(partial(output.add, STDOUT))
+        self._err = Capture(partial(output.add, STDERR))
         self._home = os.getcwd()
         self._cwd = self._home
         self._all_cores = os.sched_getaffinity(0)
@@ -233,6 +237,7 @@ class Cylinder:
         started_at, started = time.time(), time.monotonic()
         opened: list[int] = []
         self._log.running(task.task_id)
+        self._output.begin(task.task_id, task.attempt, environment.keep)
         try:
             if not self._cwd:
                 raise SpawnError(f"cannot enter {environment.cwd}")
@@ -271,11 +276,13 @@ class Cylinder:
             # Bytes that survivors write from now on must not count for the next task.
             self._renew(self._out)
             self._renew(self._err)
+        last_line = self._err.last_line() if code else b""
         out_bytes, out_snippet = self._out.take()
         err_bytes, err_snippet = self._err.take()
+        output, left_out = self._output.end((out_bytes, err_bytes)) if out_bytes or err_bytes else (0, 0)
         return m.Result(
             task.task_id, task.attempt, code, pid, started_at, started_at + took_s, out_bytes, out_snippet, err_bytes,
-            err_snippet, reason, cpu_s, memory_kb,
+            err_snippet, reason, cpu_s, memory_kb, last_line, output, left_out,
         )  # fmt: skip
 
     def _see_whether_engine_ends(self) -> None:
@@ -345,6 +352,9 @@ class Cylinder:
         def writable(template: str) -> int:
             path = name_of(template)
             path.parent.mkdir(parents=True, exist_ok=True)
+            if task.attempt > 1 and "{attempt" not in template and path.is_file():
+                # What an earlier attempt wrote stays, under another name.
+                path.rename(path.with_name(f"{path.name}.attempt{task.attempt - 1}"))
             opened.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666))
             return opened[-1]
 
@@ -380,9 +390,11 @@ class Cylinder:
         terminated = False
         look_at = inf if guard is None else 0.0
         while True:
-            until = min(deadline, self._cut_at, look_at) if self._behind else min(deadline, look_at)
+            until = min(deadline, look_at, self._output.flush_at, self._cut_at if self._behind else inf)
             timeout = None if until == inf else _milliseconds(until)
             ready = [fd for fd, _ in self._poll.poll(timeout)]
+            if time.monotonic() >= self._output.flush_at:
+                self._output.flush()
             if watched in ready:
                 if watched == self._wakeup:
                     os.read(watched, 512)

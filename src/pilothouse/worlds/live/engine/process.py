@@ -34,6 +34,7 @@ from pilothouse.worlds.live.engine.descendants import (
 )
 from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go, Renamed, TellCylinder
 from pilothouse.worlds.live.engine.memory import memory_of_node_mb
+from pilothouse.worlds.live.engine.output import PackWriter
 from pilothouse.worlds.live.engine.spool import Spool, read_spool
 from pilothouse.worlds.live.wire import messages as m
 
@@ -93,7 +94,7 @@ class Warden:
                 for other in (ours, *others):
                     other.close()
                 adopt_orphans()
-                cylinder = Cylinder(theirs, log)
+                cylinder = Cylinder(theirs, log, PackWriter(self._spool.pack))
                 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                     # Not SIG_IGN: tasks would inherit that, and a TERM could not end them.
                     signal.signal(number, cylinder.note_signal)

@@ -3,6 +3,7 @@
     KEY.spool/identity    the engine's id as the driver knows it, its host, and how long it waits for a driver
     KEY.spool/lock        held by warden, engine and cylinders: while it is, tasks may run
     KEY.spool/N.M         the log of cylinder N; M counts its processes
+    KEY.output            the pack with the output of its tasks (output.py), which stays when the spool goes
 
 A log is a sequence of records: an assignment, a task that is about to begin, its result. Each record is written before
 the next task begins, so a reader knows exactly which tasks ended, which had begun and which had not. Logs survive all
@@ -26,6 +27,7 @@ from pathlib import Path
 
 import msgspec
 
+from pilothouse.formats.output_pack import PACK_SUFFIX
 from pilothouse.worlds.live.wire.messages import Finished, Result, encode
 
 SUFFIX = ".spool"
@@ -155,6 +157,9 @@ class Spool:
             self.folder = Path(folder)
         except OSError:
             self.folder = Path(tempfile.mkdtemp(prefix="pilothouse-", suffix=SUFFIX))
+        self.shared = self.folder == Path(folder)
+        """Whether it is in the run's folder."""
+        self.pack = self.folder.with_suffix(PACK_SUFFIX) if self.shared else self.folder / "pack"
         self._lock = os.open(self.folder / "lock", os.O_WRONLY | os.O_CREAT, 0o600)
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

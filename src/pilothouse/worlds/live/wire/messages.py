@@ -64,6 +64,8 @@ class TaskEnvironment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """CPU affinity to the cores of its units."""
     memory_mb: int = 0
     """The most memory that a task may use; 0: no limit."""
+    keep: int = 0
+    """The most bytes that are kept of what a task writes to stdout and stderr, where they go to no file."""
 
 
 class Assignment(msgspec.Struct, array_like=True, gc=False):
@@ -99,6 +101,12 @@ class Result(msgspec.Struct, array_like=True, gc=False):
     cpu_s: float = 0.0
     memory_kb: int = 0
     """The most that one of its processes used, or all together where that was watched."""
+    last_line: bytes = b""
+    """The last line of its stderr, if it failed."""
+    output: int = 0
+    """Where its output is in its engine's pack; 0: it wrote nothing, or nothing is kept."""
+    left_out: int = 0
+    """How many bytes of it are not in the pack, though output is kept."""
 
 
 class Hello(msgspec.Struct, tag="hello"):

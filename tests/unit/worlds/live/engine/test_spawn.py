@@ -19,6 +19,7 @@ import pytest
 
 import components
 from pilothouse.worlds.live.engine.cylinder import Cylinder, Inbox, decode_finished, send
+from pilothouse.worlds.live.engine.output import PackWriter
 from pilothouse.worlds.live.engine.spawn import Launcher, find_native
 from pilothouse.worlds.live.engine.spool import Log, read_log
 from pilothouse.worlds.live.wire.messages import (
@@ -93,7 +94,7 @@ def cylinder(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
         if pid == 0:
             try:
                 ours.close()
-                Cylinder(theirs, log, native=request.param == "compiled").run()
+                Cylinder(theirs, log, PackWriter(log.path.with_name("pack")), native=request.param == "compiled").run()
             except BaseException:
                 traceback.print_exc()
             finally:
@@ -139,7 +140,7 @@ def test_a_task_that_the_owner_of_the_node_ends_with_its_engine_has_no_end(tmp_p
     if (pid := os.fork()) == 0:
         try:
             ours.close()
-            cylinder = Cylinder(theirs, log, native=native)
+            cylinder = Cylinder(theirs, log, PackWriter(log.path.with_name("pack")), native=native)
             signal.signal(signal.SIGTERM, cylinder.note_signal)
             cylinder.run()
         finally:
