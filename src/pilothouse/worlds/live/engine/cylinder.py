@@ -23,7 +23,6 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from math import inf
-from pathlib import Path
 
 import msgspec
 
@@ -34,6 +33,7 @@ from pilothouse.worlds.live.engine.memory import MemoryGuard, MemoryGuards
 from pilothouse.worlds.live.engine.output import PackWriter
 from pilothouse.worlds.live.engine.spawn import Launcher, SpawnError, find_native, spawn
 from pilothouse.worlds.live.engine.spool import Log
+from pilothouse.worlds.live.engine.task_files import open_files
 from pilothouse.worlds.live.wire import messages as m
 
 FLUSH_S = 0.2
@@ -243,7 +243,7 @@ class Cylinder:
                 raise SpawnError(f"cannot enter {environment.cwd}")
             fds = (self._null, self._out.write_fd, self._err.write_fd)
             if environment.stdin or environment.stdout or environment.stderr:
-                fds = self._open(task, assignment, opened)
+                fds = open_files(task, environment, self._cwd, fds, opened)
             argv = self._argv(task.argv) if task.argv else self._launcher.argv(os.fsdecode(task.line))
             text = self._prepare.task_env.format(
                 task=task.task_id, line=task.line_number, repeat=task.repeat_index, attempt=task.attempt
@@ -334,38 +334,6 @@ class Cylinder:
         if program is None:
             raise SpawnError(f"{os.fsdecode(argv[0])}: no such program")
         return [program, *argv[1:]]
-
-    def _open(self, task: m.Task, assignment: m.Assignment, opened: list[int]) -> tuple[int, int, int]:
-        """The three descriptors of a task that asked for files."""
-        environment = assignment.environment
-        stdin, out, err = self._null, self._out.write_fd, self._err.write_fd
-
-        def name_of(template: str) -> Path:
-            try:
-                name = template.format(
-                    task=task.task_id, line=task.line_number, repeat=task.repeat_index, attempt=task.attempt
-                )
-            except (KeyError, IndexError, ValueError, AttributeError, TypeError, MemoryError):
-                name = template  # braces that mean nothing here belong to the name
-            return Path(self._cwd, name)
-
-        def writable(template: str) -> int:
-            path = name_of(template)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if task.attempt > 1 and "{attempt" not in template and path.is_file():
-                # What an earlier attempt wrote stays, under another name.
-                path.rename(path.with_name(f"{path.name}.attempt{task.attempt - 1}"))
-            opened.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666))
-            return opened[-1]
-
-        if environment.stdin:
-            stdin = os.open(name_of(environment.stdin), os.O_RDONLY)
-            opened.append(stdin)
-        if environment.stdout:
-            out = writable(environment.stdout)
-        if environment.stderr:
-            err = out if environment.stderr == environment.stdout else writable(environment.stderr)
-        return stdin, out, err
 
     @contextlib.contextmanager
     def _watch(self, pid: int) -> Iterator[int]:
