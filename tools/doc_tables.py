@@ -50,6 +50,21 @@ def policies() -> str:
     return table(("policy", "what it does", "options"), rows)
 
 
+def variants() -> str:
+    """The choices of each policy; policies that make the same ones stand together."""
+    from pilothouse.policies.catalog import CATALOG
+    from pilothouse.policies.variants import Variant
+
+    names: dict[Variant, list[str]] = {}
+    for name, listing in CATALOG.items():
+        names.setdefault(listing.variant, []).append(code(name))
+    sections = []
+    for variant, same in names.items():
+        rows = [(field.replace("_", " "), getattr(variant, field)) for field in Variant.__struct_fields__]
+        sections.append(f"### {', '.join(same)}\n\n{table(('choice', 'what it does'), rows)}")
+    return "\n\n".join(sections)
+
+
 def commands() -> str:
     from pilothouse.cli.main import COMMANDS
 
@@ -370,6 +385,7 @@ def pairs() -> str:
 
 TABLES: dict[str, Callable[..., str]] = {
     "policies": policies,
+    "variants": variants,
     "commands": commands,
     "options": options,
     "manual": manual,

@@ -33,6 +33,11 @@ def test_the_lowest_bits(mask: int, count: int) -> None:
     assert compiled_masks.lowest_bits(mask, count) == masks.plain_lowest_bits(mask, count)
 
 
+@given(MASKS)
+def test_the_number_of_bits(mask: int) -> None:
+    assert compiled_masks.bit_count(mask) == mask.bit_count()
+
+
 @given(MASKS, st.sampled_from([" ", ",", "", " and ", "é"]))
 def test_the_text_of_a_mask(mask: int, separator: str) -> None:
     assert compiled_masks.mask_text(mask, separator) == masks.plain_mask_text(mask, separator)
@@ -49,6 +54,8 @@ def test_masks_refuse_nonsense(nonsense: tuple[object, ...]) -> None:
     for function in (compiled_masks.first_block, compiled_masks.lowest_bits):
         with pytest.raises((ValueError, TypeError)):
             function(*nonsense)
+    with pytest.raises((ValueError, TypeError)):
+        compiled_masks.bit_count(-1 if nonsense[0] == 1 else str(nonsense[0]))
 
 
 NUMBERS = st.one_of(

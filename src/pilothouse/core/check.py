@@ -14,6 +14,7 @@ from pilothouse.model import decisions as d
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import FINAL, JobState
+from pilothouse.model.masks import bit_count
 from pilothouse.model.profile import problem_of
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def refuse_start(cluster: Cluster, decision: d.StartJob, *, memory: bool = True)
     if job.shape is not None:
         misfit = place.misfit(cluster, job, mask, memory=memory) if cluster.count_rule is not None else None
         return None if misfit is None else Refusal("wrong shape", f"job {job.id} on {decision.units}: {misfit}")
-    return _wrong_count(cluster, job, mask.bit_count(), decision.placement)
+    return _wrong_count(cluster, job, bit_count(mask), decision.placement)
 
 
 def _wrong_count(cluster: Cluster, job: Job, given: int, placement: d.Placement | None) -> Refusal | None:

@@ -27,7 +27,7 @@ from pilothouse.model.events import Running
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
-from pilothouse.model.masks import first_block, lowest_bits
+from pilothouse.model.masks import bit_count, first_block, lowest_bits
 from pilothouse.model.power_states import computes
 
 
@@ -320,7 +320,7 @@ class Cluster:
         if mask & self.free_mask == mask:
             # The common case: cheaper than a complement, and on wide clusters than counting again.
             self.free_mask ^= mask
-            self.free -= mask.bit_count()
+            self.free -= bit_count(mask)
         else:
             self.free_mask &= ~mask
             self.free = self.free_mask.bit_count()
@@ -337,7 +337,7 @@ class Cluster:
             self._set_off(self.off_mask)
         else:
             self.free_mask |= mask
-            self.free += mask.bit_count()
+            self.free += bit_count(mask)
         if self._table is not None:
             self._misfits.clear()
             self._table.count_extras(job, mask, -1)

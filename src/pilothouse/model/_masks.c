@@ -1,4 +1,4 @@
-/* Searching and printing wide bitmasks in C: the twins of first_block, lowest_bits and mask_text in masks.py, which are
+/* Searching and printing wide bitmasks in C: the twins of first_block, lowest_bits, bit_count and mask_text in masks.py, which are
  * their oracles. A mask is a Python int; its digits are read where they lie. One walk over the digits each, whatever the
  * number of ids: at 512 ids some 50 ns, against a microsecond of shifts that make new ints.
  */
@@ -42,6 +42,31 @@ static Py_ssize_t find(const Mask *mask, Py_ssize_t from, digit inverted)
             return index * PyLong_SHIFT + shift + __builtin_ctz(rest);
     }
     return inverted ? mask->length * PyLong_SHIFT : -1;
+}
+
+/* The number of set bits. (Without -mpopcnt the builtin is a call for each digit.) */
+static inline int count_bits(digit part)
+{
+    part -= part >> 1 & 0x55555555u;
+    part = (part & 0x33333333u) + (part >> 2 & 0x33333333u);
+    return (int)(((part + (part >> 4)) & 0x0f0f0f0fu) * 0x01010101u >> 24);
+}
+
+static PyObject *bit_count(PyObject *self, PyObject *argument)
+{
+    Mask mask;
+    Py_ssize_t index, count = 0;
+    if (!read_mask(argument, &mask))
+        return NULL;
+    /* The units of a job are few among many, so most digits are 0. */
+    for (index = 0; index + 4 <= mask.length; index += 4) {
+        const digit *part = mask.digits + index;
+        if (part[0] | part[1] | part[2] | part[3])
+            count += count_bits(part[0]) + count_bits(part[1]) + count_bits(part[2]) + count_bits(part[3]);
+    }
+    for (; index < mask.length; index++)
+        count += count_bits(mask.digits[index]);
+    return PyLong_FromSsize_t(count);
 }
 
 static const digit SET = 0, CLEAR = (digit)-1;
@@ -115,7 +140,7 @@ static PyObject *lowest_bits(PyObject *self, PyObject *const *args, Py_ssize_t n
     if (count <= 0)
         return PyLong_FromLong(0);
     for (index = 0; index < mask.length; index++) {
-        int here = __builtin_popcount(mask.digits[index]);
+        int here = count_bits(mask.digits[index]);
         if (here >= count)
             break;
         count -= here;
@@ -197,6 +222,7 @@ static PyObject *mask_text(PyObject *self, PyObject *const *args, Py_ssize_t nar
 
 static PyMethodDef methods[] = {
     {"first_block", (PyCFunction)(void (*)(void))first_block, METH_FASTCALL, "The lowest block of neighbouring bits."},
+    {"bit_count", (PyCFunction)bit_count, METH_O, "The number of set bits."},
     {"lowest_bits", (PyCFunction)(void (*)(void))lowest_bits, METH_FASTCALL, "The lowest bits of a mask."},
     {"mask_text", (PyCFunction)(void (*)(void))mask_text, METH_FASTCALL, "A mask as ranges."},
     {NULL, NULL, 0, NULL},

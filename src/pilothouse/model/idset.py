@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from pilothouse.model.errors import InputError, quoted
-from pilothouse.model.masks import lowest_bits, mask_text
+from pilothouse.model.masks import bit_count, lowest_bits, mask_text
 
 MOST_ID = 2**24
 """No id may be larger: a typing error must not ask for gigabytes."""
@@ -118,7 +118,7 @@ class IdSet(msgspec.Struct, frozen=True, eq=False, gc=False):
             yield from range(first, last + 1)
 
     def __len__(self) -> int:
-        return self.mask.bit_count()
+        return bit_count(self.mask)
 
     def __bool__(self) -> bool:
         return self.mask != 0

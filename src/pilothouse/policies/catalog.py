@@ -8,12 +8,13 @@ import msgspec
 
 from pilothouse.model.errors import InputError, quoted, suggestion
 from pilothouse.model.numerals import whole_number
-from pilothouse.policies import score
+from pilothouse.policies import score, variants
 from pilothouse.policies.base import Policy
 from pilothouse.policies.chance import Chance
 from pilothouse.policies.conservative import Conservative
 from pilothouse.policies.qcg import Qcg
 from pilothouse.policies.queueing import ESTIMATES, Estimate, Queueing
+from pilothouse.policies.variants import Variant
 
 Options = dict[str, str]
 
@@ -25,6 +26,8 @@ class Listing(msgspec.Struct, frozen=True):
     options: dict[str, str]
     """Option -> what it may be."""
     make: Callable[[Options], Policy]
+    variant: Variant
+    """Which variant of its algorithm it is."""
 
 
 _ESTIMATE = {"estimate": " | ".join(ESTIMATES)}
@@ -66,37 +69,44 @@ def _chance(options: Options) -> Policy:
 
 
 CATALOG: dict[str, Listing] = {
-    "fcfs": Listing("first come, first served: nothing overtakes", {}, lambda options: Queueing("none")),
-    "filler": Listing("first fit: whatever fits starts, large jobs may starve", {}, lambda options: Queueing("fill")),
+    "fcfs": Listing("first come, first served: nothing overtakes", {}, lambda options: Queueing("none"), variants.FCFS),
+    "filler": Listing(
+        "first fit: whatever fits starts, large jobs may starve", {}, lambda options: Queueing("fill"), variants.FILLER
+    ),
     "easy": Listing(
         "EASY backfilling: only the head of the queue has a reservation",
         _ESTIMATE,
         lambda options: Queueing("easy", estimate=_estimate(options)),
+        variants.EASY,
     ),
     "easy-sjbf": Listing(
         "EASY with the shortest jobs backfilled first",
         _ESTIMATE,
         lambda options: Queueing("easy", shortest_first=True, estimate=_estimate(options)),
+        variants.EASY_SJBF,
     ),
     "conservative": Listing(
         "conservative backfilling: every waiting job has a reservation",
         _ESTIMATE,
         lambda options: Conservative(estimate=_estimate(options)),
+        variants.CONSERVATIVE,
     ),
     "priority": Listing(
         "smallest score first, with or without backfilling",
         {"score": f"an expression over r, n, s, w, p, or one of {', '.join(score.KNOWN)}", **_BACKFILL, **_ESTIMATE},
         _priority,
+        variants.BY_SCORE,
     ),
     **{
-        name: Listing(f"{about} ({text})", {**_BACKFILL, **_ESTIMATE}, _known_score(text))
+        name: Listing(f"{about} ({text})", {**_BACKFILL, **_ESTIMATE}, _known_score(text), variants.BY_SCORE)
         for name, (text, about) in score.KNOWN.items()
     },
-    "random": Listing("a seeded random order", {"seed": "a whole number"}, _chance),
+    "random": Listing("a seeded random order", {"seed": "a whole number"}, _chance, variants.RANDOM),
     "qcg": Listing(
         "the rules of the QCG PilotJob Manager: FIFO, as much as possible, go on past what does not fit",
         {},
         lambda options: Qcg(),
+        variants.QCG,
     ),
 }
 

@@ -14,6 +14,7 @@ from math import inf, isnan, nan
 import msgspec
 
 from pilothouse.model.lifecycle import JobState
+from pilothouse.model.masks import bit_count
 from pilothouse.model.record import JobRecord
 from pilothouse.views.schedule import Schedule, overtakers
 
@@ -87,7 +88,7 @@ class Collector:
         self._ended.extend([record.ended_at for record in ran])
         busy = self._busy
         for record, start in zip(ran, starts, strict=True):
-            busy += (record.ended_at - start) * record.units.mask.bit_count()
+            busy += (record.ended_at - start) * bit_count(record.units.mask)
         self._busy = busy
 
     def __len__(self) -> int:
