@@ -45,7 +45,8 @@ class TestRecord:
 
     def _record(self, path: Path) -> None:
         name = str(path.relative_to(self._root))
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+        modules = "\n".join(sorted(str(module) for module in (self._root / "src").rglob("*.py")))
+        digest = hashlib.sha256(path.read_bytes() + modules.encode()).hexdigest()[:12]
         stem = name.removesuffix(".py").replace("/", "+")
         kept = self._folder / f"{stem}.{digest}.jsonl"
         if kept.exists():
