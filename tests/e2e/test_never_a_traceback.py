@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import resource
+import shlex
 import shutil
 import signal
 import stat
@@ -13,11 +15,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import components
 from e2e.live_runs import COMMAND, finish, rows, run, start, tasks, until
 from pilothouse.dropins.qcg.manager import Manager, System
+from pilothouse.formats.task_file import check_stream, read_file
+from pilothouse.model.errors import PeerError
+from pilothouse.protocols.batsim.codec import decode_from_scheduler
+from pilothouse.worlds.live.engine.config import Credentials
+from pilothouse.worlds.live.wire.messages import VERSION, EngineFrame, Hello, encode
+from pilothouse.worlds.live.wire.sockets import EngineSocket, Keys
 
 LIMIT_S = 40
 
@@ -54,8 +63,6 @@ def test_a_device_is_no_workload(tmp_path: Path) -> None:
 
 
 def test_a_trace_that_does_not_fit_into_memory(tmp_path: Path) -> None:
-    import resource
-
     packed = tmp_path / "z.swf.gz"
     packed.write_bytes(gzip.compress(bytes(1 << 30), 1))
     few = 600 << 20
@@ -202,3 +209,84 @@ def test_an_engine_that_does_not_answer_cannot_keep_a_stopped_run(tmp_path: Path
         assert code == 1 and "waiting for" in line and "Traceback" not in line
     finally:
         os.kill(warden, signal.SIGKILL)  # it would try to report the engine's death; the engine ends with it
+
+
+def test_a_full_disk_does_not_keep_a_stopped_run(tmp_path: Path) -> None:
+    """Every write to the journal fails (a limit on the size of files) when the run is told to stop, and goes on failing."""
+    name = tasks(tmp_path, "".join(f"echo {i} >> begun\n" for i in range(300)))
+    command = shlex.join([*COMMAND, "run", name, "--dir", "r", "--slots", "2", "--bundle", "1", "--grace", "1"])
+    process = subprocess.Popen(
+        ["bash", "-c", f"ulimit -f 150; exec {command}"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "cannot write" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    code, said_last = finish(process)
+    assert code == 1 and "Traceback" not in said_last
+
+
+def test_a_device_is_no_trace(tmp_path: Path) -> None:
+    profile = {"type": "usage_trace", "trace": "list"}
+    job = {"id": "1", "subtime": 0, "res": 1, "profile": "p"}
+    (tmp_path / "w.json").write_text(json.dumps({"nb_res": 1, "jobs": [job], "profiles": {"p": profile}}))
+    for text in ("/dev/zero\n", "zero\n"):
+        (tmp_path / "list").write_text(text)
+        (tmp_path / "zero").unlink(missing_ok=True)
+        (tmp_path / "zero").symlink_to("/dev/zero")
+        code, line = said(tmp_path, "simulate", "-p", "4", "-w", "w.json", "--policy", "fcfs")
+        assert code == 2 and "device" in line
+    (tmp_path / "list").unlink()
+    (tmp_path / "list").symlink_to("/dev/zero")
+    assert said(tmp_path, "simulate", "-p", "4", "-w", "w.json", "--policy", "fcfs")[0] == 2
+
+
+def test_no_descriptor_is_left_for_an_engine(tmp_path: Path) -> None:
+    """EMFILE when the run starts its engine: one line, and no run that waits for ever."""
+    name = tasks(tmp_path, "true\n")
+    for most in (10, 12, 14, 18, 22, 26):
+
+        def limit(most: int = most) -> None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+        code, line = said(tmp_path, "run", "--dir", f"r{most}", name, limit=limit)
+        assert code == 1 and "open files" in line and line.count("\n") == 1
+
+
+def test_bad_text_from_an_engine_with_the_key_is_dropped(tmp_path: Path) -> None:
+    """Frames with the run's key that hold bad UTF-8, too deep nesting or nonsense: the run goes on."""
+    name = tasks(tmp_path, "touch began; while [ ! -e go ]; do sleep 0.05; done\n" + "true\n" * 5)
+    process = start(tmp_path, "--dir", "r", name)
+    until((tmp_path / "began").exists, "the task began")
+    keys = msgspec.json.decode((tmp_path / "r" / "keys.json").read_bytes(), type=Keys)
+    ((port,),) = rows(tmp_path / "r", "SELECT value FROM notes WHERE name = 'port'")
+    assert isinstance(port, bytes)
+    address = f"tcp://127.0.0.1:{int(port)}"
+    engine = EngineSocket(Credentials((address,), keys.server_public, keys.client_public, keys.client_secret), "stranger")
+    good = encode(EngineFrame(VERSION, "strange", 0, 0, 0, [Hello(context="c", node="n\0ode", slots=1, pid=1, started_at=0.0)]))
+    bad = good.replace(b"n\0ode", b"n\xff\xfe\x80")
+    for frame in (bad, b"\x91" * 100_000, b"", b"\xff" * 50, good[:-3], b"\x96" + good[1:5]):
+        engine.send(frame)
+    engine.close()
+    (tmp_path / "go").touch()
+    code, line = finish(process)
+    assert code == 0 and "dropped a malformed message" in line and "Traceback" not in line
+
+
+def test_a_scheduler_that_answers_deep_json(tmp_path: Path) -> None:
+    begins = b'{"now": 1, "events": '
+    for text in (b"[" * 200_000, begins + b"[" * 200_000, begins + b'[{"data": ' + b'{"a":' * 100_000):
+        with pytest.raises(PeerError, match="peer: "):
+            decode_from_scheduler(text, "peer")
+
+
+def test_a_long_line_of_a_lenient_task_file_is_read_in_proportion(tmp_path: Path) -> None:
+    path = tmp_path / "tasks"
+    path.write_bytes(b"echo " + b"x" * 80_000_000 + b"\n#DISBATCH " + b"y" * 80_000_000 + b"\ntrue\n")
+    before = time.process_time()
+    with path.open("rb") as stream:
+        assert check_stream(stream, "tasks", lenient=True).tasks >= 2
+    with path.open("rb") as stream:
+        assert sum(1 for _ in read_file(stream, "tasks", lenient=True)) >= 2
+    assert time.process_time() - before < 10

@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 import zmq
@@ -165,9 +166,11 @@ def put_tasks(address: str, marker: Path) -> str:
 
 
 @contextlib.contextmanager
-def task_server(folder: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def task_server(
+    folder: Path, *options: str, stderr: IO[bytes] | int = subprocess.DEVNULL
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     command = ["disBatch", "-s", "localhost:1", "-p", "serv", *options, "--taskserver"]
-    running = subprocess.Popen(command, cwd=folder, env=clean_env(), stderr=subprocess.DEVNULL)
+    running = subprocess.Popen(command, cwd=folder, env=clean_env(), stderr=stderr)
     info = folder / "serv_kvsinfo.txt"
     try:
         components.wait_until(info.exists, "the address of the key-value service")
@@ -185,6 +188,17 @@ def test_disbatch_takes_tasks_from_its_own_user_and_no_other(tmp_path: Path) -> 
         assert running.wait(60) == 0
     assert ours.exists()
     assert not theirs.exists()
+
+
+def test_open_to_all_opens_disbatch_with_a_warning(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    tmp_path.chmod(0o777)
+    with (tmp_path / "said").open("wb") as said, task_server(tmp_path, "--open-to-all", stderr=said) as (address, running):
+        "localhost".encode("idna")  # the second user may not be able to read Python's own modules
+        assert as_second_user(lambda: put_tasks(address, theirs)) == ""
+        assert running.wait(60) == 0
+    assert theirs.exists()
+    assert "everyone who reaches the key-value service may use it" in (tmp_path / "said").read_text()
 
 
 def test_another_user_neither_reads_nor_puts_values() -> None:

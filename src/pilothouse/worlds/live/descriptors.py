@@ -8,12 +8,15 @@ from __future__ import annotations
 import contextlib
 import resource
 
+from pilothouse.model.errors import RunError
+
 MOST = 65_536
+LEAST = 64
 _former: list[tuple[int, int]] = []
 
 
 def raise_limit() -> None:
-    """Raises the soft limit of this process. Later calls do nothing."""
+    """Raises the soft limit of this process. Later calls do nothing. RunError where too few descriptors are allowed."""
     if _former:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -22,6 +25,8 @@ def raise_limit() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    if 0 <= wanted < LEAST:  # libzmq ends the process where it cannot open one
+        raise RunError(f"only {wanted} open files are allowed, and a run needs {LEAST} (ulimit -n {LEAST})")
 
 
 def give_former_limit(pid: int) -> None:

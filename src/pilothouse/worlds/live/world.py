@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import select
 import sys
 import threading
 import time
@@ -442,7 +443,8 @@ class LiveWorld:
                     if self._stopping.is_too_late(driver, self.now()):
                         raise
                     self._warn(f"{error}; trying again")
-                    time.sleep(1.0)
+                    if select.select([self._bell_read], [], [], 1.0)[0]:
+                        self._answer_bell()  # such as a signal to stop
             self._dead_engines.forget_written()
             for record in records if self.on_task else ():
                 if type(record) is r.TaskEnded:

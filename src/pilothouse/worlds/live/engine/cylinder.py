@@ -304,27 +304,27 @@ class Cylinder:
         seconds and the memory (in kB) that it used."""
         if guard is not None:
             argv = guard.argv(argv)
-        if self._native is None:
-            pid = spawn(argv, env, fds)
-        else:
-            until = min(deadline, self._cut_at) if self._behind else deadline
-            if guard is not None:
-                until = min(until, time.monotonic() + guard.pause_s)
-            timeout = -1 if until == inf else _milliseconds(until)
-            out_read, err_read = self._out.read_fd, self._err.read_fd
-            for pause_s in (*FORK_AGAIN_S, 0.0):
+        until = min(deadline, self._cut_at) if self._behind else deadline
+        if guard is not None:
+            until = min(until, time.monotonic() + guard.pause_s)
+        timeout = -1 if until == inf else _milliseconds(until)
+        out_read, err_read = self._out.read_fd, self._err.read_fd
+        for pause_s in (*FORK_AGAIN_S, 0.0):
+            if self._native is None:
+                pid, status, ready, survivors, cpu_s, memory_kb = spawn(argv, env, fds), -1, 0, 0, 0.0, 0
+            else:
                 pid, status, ready, survivors, cpu_s, memory_kb = self._native(
                     argv, env, *fds, self._link.fileno(), out_read, err_read, timeout
                 )
-                if -pid not in (errno.EAGAIN, errno.ENOMEM) or not pause_s:
-                    break
-                time.sleep(pause_s)
-            if pid < 0:
-                raise SpawnError(f"{os.fsdecode(argv[0])}: {os.strerror(-pid)}")
-            if status >= 0:
-                if ready:
-                    self._drain([out_read, err_read])
-                return pid, status, bool(survivors), "", cpu_s, memory_kb
+            if -pid not in (errno.EAGAIN, errno.ENOMEM) or not pause_s:
+                break
+            time.sleep(pause_s)
+        if pid < 0:
+            raise SpawnError(f"{os.fsdecode(argv[0])}: {os.strerror(-pid)}")
+        if status >= 0:
+            if ready:
+                self._drain([out_read, err_read])
+            return pid, status, bool(survivors), "", cpu_s, memory_kb
         with self._watch(pid) as watched:
             status, reason, used = self._wait(pid, deadline, watched, guard)
         return pid, status, _group_alive(pid), reason, used.ru_utime + used.ru_stime, used.ru_maxrss

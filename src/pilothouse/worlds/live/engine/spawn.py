@@ -6,6 +6,7 @@ group reaches the grandchildren. _spawn.c starts a program and waits for it in o
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -80,11 +81,11 @@ def find_native() -> Native | None:
 
 
 def spawn(argv: list[bytes], env: Sequence[bytes], fds: Fds) -> int:
-    """The new pid. Raises SpawnError if the program cannot be executed."""
+    """The new pid; minus the error number if the program cannot be executed, as the compiled twin has it."""
     variables = dict(entry.split(b"=", 1) for entry in env)
     # Other descriptors are close-on-exec throughout (PEP 446).
     actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(fds)]
     try:
         return os.posix_spawn(argv[0], argv, variables, file_actions=actions, setsid=True, setsigdef=_IGNORED_BY_PYTHON)
     except OSError as error:
-        raise SpawnError(f"{os.fsdecode(argv[0])}: {error.strerror}") from error
+        return -(error.errno or errno.EIO)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -86,7 +87,7 @@ def cylinder(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
 
     def run(
         *lines: str, environment: TaskEnvironment | None = None, stop_after: str = "", cut_after: float = 1e9,
-        linger_s: float = LINGER_S,
+        linger_s: float = LINGER_S, begin: Callable[[], None] = lambda: None, beside: Callable[[int], None] = lambda pid: None,
     ) -> list[Finished]:
         ours, theirs = socket.socketpair()
         log = Log(tmp_path / "log")
@@ -94,6 +95,7 @@ def cylinder(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
         if pid == 0:
             try:
                 ours.close()
+                begin()
                 Cylinder(theirs, log, PackWriter(log.path.with_name("pack")), native=request.param == "compiled").run()
             except BaseException:
                 traceback.print_exc()
@@ -104,6 +106,7 @@ def cylinder(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
         tasks = [Task(index, line=line.encode()) for index, line in enumerate(lines)]
         work = Assignment(7, (0,), tasks, environment or TaskEnvironment(), cut_after=cut_after)
         send(ours, Work(work, {"PLACE": "p"}))
+        beside(pid)
         watcher = None
         if stop_after:
             watcher = threading.Thread(target=_stop_when, args=(ours, Path(stop_after)))
@@ -271,3 +274,28 @@ def test_survivors_do_not_write_into_the_next_tasks_output(cylinder: Run, tmp_pa
     ended = results(cylinder(f"(until [ -e {go} ]; do sleep 0.02; done; echo late) & echo now", f"touch {go}; sleep 0.5"))
     assert ended[0].out_snippet == b"now\n"
     assert ended[1].out_bytes == 0
+
+
+def test_where_no_process_is_left_a_program_is_started_again(cylinder: Run) -> None:
+    """EAGAIN at fork: the task waits until its user may have another process, and then runs."""
+    if os.getuid() != 0:
+        pytest.skip("only root can act as a user with a limit")
+
+    user = 50_000 + os.getpid() % 10_000  # with no other process
+    holder = os.fork()
+    if holder == 0:
+        os.setuid(user)
+        signal.pause()
+        os._exit(0)
+
+    def begin() -> None:
+        resource.setrlimit(resource.RLIMIT_NPROC, (2, 2))
+        os.setuid(user)
+
+    def make_room(_: int) -> None:
+        threading.Timer(0.5, os.kill, (holder, signal.SIGKILL)).start()
+        threading.Timer(0.6, os.waitpid, (holder, 0)).start()
+
+    began = time.monotonic()
+    (ended,) = results(cylinder("true", begin=begin, beside=make_room))
+    assert (ended.return_code, ended.reason) == (0, "") and time.monotonic() - began > 0.4
