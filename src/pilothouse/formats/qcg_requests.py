@@ -204,6 +204,13 @@ def _manager_report(kind: str, envelope: _Envelope) -> ManagerReport:
     return ManagerReport(kind, envelope.params)
 
 
+def _decoded(item: msgspec.Raw) -> object:
+    try:
+        return msgspec.json.decode(item)
+    except JSON_PROBLEMS as error:  # such as a number out of range
+        raise RequestError(f"Invalid request: not JSON ({error})") from None
+
+
 def _submit(raw: msgspec.Raw, variables: dict[str, str], preferred: Dialect) -> Submit:
     try:
         items = msgspec.json.decode(raw, type=list[msgspec.Raw]) if bytes(raw) else []
@@ -211,7 +218,7 @@ def _submit(raw: msgspec.Raw, variables: dict[str, str], preferred: Dialect) -> 
         items = []
     if not items:
         raise RequestError("Invalid request: Wrong submit request - missing jobs data")
-    decoded: Iterator[tuple[object, bool]] = ((msgspec.json.decode(item), _mentions_dollar(item)) for item in items)
+    decoded: Iterator[tuple[object, bool]] = ((_decoded(item), _mentions_dollar(item)) for item in items)
     dialect = preferred
     text = bytes(raw)
     if b'"iterate"' in text or b'"split-into"' in text:

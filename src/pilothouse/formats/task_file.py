@@ -43,7 +43,7 @@ _BLOCK_BYTES = 1 << 20
 _HASH = ord("#")
 _NEWLINE = ord("\n")
 
-_REPEAT = re.compile(rb"REPEAT\s+(\d+)(?:\s+start\s+(\d+))?(?:\s+step\s+(\d+))?(?: (.+))?\s*", re.I)
+_REPEAT = re.compile(rb"REPEAT\s+(\d{1,18})(?:\s+start\s+(\d{1,18}))?(?:\s+step\s+(\d{1,18}))?(?: (.+))?\s*", re.I)
 _PER_ENGINE = re.compile(rb"PERENGINE (START|STOP) (.*)", re.I)
 _AFFIX = re.compile(rb"(PREFIX|SUFFIX) (.*)", re.I)
 _MISPLACED_WORD = re.compile(rb"(?:start|step)(?:\s|$)", re.I)
