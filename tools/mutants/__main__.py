@@ -7,9 +7,9 @@
     ./do mutants --tests tests/unit tests/property   with these tests only
 
 Which tests run which functions is recorded once and kept in build/mutants; a test file is recorded again when it
-changes, and all of them when modules come, go or move. A mutant is tried in a copy of the tree against the tests that run its function, the quickest first, until one
-fails, takes too long or all pass. Equivalent mutants, and others that are not worth a test, are listed with their reasons
-in tools/mutants/argued.txt.
+changes, and all of them when modules come, go or move. A mutant is tried in a copy of the tree against the tests that run
+its function, the quickest first, until one fails, takes too long or all pass. Equivalent mutants, and others that are not
+worth a test, are listed with their reasons in tools/mutants/argued.txt.
 """
 
 from __future__ import annotations
