@@ -117,9 +117,8 @@ def _take_finished(driver: DriverState, proxy: EngineProxy, finished: Finished, 
     if returned and group.from_file and not group.kill_reason:
         record(driver, r.Returned(finished.assignment, returned), now)
     if finished.closed:
-        for task in list(group.tasks.values()) if not group.killed else ():
-            if task.task_id not in finished.returned:
-                lose_task(driver, group, task, proxy, "the record of its end was lost", now)
+        for task in list(group.tasks.values()) if finished.forgotten else ():
+            lose_task(driver, group, task, proxy, "the record of its end was lost", now)
         close_assignment(driver, group, proxy, NODE_LOST, now)
 
 

@@ -251,7 +251,8 @@ class Engine:
         # Their results were acknowledged, but the records of that were lost (a power failure).
         forgotten = [n for n in welcome.assignments if n <= self._last_taken and n not in known]
         if kept or forgotten:
-            self._channel.push(m.Report([*kept, *(m.Finished(number, [], True) for number in forgotten)]))
+            gone = (m.Finished(number, [], closed=True, forgotten=True) for number in forgotten)
+            self._channel.push(m.Report([*kept, *gone]))
         if self.state is EngineState.PARTING:
             self._channel.push(m.Bye("done"))
         self._step(EngineStimulus.WELCOMED)

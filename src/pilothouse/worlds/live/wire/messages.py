@@ -138,6 +138,8 @@ class Finished(msgspec.Struct, array_like=True, gc=False):
     results: list[Result]
     closed: bool = False
     returned: tuple[int, ...] = ()
+    forgotten: bool = False
+    """The engine had it once, and has no results of it."""
 
 
 class Report(msgspec.Struct, tag="report", gc=False):

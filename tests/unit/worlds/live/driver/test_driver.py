@@ -363,13 +363,13 @@ def test_units_that_a_running_job_holds_are_nobody_elses() -> None:
 
 
 @pytest.mark.parametrize("at_most_once", [False, True])
-def test_tasks_of_a_closed_assignment_of_which_nothing_is_said_are_lost(at_most_once: bool) -> None:
+def test_tasks_of_an_assignment_whose_results_are_gone_are_lost(at_most_once: bool) -> None:
     """The engine had handed in their results, and the records of that were lost with the power."""
     table = Table(LiveOptions(bundle=1, at_most_once=at_most_once), tasks=1)
     table.join("a")
     begins(table.driver, 0.0)
     (start,) = _started(table, 0)
-    table.say("a", Report([Finished(start.assignments[0].id, [], closed=True)]))
+    table.say("a", Report([Finished(start.assignments[0].id, [], closed=True, forgotten=True)]))
     (ended,) = [record for record in table.driver.records if type(record) is TaskEnded]
     assert (ended.state.value, ended.final) == ("lost", at_most_once)
     assert bool(_started(table, 0)) is not at_most_once
@@ -395,7 +395,7 @@ def test_an_engine_closes_assignments_that_it_had_and_whose_results_are_gone() -
     engine.report(0, Finished(number, [Result(0, 1, 0, 7, 0.0, 1.0)], True), 0.0)
     assert [len(finished.results) for finished in welcomed(3)] == [1], "it has its results"
     engine.hear(DriverFrame(VERSION, "a", 3, 2, 1, []), 0.0)
-    assert [(finished.assignment, finished.results, finished.closed) for finished in welcomed(4)] == [(number, [], True)]
+    assert welcomed(4) == [Finished(number, [], closed=True, forgotten=True)]
 
 
 def test_an_engine_whose_slots_another_has_is_sent_away() -> None:
