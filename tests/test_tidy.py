@@ -59,6 +59,7 @@ SHELLS = {
     *(f"worlds/live/{name}.py" for name in ("requests", "stream_lines", "world")),
     *(f"worlds/live/contexts/{name}.py" for name in ("auto_allocation", "nodes", "programs", "slurm_queue")),
     *(f"worlds/live/engine/{name}.py" for name in ("cylinder", "descendants", "output", "process", "spawn", "spool")),
+    *(f"worlds/live/services/{name}.py" for name in ("call_server", "call_worker")),
     *(f"worlds/live/services/{name}.py" for name in ("key_values", "kvs_client", "kvs_server", "redis_shelf")),
     "worlds/live/wire/sockets.py",
     *(f"journal/{name}.py" for name in ("lock", "run_reader")),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from e2e.live_runs import rows
-from interop.test_every_pair import Beside, component, finish, flux_scheduler, pilothouse, pybatsim
+from interop.test_every_pair import Beside, finish, flux_scheduler, library, pilothouse, pybatsim
 from pilothouse.model.idset import IdSet
 from pilothouse.worlds.live.records import gpus_of_text
 
@@ -72,7 +72,11 @@ def assert_never_overbooked(folder: Path) -> int:
     return most
 
 
-@pytest.mark.parametrize("decider", [easy, filler, pybatsim, component, flux_scheduler])
+def pybatsim_easy(beside: Beside, folder: Path, request: pytest.FixtureRequest) -> str:
+    return pybatsim("pybatsim3", "easyBackfill", beside, folder, request)
+
+
+@pytest.mark.parametrize("decider", [easy, filler, pybatsim_easy, library, flux_scheduler])
 def test_mixed_tasks_never_overbook_a_node(
     decider: Callable[[Beside, Path, pytest.FixtureRequest], str], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -12,20 +12,28 @@ import click
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--failed", is_flag=True, help="Only those that did not succeed.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line, with everything that is known.")
-def command(folder: Path, failed: bool, as_json: bool) -> None:
+@click.option("--requests", is_flag=True, help="As a task file with requests for what each task used.")
+def command(folder: Path, failed: bool, as_json: bool, requests: bool) -> None:
     """List the tasks of the run in DIR: those that ended, were cut off (unfinished), or are in hand.
 
     \b
     Examples:
       pilothouse tasks tasks.txt.run1
       pilothouse tasks tasks.txt.run1 --failed --json | jq -r .command
+      pilothouse tasks tasks.txt.run1 --requests > next.txt
     """
+    if requests:
+        from pilothouse.launch.live_run import show_next_requests
+
+        show_next_requests(folder)
+        return
     from pilothouse.journal.read import never_begun, read_tasks
     from pilothouse.views import documents
 
     if not as_json:
         click.echo(
-            f"{'task':>8} {'line':>7} {'state':<10} {'exit':>5} {'try':>3} {'node':<12} {'start':<8} {'took':>9}  command"
+            f"{'task':>8} {'line':>7} {'state':<10} {'exit':>5} {'try':>3} {'node':<12} {'start':<8} "
+            f"{'took':>9} {'CPU':>8} {'memory':>7}  command"
         )
     for row in read_tasks(folder, failed=failed):
         if as_json:
@@ -33,12 +41,14 @@ def command(folder: Path, failed: bool, as_json: bool) -> None:
             continue
         began = "" if row.started is None else time.strftime("%H:%M:%S", time.localtime(row.started))
         took = "" if row.ended is None or row.started is None else f"{row.ended - row.started:.3f}"
+        cpu = f"{row.cpu_s:.3f}" if row.memory_kb else ""
+        memory = f"{row.memory_kb // 1024:,}M" if row.memory_kb else ""
         code = "" if row.exit_code is None else str(row.exit_code)
         shown = row.command if row.repeat_index < 0 else f"[{row.repeat_index}] {row.command}"
         why = f"  ({row.reason})" if row.reason else ""
         click.echo(
             f"{row.task:>8} {row.line:>7} {row.state:<10} {code:>5} {row.attempts:>3} {row.node[:12]:<12} {began:<8} "
-            f"{took:>9}  {shown}{why}"
+            f"{took:>9} {cpu:>8} {memory:>7}  {shown}{why}"
         )
     if not as_json and not failed and (rest := never_begun(folder)):
         click.echo(f"{rest:,} more {'has' if rest == 1 else 'have'} not been begun", err=True)

@@ -136,6 +136,13 @@ class CommandTemplate:
         return f"{quote}{word}{quote}"
 
 
+def in_one_line(command: str) -> str:
+    """A command of several lines as one that does the same."""
+    if "\n" not in command:
+        return command
+    return "eval $'" + _UNPRINTABLE.sub(_escaped, command.replace("\\", "\\\\").replace("'", "\\'")) + "'"
+
+
 def _escaped(match: re.Match[str]) -> str:
     if match[0] == "\0":
         raise InputError("a value", "holds a NUL byte, which no command can hold")

@@ -246,6 +246,13 @@ def in_hand(db: sqlite3.Connection) -> Iterator[TaskRow]:
                 )  # fmt: skip
 
 
+def read_note(folder: Path, name: str) -> bytes | None:
+    """What a run noted under this name."""
+    with _reading(folder) as db:
+        row = db.execute("SELECT value FROM notes WHERE name=?", (name,)).fetchone()
+    return None if row is None else bytes(row[0])
+
+
 @contextmanager
 def reading(folder: Path) -> Iterator[sqlite3.Connection]:
     """The journal while it is read. What shows that it is damaged is an InputError."""

@@ -18,11 +18,14 @@ import msgspec
 from pilothouse.access.files import own_folder
 from pilothouse.access.interfaces import ALL
 from pilothouse.core.session import Session
+from pilothouse.formats.task_table import reader_for
 from pilothouse.journal.lock import hold
+from pilothouse.journal.read import read_note, read_tasks
 from pilothouse.journal.store import FILE_NAME, Journal, undamaged
 from pilothouse.launch import naming
 from pilothouse.launch.add_engines import JoinInfo, joinable, write_script
 from pilothouse.launch.commands import ArgumentCommands
+from pilothouse.launch.next_requests import with_measured
 from pilothouse.launch.run_options import RunOptions
 from pilothouse.launch.running import calm_collector, is_alive, supervised
 from pilothouse.launch.signals import on_signals
@@ -75,7 +78,9 @@ def dry_run(options: RunOptions, given: str | ArgumentCommands) -> int:
     tasks = TaskSource.named(given, kind=options.task_format or "", lenient=options.lenient)
     options.check()
     options.check_files(tasks.total, tasks.may_repeat)
-    show_tasks(tasks, kind=options.task_format or "", lenient=options.lenient)
+    reader = reader_for(tasks.file or "standard input", kind=options.task_format or "", lenient=options.lenient)
+    count = show_tasks(reader.read(tasks.lines()))
+    click.echo(f"{count:,} task{'s' if count != 1 else ''}; nothing was run", err=True)
     return 0
 
 
@@ -87,15 +92,9 @@ def resume_run(options: RunOptions, folder: Path, *, retry_failed: bool, quiet: 
     own_folder(folder, ours=True)
     with _locked(folder):
         journal = Journal(folder, must_exist=True)
-        noted = journal.note("plan")
         if not journal.noted:
             raise InputError(str(folder), "the run ended before it began", hint=f"start it again: --dir {folder}")
-        if noted is None:
-            raise InputError(str(folder), "its journal is not one of `pilothouse run`")
-        try:
-            plan = msgspec.msgpack.decode(noted, type=RunPlan)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InputError(str(folder), f"its journal is damaged, or of another version of pilothouse: {error}") from error
+        plan = _plan_of(folder, journal.note("plan"))
         plan.options = plan.options.on(options)
         if retry_failed:
             journal.reopen_failed()
@@ -103,6 +102,24 @@ def resume_run(options: RunOptions, folder: Path, *, retry_failed: bool, quiet: 
             _warn(f"{plan.source} is not as it was when the run began: tasks that have a result are not run again")
         os.chdir(plan.cwd)
         return _run(plan, folder, journal, None, quiet=quiet)
+
+
+def _plan_of(folder: Path, noted: bytes | None) -> RunPlan:
+    if noted is None:
+        raise InputError(str(folder), "its journal is not one of `pilothouse run`")
+    try:
+        return msgspec.msgpack.decode(noted, type=RunPlan)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(str(folder), f"its journal is damaged, or of another version of pilothouse: {error}") from error
+
+
+def show_next_requests(folder: Path) -> None:
+    """Prints the tasks of a run with requests for what they were measured to use."""
+    plan = _plan_of(folder, read_note(folder, "plan"))
+    lines = task_lines(
+        plan.source, None, lambda: None, kind=plan.options.task_format or "", lenient=plan.options.lenient, on_problem=_on_problem
+    )
+    show_tasks(with_measured(filter(None, lines), read_tasks(folder)))
 
 
 def _run(plan: RunPlan, folder: Path, journal: Journal, stream: Iterable[bytes] | None, *, quiet: bool) -> int:

@@ -19,7 +19,8 @@ import click
 import msgspec
 
 from pilothouse.access.files import open_own
-from pilothouse.formats.task_file import Problem, TaskLine
+from pilothouse.formats.command_template import in_one_line
+from pilothouse.formats.task_file import LineKind, Problem, TaskLine
 from pilothouse.formats.task_request import words_of
 from pilothouse.formats.task_table import check_tasks, read_tasks, reader_for
 from pilothouse.launch.commands import ArgumentCommands
@@ -96,24 +97,23 @@ def task_lines(
     return read_tasks(_open(path), path, kind=kind, lenient=lenient, on_problem=on_problem)
 
 
-def show_tasks(source: TaskSource, *, kind: str, lenient: bool) -> None:
-    """For --dry-run: the tasks as lines of a task file that would do the same."""
+def show_tasks(tasks: Iterable[TaskLine]) -> int:
+    """Prints tasks as lines of a task file that would do the same; how many they are."""
     count = 0
-    name = source.file or "standard input"
     asked = None
-    for task in reader_for(name, kind=kind, lenient=lenient).read(source.lines()):
+    for task in tasks:
         if task.request != asked:
             asked = task.request
             click.echo(f"#PILOTHOUSE {words_of(asked)}" if asked is not None else "")
-        command = task.command
-        if task.kind.value == "N":
+        command = in_one_line(task.command)
+        if task.kind is LineKind.TASK:
             count += 1
             if task.repeat_index >= 0:
                 command = f"#DISBATCH REPEAT 1 start {task.repeat_index} {command}"
-        elif task.kind.value.startswith("P"):
+        elif task.kind in (LineKind.ENGINE_START, LineKind.ENGINE_STOP):
             command = f"#DISBATCH PERENGINE {task.kind.value[1:]} {command}"
         click.echo(os.fsencode(command))
-    click.echo(f"{count:,} task{'s' if count != 1 else ''}; nothing was run", err=True)
+    return count
 
 
 def digest(path: Path) -> bytes:

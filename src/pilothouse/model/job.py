@@ -45,6 +45,8 @@ class Command(msgspec.Struct, frozen=True):
     stdin: str = ""
     stdout: str = ""
     stderr: str = ""
+    memory_mb: int = 0
+    """It is ended if it uses more; 0: no limit."""
 
 
 class Job(msgspec.Struct, eq=False, gc=False):

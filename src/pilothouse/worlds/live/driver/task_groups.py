@@ -71,7 +71,8 @@ def task_for(command: Command, task_id: int, attempt: int) -> Task:
 def environment_for(job: Job, *, bind: bool) -> TaskEnvironment:
     command = job.command or _NO_COMMAND
     return TaskEnvironment(
-        job.walltime, command.cwd, command.stdin, command.stdout, command.stderr, command.env, bind
+        job.walltime, command.cwd, command.stdin, command.stdout, command.stderr, command.env, bind,
+        command.memory_mb,
     )  # fmt: skip
 
 
