@@ -248,7 +248,7 @@ def in_hand(db: sqlite3.Connection) -> Iterator[TaskRow]:
 
 def read_note(folder: Path, name: str) -> bytes | None:
     """What a run noted under this name."""
-    with _reading(folder) as db:
+    with reading(folder) as db:
         row = db.execute("SELECT value FROM notes WHERE name=?", (name,)).fetchone()
     return None if row is None else bytes(row[0])
 
