@@ -3,8 +3,6 @@
 In: a directory to keep files in, and what is installed on this machine. Out: small handles (`RedisServer`, `SshHosts`,
 `SlurmCluster`) that say how to reach what was started and end it again. Everything listens on loopback only. Readiness
 is always a condition that is polled with a deadline, never a guess.
-
-Also a command: `python tests/components.py slurm DIRECTORY OWNER_PID` holds a Slurm cluster until its owner is gone.
 """
 
 from __future__ import annotations
@@ -14,48 +12,32 @@ import getpass
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+
+from pilothouse.worlds.slurm import lab
+from pilothouse.worlds.slurm.daemons import (
+    POLL_S,
+    STOP_DEADLINE_S,
+    SYSTEM_PATH,
+    MissingComponent,
+    find_program,
+    free_port,
+    spawn,
+    stop,
+    wait_started,
+    wait_until,
+)
+
+__all__ = ["MissingComponent", "free_port", "wait_until"]
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENT_ENVIRONMENTS = ("pybatsim2", "pybatsim3", "qcg", "disbatch")
-START_DEADLINE_S = 60.0
-STOP_DEADLINE_S = 20.0
-POLL_S = 0.02
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Below the kernel's own range (32768-60999), so that no outgoing connection takes a port between choice and use.
-PORTS = range(20000, 32000)
-
-
-class MissingComponent(Exception):
-    """A real program is not installed here; the message says which, and what would install it."""
-
-
-def find_program(name: str, package: str) -> str:
-    """The path of an installed program (daemons live in sbin, which a user's PATH may not have)."""
-    path = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}")
-    if path is None:
-        raise MissingComponent(f"{name} is not installed (Debian package {package}; './do test' as root installs it)")
-    return path
-
-
-def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = START_DEADLINE_S) -> None:
-    """Poll until the condition holds; say what did not happen when it does not in time."""
-    end = time.monotonic() + deadline_s
-    while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError(f"{what}: not within {deadline_s:g} s")
-        time.sleep(POLL_S)
-
-
 def qcg_address(folder: Path, manager: subprocess.Popen[bytes]) -> str:
     """Where the QCG manager that works in a directory listens, as soon as it does."""
     while not (found := list(folder.glob(".qcgpjm-service-*/address"))):
@@ -64,69 +46,10 @@ def qcg_address(folder: Path, manager: subprocess.Popen[bytes]) -> str:
     return found[0].read_text()
 
 
-def free_port(salt: int = 0) -> int:
-    """A TCP port that nobody listens on; each process searches from a place of its own."""
-    start = (os.getpid() * 37 + salt * 11 + next(_port_steps)) % len(PORTS)
-    for step in range(len(PORTS)):
-        port = PORTS[(start + step) % len(PORTS)]
-        with socket.socket() as probe:
-            # QUIRK: without SO_REUSEADDR a port whose last connection is still in TIME_WAIT counts as taken; good.
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise RuntimeError("no free TCP port")
-
-
-def _count() -> Iterator[int]:
-    step = 0
-    while True:
-        yield step
-        step += 1
-
-
-_port_steps = _count()
-
-
 def can_connect(port: int, host: str = "127.0.0.1") -> bool:
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
         return True
     return False
-
-
-def spawn(arguments: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """Start a daemon in the foreground, its output in a log file; it ends when this process ends, however it does."""
-    setpriv = shutil.which("setpriv", path=SYSTEM_PATH)
-    prefix = [setpriv, "--pdeathsig", "TERM"] if setpriv else []
-    out: IO[bytes]
-    with log.open("ab") as out:
-        return subprocess.Popen(
-            [*prefix, *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, start_new_session=True
-        )
-
-
-def stop(process: subprocess.Popen[bytes], deadline_s: float = STOP_DEADLINE_S) -> None:
-    """End a daemon: politely, then by force."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(deadline_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def wait_started(process: subprocess.Popen[bytes], ready: Callable[[], bool], what: str, log: Path) -> None:
-    """Poll until ready; a daemon that died instead is reported with the end of its log."""
-
-    def ready_or_dead() -> bool:
-        return process.poll() is not None or ready()
-
-    wait_until(ready_or_dead, f"{what} to start (log: {log})")
-    if process.poll() is not None:
-        tail = log.read_text(errors="replace")[-2000:] if log.exists() else ""
-        raise RuntimeError(f"{what} ended with code {process.returncode} instead of starting:\n{tail}")
 
 
 def end_leftovers(mark: str, grace_s: float = 5.0) -> list[str]:
@@ -277,7 +200,6 @@ def start_sshd(directory: Path, hosts: int = 4) -> SshHosts:
 
 SLURM_NODES = 4
 SLURM_CPUS = 8
-SLURM_MEMORY_MB = 4000
 
 
 @dataclass
@@ -311,25 +233,20 @@ class SlurmCluster:
         )
 
 
-def _slurm_programs() -> dict[str, str]:
-    packages = {"munged": "munge", "mungekey": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd"}
-    clients = {"srun": "slurm-client", "sinfo": "slurm-client", "scontrol": "slurm-client"}
-    return {name: find_program(name, package) for name, package in {**packages, **clients}.items()}
-
-
-def slurm_cluster(directory: Path, owner_pid: int) -> SlurmCluster:
-    """The cluster in this directory, started if it is not there yet; kept by a process of its own until the owner ends.
+def slurm_cluster(directory: Path, owner_pid: int, nodes: int = SLURM_NODES, cpus: int = SLURM_CPUS) -> SlurmCluster:
+    """The cluster in this directory, started if it is not there yet; `pilothouse slurm-lab` keeps it until the owner ends.
 
     Call it under a lock when several processes share the directory.
     """
-    _slurm_programs()
+    lab.programs()
     directory.mkdir(parents=True, exist_ok=True)
     ready = directory / "ready.json"
     if not ready.exists():
         log = directory / "keeper.log"
+        command = [sys.executable, "-m", "pilothouse", "slurm-lab", f"{nodes}x{cpus}", "--dir", str(directory)]
         with log.open("ab") as out:
             keeper = subprocess.Popen(
-                [sys.executable, str(Path(__file__).resolve()), "slurm", str(directory), str(owner_pid)],
+                [*command, "--until-ended", str(owner_pid)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -337,8 +254,8 @@ def slurm_cluster(directory: Path, owner_pid: int) -> SlurmCluster:
             )
         wait_started(keeper, ready.exists, "Slurm", log)
     pid = json.loads(ready.read_text())["pid"]
-    nodes = tuple(f"n{number}" for number in range(1, SLURM_NODES + 1))
-    return SlurmCluster(directory, directory / "slurm.conf", nodes, SLURM_CPUS, pid)
+    names = tuple(f"n{number}" for number in range(1, nodes + 1))
+    return SlurmCluster(directory, directory / "slurm.conf", names, cpus, pid)
 
 
 def stop_slurm(directory: Path) -> None:
@@ -353,109 +270,6 @@ def stop_slurm(directory: Path) -> None:
             os.close(pidfd)
 
 
-def _write_slurm_conf(directory: Path) -> Path:
-    host = socket.gethostname().split(".")[0]
-    user = getpass.getuser()
-    first = free_port()
-    node_ports = [free_port(salt=number) for number in range(1, SLURM_NODES + 1)]
-    conf = directory / "slurm.conf"
-    lines = [
-        "ClusterName=pilothouse",
-        f"SlurmctldHost={host}(127.0.0.1)",
-        f"SlurmctldPort={first}",
-        f"SlurmUser={user}",
-        f"SlurmdUser={user}",
-        "AuthType=auth/munge",
-        "CredType=cred/munge",
-        f"AuthInfo=socket={directory / 'munge.socket'}",
-        "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny",
-        f"StateSaveLocation={directory / 'state'}",
-        f"SlurmdSpoolDir={directory}/spool-%n",
-        f"SlurmctldPidFile={directory / 'slurmctld.pid'}",
-        f"SlurmdPidFile={directory}/slurmd-%n.pid",
-        f"SlurmctldLogFile={directory / 'slurmctld.log'}",
-        f"SlurmdLogFile={directory}/slurmd-%n.log",
-        "ProctrackType=proctrack/linuxproc",
-        "TaskPlugin=task/none",
-        "SwitchType=switch/none",
-        "MpiDefault=none",
-        "JobAcctGatherType=jobacct_gather/none",
-        "AccountingStorageType=accounting_storage/none",
-        "JobCompType=jobcomp/filetxt",
-        f"JobCompLoc={directory / 'jobcomp.txt'}",
-        "SchedulerType=sched/backfill",
-        "SchedulerParameters=sched_min_interval=0,bf_interval=1,batch_sched_delay=0",
-        "SelectType=select/cons_tres",
-        "SelectTypeParameters=CR_CPU",
-        "SlurmdParameters=config_overrides",
-        "ReturnToService=2",
-        "InactiveLimit=0",
-        "KillWait=2",
-        "MinJobAge=300",
-        "WaitTime=0",
-        *(
-            f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={SLURM_CPUS}"
-            f" RealMemory={SLURM_MEMORY_MB} State=UNKNOWN"
-            for number, port in enumerate(node_ports, 1)
-        ),
-        f"PartitionName=main Nodes=n[1-{SLURM_NODES}] Default=YES MaxTime=INFINITE DefaultTime=10 State=UP",
-        "",
-    ]
-    conf.write_text("\n".join(lines))
-    (directory / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
-    return conf
-
-
-def keep_slurm(directory: Path, owner_pid: int) -> None:
-    """Start Slurm's daemons as children of this process, say so in ready.json, hold them until the owner is gone."""
-    programs = _slurm_programs()
-    owner = os.pidfd_open(owner_pid)
-    told, teller = os.pipe()
-    os.set_blocking(teller, False)
-    signal.set_wakeup_fd(teller)
-    signal.signal(signal.SIGTERM, lambda _number, _frame: None)
-    directory.chmod(0o755)
-    (directory / "state").mkdir(exist_ok=True)
-    conf = _write_slurm_conf(directory)
-    env = {**os.environ, "SLURM_CONF": str(conf), "PATH": f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}"}
-    key, munge_socket = directory / "munge.key", directory / "munge.socket"
-    if not key.exists():
-        subprocess.run([programs["mungekey"], "--create", f"--keyfile={key}"], check=True)
-    daemons: list[subprocess.Popen[bytes]] = []
-    try:
-        munged = [programs["munged"], "--foreground", "--force", f"--key-file={key}", f"--socket={munge_socket}"]
-        munged += [f"--pid-file={directory / 'munged.pid'}", f"--seed-file={directory / 'munge.seed'}"]
-        munged += [f"--log-file={directory / 'munged.log'}"]
-        daemons.append(spawn(munged, directory / "munged.out"))
-        wait_started(daemons[-1], munge_socket.exists, "munged", directory / "munged.out")
-        daemons.append(spawn([programs["slurmctld"], "-D", "-c", "-f", str(conf)], directory / "slurmctld.out", env))
-        for number in range(1, SLURM_NODES + 1):
-            log = directory / f"slurmd-n{number}.out"
-            daemons.append(spawn([programs["slurmd"], "-D", "-f", str(conf), "-N", f"n{number}"], log, env))
-
-        def all_idle() -> bool:
-            for daemon in daemons:
-                if daemon.poll() is not None:
-                    raise RuntimeError(f"{daemon.args!r} ended with code {daemon.returncode}; logs in {directory}")
-            sinfo = [programs["sinfo"], "-h", "-t", "idle", "-o", "%D"]
-            idle = subprocess.run(sinfo, env=env, capture_output=True, text=True, check=False)
-            return idle.stdout.strip() == str(SLURM_NODES)
-
-        wait_until(all_idle, f"{SLURM_NODES} idle Slurm nodes (logs in {directory})")
-        partial = directory / "ready.partial"
-        partial.write_text(json.dumps({"pid": os.getpid()}))
-        partial.rename(directory / "ready.json")
-        select.select([owner, told], [], [])
-    finally:
-        (directory / "ready.json").unlink(missing_ok=True)
-        for command in (["scancel", "--full", f"--user={getpass.getuser()}"], ["scontrol", "shutdown"]):
-            program = shutil.which(command[0], path=env["PATH"])
-            if program and len(daemons) > 1:
-                subprocess.run([program, *command[1:]], env=env, capture_output=True, check=False, timeout=30)
-        for daemon in reversed(daemons):
-            stop(daemon)
-
-
 # --- other projects' clients -----------------------------------------------------------------------------------------
 
 
@@ -467,9 +281,3 @@ def client_python(name: str) -> Path:
     if not python.exists():
         raise MissingComponent(f"client environment .venvs/{name} is not there ('./do test' makes it)")
     return python
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 4 or sys.argv[1] != "slurm":
-        sys.exit("usage: components.py slurm DIRECTORY OWNER_PID")
-    keep_slurm(Path(sys.argv[2]), int(sys.argv[3]))

@@ -6,11 +6,18 @@ import argparse
 import sys
 import time
 import traceback
+from collections.abc import Callable
+from typing import Protocol
 
 from tests.simtest.storm import Storm
 
 
-def main() -> int:
+class Runs(Protocol):
+    def run(self) -> None: ...
+
+
+def run_storms(storm: Callable[[int], Runs], module: str) -> int:
+    """Runs storms by the options of the command line; prints the seed of each that fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=500)
     parser.add_argument("--first", type=int, default=0)
@@ -20,12 +27,12 @@ def main() -> int:
     failed = []
     for seed in range(arguments.first, arguments.first + arguments.seeds):
         try:
-            Storm(seed).run()
+            storm(seed).run()
         except Exception:
             failed.append(seed)
             last = traceback.format_exc()
             print(
-                f"seed {seed}: {last.strip().splitlines()[-1]}   (python -m tests.simtest --seeds 1 --first {seed} --stop)"
+                f"seed {seed}: {last.strip().splitlines()[-1]}   (python -m {module} --seeds 1 --first {seed} --stop)"
             )
             if arguments.stop:
                 print(last)
@@ -36,4 +43,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_storms(Storm, "tests.simtest"))

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "forecast": ("pilothouse.cli.forecast", "Say when a task file would be done, in simulated time."),
     "steer": ("pilothouse.cli.steer", "Join any world to any decider."),
     "flux-module": ("pilothouse.cli.flux_module", "Run a scheduler module of Flux against our manager."),
+    "slurm-lab": ("pilothouse.cli.slurm_lab", "Start a real Slurm with emulated nodes on this machine."),
     "batsim": ("pilothouse.cli.batsim", "Stand in for Batsim 5."),
     "batsim4": ("pilothouse.cli.batsim4", "Stand in for Batsim 4."),
     "edc-library": ("pilothouse.cli.edc_library", "Build a policy into a library that Batsim 5 can load."),

@@ -65,9 +65,9 @@ def decider(text: str, *, timeout: float | None = None) -> Decider:
 
 
 def world(text: str) -> World:
-    """A foreign world by its name: batsim:ENDPOINT, batprotocol:ENDPOINT, flux[:URI]."""
-    kind, _, rest = text.partition(":")
-    address, options = _query(rest)
+    """A foreign world by its name: batsim:ENDPOINT, batprotocol:ENDPOINT, flux[:URI], slurm[:QUEUE:GO]."""
+    name, options = _query(text)
+    kind, _, address = name.partition(":")
     if kind == "batsim":
         from pilothouse.protocols.batsim.world import BatsimWorld
 
@@ -80,18 +80,24 @@ def world(text: str) -> World:
         from pilothouse.protocols.rfc27.world import flux_world
 
         return flux_world(address, options)
-    raise InputError(text, "no such world", expected="sim, batsim:ENDPOINT, batprotocol:ENDPOINT or flux[:URI]")
+    if kind == "slurm":
+        from pilothouse.worlds.slurm.world import slurm_world
+
+        return slurm_world(address, options)
+    known = "sim, batsim:ENDPOINT, batprotocol:ENDPOINT, flux[:URI] or slurm[:QUEUE:GO]"
+    raise InputError(text, "no such world", expected=known)
 
 
 def observer(world_name: str, session: Session) -> Callable[[Batch], None] | None:
-    """Called after every turn in that world: logs wrong decisions, and tells the users of Flux why their jobs wait (unless
-    `?notes=0`)."""
-    kind, _, rest = world_name.partition(":")
-    if kind != "flux":
+    """Called after every turn in that world: logs wrong decisions, and tells users why their jobs wait (Flux unless
+    `?notes=0`, Slurm with `?notes=1`)."""
+    kind = world_name.partition("?")[0].partition(":")[0]
+    if kind not in ("flux", "slurm"):
         return None
     from pilothouse.protocols.rfc27.pending_reasons import PendingReasons
 
-    return PendingReasons(session, session.world, notes=_query(rest)[1].get("notes") != "0")
+    default = "0" if kind == "slurm" else "1"
+    return PendingReasons(session, session.world, notes=_query(world_name)[1].get("notes", default) != "0")
 
 
 def _query(text: str) -> tuple[str, dict[str, str]]:

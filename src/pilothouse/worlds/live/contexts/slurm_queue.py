@@ -6,18 +6,17 @@ In: job ids and options. Out: jobs as squeue lists them, ids of new jobs; PeerEr
 from __future__ import annotations
 
 import shlex
-import subprocess
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from math import inf
 
 import msgspec
 
+from pilothouse.formats import slurm_fields
 from pilothouse.model.errors import PeerError
 from pilothouse.model.numerals import whole_number
+from pilothouse.worlds.slurm_commands import COMMAND_TIMEOUT_S
+from pilothouse.worlds.slurm_commands import run as _run
 
-COMMAND_TIMEOUT_S = 60.0
-"""A batch system that does not answer within this time is asked again later."""
 END_TIMEOUT_S = 20.0
 """For the end of an allocation: a run starts without it if Slurm is slow."""
 _OVER = {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
@@ -40,7 +39,7 @@ def squeue(*filters: str, timeout_s: float = COMMAND_TIMEOUT_S) -> list[SlurmJob
     """The jobs that squeue lists with these options, such as `--jobs=4711`. Jobs long over are not listed, or an error."""
     listed = _run(["squeue", "--noheader", "--format=%A %T %e", *filters], timeout_s)
     rows = (line.split() for line in listed.splitlines())
-    return [SlurmJob(row[0], row[1], _date(row[2])) for row in rows if len(row) == 3]
+    return [SlurmJob(row[0], row[1], slurm_fields.date(row[2]) or inf) for row in rows if len(row) == 3]
 
 
 def allocation_end(env: Mapping[str, str]) -> float:
@@ -87,21 +86,3 @@ class SlurmQueue:
     def cancel(self, job_ids: Sequence[str]) -> None:
         if job_ids:
             _run(["scancel", *job_ids])
-
-
-def _run(command: list[str], timeout_s: float = COMMAND_TIMEOUT_S) -> str:
-    try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise PeerError(command[0], str(error)) from error
-    if ran.returncode != 0:
-        raise PeerError(command[0], ran.stderr.strip() or f"ended with code {ran.returncode}")
-    return ran.stdout
-
-
-def _date(text: str) -> float:
-    """`2026-11-15T20:34:48`, local time; inf for N/A and the like."""
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return inf
