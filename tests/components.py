@@ -34,7 +34,7 @@ from pilothouse.worlds.slurm.daemons import (
     wait_until,
 )
 
-__all__ = ["MissingComponent", "free_port", "wait_until"]
+__all__ = ["MissingComponent", "free_port", "lab", "wait_until"]
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENT_ENVIRONMENTS = ("pybatsim2", "pybatsim3", "qcg", "disbatch")

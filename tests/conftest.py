@@ -85,7 +85,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests on the one Slurm run one after another in one process (with --dist loadgroup)."""
     for item in items:
-        if "slurm_cluster" in getattr(item, "fixturenames", ()):
+        if {"slurm_cluster", "slurm_lab"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group("slurm"))
 
 
@@ -175,6 +175,16 @@ def slurm_cluster() -> components.SlurmCluster:
         with (directory / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             return components.slurm_cluster(directory, int(os.environ[OWNER]))
+    except components.MissingComponent as missing:
+        unavailable(str(missing))
+        raise
+
+
+@pytest.fixture(scope="session")
+def slurm_programs() -> dict[str, str]:
+    """Slurm's programs: for tests that start a Slurm of their own."""
+    try:
+        return components.lab.programs()
     except components.MissingComponent as missing:
         unavailable(str(missing))
         raise

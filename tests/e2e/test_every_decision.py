@@ -1,7 +1,8 @@
 """Every world answers to every decision: it carries the decision out, or says in words that it cannot.
 
 Worlds: simulated, simulated with message latency, live, a Batsim 4 and a Batsim 5 at the other end of their protocols, a
-Flux-style job manager. Our own drop-ins play the foreign ends, in processes of their own.
+Flux-style job manager, a Slurm. Our own drop-ins play the foreign ends, in processes of their own; the Slurm is one on
+virtual time.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.simtest.virtual_slurm import START, VirtualJob, VirtualSlurm
 
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.contract import World
@@ -34,6 +36,8 @@ from pilothouse.worlds.live.contexts.local import LocalContext
 from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.world import LiveWorld
 from pilothouse.worlds.simulated.inputs import load
+from pilothouse.worlds.slurm.steering import Pair
+from pilothouse.worlds.slurm.world import SlurmWorld
 
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / "examples/tiny.json"
@@ -147,7 +151,18 @@ def flux(folder: Path) -> Iterator[World]:
         yield FluxWorld(f"local://{socket}", reconnect=False)
 
 
-WORLDS = [simulated, with_latency, live, batsim_4, batsim_5, flux]
+@contextlib.contextmanager
+def slurm(folder: Path) -> Iterator[World]:
+    cluster = VirtualSlurm(4)
+    for number in range(1, 4):
+        cluster.submit(VirtualJob(str(number), 1, 1.0, 60.0, 100 - number, START))
+    cluster.latest = START + 600.0
+    # A job that was rejected stays in Slurm's queue: its user cancels it.
+    cluster.at(START + 60.0, lambda: [cluster.cancel(job_id) for job_id in cluster.jobs] and None)
+    yield SlurmWorld(Pair(), slurm=cluster, once=True)
+
+
+WORLDS = [simulated, with_latency, live, batsim_4, batsim_5, flux, slurm]
 
 
 def test_the_examples_and_the_table_are_total() -> None:

@@ -184,6 +184,15 @@ def flux(by: str, beside: Beside, folder: Path, request: pytest.FixtureRequest) 
     assert_same_schedule(folder / "out/jobs.csv")
 
 
+def slurm(by: str, beside: Beside, folder: Path, request: pytest.FixtureRequest) -> None:
+    cluster = request.getfixturevalue("slurm_cluster")
+    submit = ["sbatch", "--parsable", "-o", "/dev/null", "-p", "queue", "-t1", "--wrap", "sleep 0"]
+    jobs = [cluster.run(*submit, f"-N{1 + number % 3}").stdout.strip() for number in range(JOBS)]
+    finish(pilothouse("steer", "--world", "slurm?once=1", "--by", by, "--decider-timeout", 60), folder, cluster.env)
+    states = cluster.run("squeue", "-h", "-a", "-t", "all", "-j", ",".join(jobs), "-o", "%P %T").stdout.splitlines()
+    assert states == ["go COMPLETED"] * JOBS
+
+
 World = Callable[[str, Beside, Path, pytest.FixtureRequest], None]
 WORLDS: dict[str, World] = {
     "simulated": simulated,
@@ -194,6 +203,7 @@ WORLDS: dict[str, World] = {
     "a Batsim 4": batsim_4,
     "a Batsim 5": batsim_5,
     "a Flux instance": flux,
+    "a Slurm cluster": slurm,
 }
 EMPTY: dict[tuple[str, str], str] = {}
 """(world, decider) -> why they do not go together."""

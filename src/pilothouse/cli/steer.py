@@ -10,14 +10,24 @@ from pilothouse.cli.options import decider_options
 
 
 @click.command()
-@click.option("--world", "world_name", required=True, help="sim, batsim:ENDPOINT, batprotocol:ENDPOINT, flux[:URI].")
+@click.option(
+    "--world",
+    "world_name",
+    required=True,
+    help="sim, batsim:ENDPOINT, batprotocol:ENDPOINT, flux[:URI], slurm[:QUEUE:GO].",
+)
 @decider_options("easy")
 @click.option("-p", "--platform", help="With --world sim: as in simulate.")
 @click.option("-w", "--workload", "workloads", multiple=True, metavar="FILE", help="With --world sim: as in simulate.")
 @click.option(
     "-e", "--export", "prefix", default="out/", show_default=True, help="With --world sim: where its files go."
 )
-@click.option("--restart", is_flag=True, help="With --world flux: start again after a crash, with a back-off.")
+@click.option("--restart", is_flag=True, help="With --world flux or slurm: start again after a crash, with a back-off.")
+@click.option(
+    "--fail-open/--fail-closed",
+    default=False,
+    help="With --world slurm: give the queue back to Slurm when this program stops or is gone, or leave it (default).",
+)
 def command(
     world_name: str,
     by: str,
@@ -27,11 +37,13 @@ def command(
     timeout: float | None,
     decider_command: str | None,
     restart: bool,
+    fail_open: bool,
 ) -> None:
     """Join a WORLD (where jobs run) to a DECIDER (what schedules).
 
     Worlds: sim (with -p and -w), batsim:ENDPOINT (we are the scheduler of a real Batsim 2 to 4),
-    batprotocol:ENDPOINT (of a real Batsim 5), flux[:URI] (of a Flux instance). Real tasks: see `pilothouse run`.
+    batprotocol:ENDPOINT (of a real Batsim 5), flux[:URI] (of a Flux instance), slurm[:QUEUE:GO] (of a Slurm cluster: users
+    submit into partition QUEUE, jobs start in partition GO). Real tasks: see `pilothouse run`.
 
     \b
     Examples:
@@ -39,6 +51,7 @@ def command(
       pilothouse steer --world batsim:tcp://*:28000 --by conservative
       pilothouse steer --world flux --by easy
       pilothouse steer --world flux --by edc:./libfcfs.so
+      pilothouse steer --world slurm --by easy --fail-open
     """
     from pilothouse.core.session import Session
     from pilothouse.launch import naming
@@ -56,6 +69,8 @@ def command(
 
         if not is_child():
             sys.exit(run_with_restarts([sys.executable, "-m", "pilothouse", *sys.argv[1:]]))
+    if fail_open:
+        world_name += f"{'&' if '?' in world_name else '?'}fail=open"
     decider = naming.decider(by, timeout=timeout)
     with supervised(decider_command):
         session = Session(naming.world(world_name), decider, name=by)

@@ -10,7 +10,10 @@ and the decider never hears of it.
 A decider that knows all but memory keeps its units: a start for which a node has not enough memory left is held, and those
 behind it that ask for memory as well. The decider takes it for running, so that its units stay its own.
 
-Nothing of this happens before the first such job is submitted.
+Nothing of this happens before the first such job is submitted. In a world that outlives wrong decisions
+(Begins.survives_refusals) two more things begin it for deciders that only count: units that are unavailable, which such
+deciders are not told of (many schedulers end when a machine is gone), and jobs that ran before the decider joined, which it
+never hears of.
 """
 
 from __future__ import annotations
@@ -34,8 +37,13 @@ class CountedUnits:
 
     def __init__(self, cluster: Cluster, *, shapes: bool = False) -> None:
         """`shapes`: the decider knows all but memory."""
-        self.active = False
-        """A job that the decider has no words for was submitted: from then on batches and decisions go through here."""
+        begins = cluster.begins
+        self.hides_absence = begins.survives_refusals and not shapes
+        """The decider is not told of units that are unavailable, nor of jobs that ran before."""
+        self.active = self.hides_absence and bool(begins.running or begins.unavailable)
+        """Something was told that the decider has no words for: from then on batches and decisions go through here."""
+        self._unknown = {run.job.id for run in begins.running} if self.hides_absence else set()
+        """Jobs that the decider was never told of."""
         self._shapes = shapes
         self._cluster = cluster
         self._chosen: dict[str, IdSet] = {}
@@ -49,7 +57,11 @@ class CountedUnits:
         told = self._held.take_later()
         own: list[d.Decision] = []
         for event in batch.events:
-            if isinstance(event, e.JobSubmitted) and self._asks_more(event.job):
+            if self.hides_absence and isinstance(event, e.UnitsAvailable | e.UnitsUnavailable):
+                continue
+            if getattr(event, "job_id", None) in self._unknown:
+                told += self._of_unknown(event, own)
+            elif isinstance(event, e.JobSubmitted) and (self._asks_more(event.job) or event.job.id in self._unknown):
                 told += self._submitted(event, own)
             elif isinstance(event, e.JobEnded | e.JobRequeued):
                 told.append(self._ended(event))
@@ -60,13 +72,31 @@ class CountedUnits:
                 told.append(event)
         return e.Batch(batch.now, told, batch.waits), own
 
+    def begins_with(self, event: e.Event) -> bool:
+        """Whether the decider has no words for this event."""
+        if isinstance(event, e.JobSubmitted):
+            return event.job.shape is not None
+        return self.hides_absence and isinstance(event, e.UnitsUnavailable)
+
+    def _of_unknown(self, event: e.Event, own: list[d.Decision]) -> list[e.Event]:
+        """Events about jobs that the decider was never told of. One that waits again is told as submitted."""
+        if isinstance(event, e.JobEnded):
+            self._unknown.discard(event.job_id)
+        elif isinstance(event, e.JobWithdrawn):
+            own.append(d.ConfirmWithdrawal(event.at, event.job_id))
+        elif isinstance(event, e.JobRequeued) and event.job_id in self._cluster.waiting:
+            return self._submitted(e.JobSubmitted(event.at, self._cluster.waiting[event.job_id]), own)
+        return []
+
     def _asks_more(self, job: Job) -> bool:
         """Whether a job asks for what the decider's protocol has no word for."""
         return job.shape is not None and (not self._shapes or job.shape.memory_mb_per_node > 0)
 
     def _submitted(self, event: e.JobSubmitted, own: list[d.Decision]) -> list[e.Event]:
         job, cluster = event.job, self._cluster
-        assert job.shape is not None
+        self._unknown.discard(job.id)
+        if job.shape is None:
+            return [event]
         never = cluster.could_ever_run(job)
         if never is not None:
             own.append(d.RejectJob(event.at, job.id, never.reason))

@@ -3,7 +3,8 @@
 In: batches for the decider, and its replies. Out: both, in words that each side has. The decider's Traits say what it
 lacks:
 
-* withdrawals: the withdrawal is confirmed for it. If it starts the job later, it hears that the job was killed.
+* withdrawals: the withdrawal is confirmed for it. If it starts the job later, it hears that the job was killed. A job that is
+  submitted again before that still waits in its queue, so it is not told again.
 * requeues: the job ends as failed, and is submitted again.
 * lost_nodes: most schedulers end when a machine is gone. As a rule another engine takes the place of a lost one, with the
   same units. So the loss is not told for PATIENCE_S, and starts on these units are held until the node is back. After
@@ -31,7 +32,6 @@ from pilothouse.core.held_starts import CALL, KILLED_CODE, HeldStarts, killed
 from pilothouse.core.refused import Refused
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
-from pilothouse.model.events import JobSubmitted
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
@@ -47,9 +47,10 @@ class CheckedTurn:
     def __init__(self, decider: Decider, cluster: Cluster, judge: Judge) -> None:
         self._decide = decider.decide
         self._judge = judge
-        self._translation = Translation(decider.traits, cluster)
         knows_all = decider.traits.shapes and decider.traits.memory
         self._counted = None if knows_all else CountedUnits(cluster, shapes=decider.traits.shapes)
+        hides = self._counted is not None and self._counted.hides_absence
+        self._translation = Translation(decider.traits, cluster, hides_absence=hides)
         self._refused = cluster.refused if judge is cluster else None
 
     def __call__(self, batch: e.Batch) -> d.Reply:
@@ -57,7 +58,7 @@ class CheckedTurn:
         judge.now = batch.now
         for event in batch.events:
             judge.observe(event)
-            if counted is not None and type(event) is JobSubmitted and event.job.shape is not None:
+            if counted is not None and not counted.active and counted.begins_with(event):
                 counted.active = True
         if counted is not None and counted.active:
             batch, rejected = counted.events(batch)
@@ -98,14 +99,17 @@ class CheckedTurn:
 class Translation:
     """What one decider does not know, and what is held for it."""
 
-    def __init__(self, traits: Traits, cluster: Cluster) -> None:
+    def __init__(self, traits: Traits, cluster: Cluster, *, hides_absence: bool = False) -> None:
         self._cluster = cluster
         self._now = 0.0
         self._names = FullNames() if traits.full_names else None
         self._held = HeldStarts()
         self._withdrawn: set[str] = set()
+        """Withdrawn jobs that still wait in the decider's queue."""
+        self._over: set[str] = set()
+        """Jobs that the decider was told are over, and whose withdrawal comes next."""
         self._lost: list[e.NodesLeft] = []
-        self._absent = 0 if traits.absent_units else cluster.begins.unavailable.mask
+        self._absent = 0 if traits.absent_units or hides_absence else cluster.begins.unavailable.mask
         """Units that are unavailable, if the decider has no word for it."""
         self._own: list[d.Decision] = []
         self._handlers: dict[type, Callable[[Any], list[e.Event]]] = {}
@@ -115,6 +119,7 @@ class Translation:
             (traits.absent_units, e.UnitsUnavailable, self._on_unavailable),
             (traits.absent_units, e.UnitsAvailable, self._on_available),
             (traits.withdrawals and traits.lost_nodes and traits.absent_units, e.JobWithdrawn, self._on_withdrawn),
+            (traits.withdrawals, e.JobSubmitted, self._on_submitted),
             (traits.requeues, e.JobRequeued, self._on_requeued),
             (traits.feasibility, e.FeasibilityAsked, self._on_feasibility),
             (traits.estimates, e.EstimateAsked, self._on_estimate),
@@ -130,7 +135,7 @@ class Translation:
         """The batch that the decider is told, and decisions that are made for it."""
         handlers, unknown = self._handlers, bool(self._held.later)
         for event in batch.events:
-            if type(event) in handlers:
+            if type(event) in handlers and (type(event) is not e.JobSubmitted or self._withdrawn):
                 unknown = True
         if unknown:
             batch = self._translated(batch)
@@ -190,15 +195,27 @@ class Translation:
         self._own.append(d.ConfirmWithdrawal(event.at, event.job_id))
         if ended is not None:
             return [ended]
-        self._withdrawn.add(event.job_id)
+        if event.job_id not in self._over:
+            self._withdrawn.add(event.job_id)
+        self._over.discard(event.job_id)
         return []
+
+    def _on_submitted(self, event: e.JobSubmitted) -> list[e.Event]:
+        """A job that was withdrawn and is submitted again still waits in the decider's queue."""
+        if event.job.id in self._withdrawn:
+            self._withdrawn.discard(event.job.id)
+            return []
+        return [event]
 
     def _on_requeued(self, event: e.JobRequeued) -> list[e.Event]:
         told: list[e.Event] = [
             e.JobEnded(event.at, event.job_id, JobState.FAILED, KILLED_CODE, IdSet(), event.reason)
         ]
         job = self._cluster.waiting.get(event.job_id)
-        return told if job is None else [*told, e.JobSubmitted(event.at, job)]
+        if job is None:
+            self._over.add(event.job_id)  # It was withdrawn in the same batch.
+            return told
+        return [*told, e.JobSubmitted(event.at, job)]
 
     def _requeue(self, at: float, job_id: str, reason: str = "its node was lost") -> list[e.Event]:
         event = e.JobRequeued(at, job_id, reason)

@@ -95,11 +95,11 @@ class Lab:
         command = [self._programs["slurmctld"], "-D", *(["-c"] if clean else []), "-f", str(self.conf)]
         self._controller = daemons.spawn(command, self.folder / "slurmctld.out", self.env)
 
-    def kill_controller(self) -> None:
-        """Ends slurmctld as a crash would."""
+    def restart_controller(self) -> None:
+        """Ends slurmctld in order, and starts it again. (One that is killed forgets the last seconds.)"""
         if self._controller is not None:
-            self._controller.kill()
-            self._controller.wait()
+            daemons.stop(self._controller)
+        self.start_controller()
 
     def _all_idle(self) -> bool:
         for daemon in (*self._daemons, *((self._controller,) if self._controller else ())):

@@ -120,6 +120,8 @@ def _all_of(tokens: list[str], node: NodeRow) -> bool:
 
 def _one(tokens: list[str], node: NodeRow) -> bool:
     token = tokens.pop(0)
+    if token in "&|,)":
+        raise IndexError
     if token != "(":
         return token in node.features
     found = _any_of(tokens, node)

@@ -1,0 +1,133 @@
+"""The Slurm world on a real loopback Slurm of 8 nodes: disturbed runs under each kind of decider, and single promises."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.interop.slurm_trial import Trial
+
+from pilothouse.worlds.slurm.lab import Lab
+from pilothouse.worlds.slurm.lab_files import LabShape
+
+ROOT = Path(__file__).parents[2]
+By = Callable[[], tuple[str, list[str]]]
+
+POLICY_FILE = """
+from pilothouse import Policy
+
+class Widest(Policy):
+    def schedule(self, cluster):
+        for job in sorted(cluster.queue, key=lambda job: -job.least_units):
+            if not cluster.start(job):
+                break
+"""
+
+
+@pytest.fixture(scope="module")
+def slurm_lab(slurm_programs: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    lab = Lab(tmp_path_factory.mktemp("lab"), LabShape(8, 4))
+    lab.start()
+    yield lab
+    lab.stop()
+
+
+def easy(folder: Path, request: pytest.FixtureRequest) -> By:
+    return lambda: ("easy", [])
+
+
+def policy_file(folder: Path, request: pytest.FixtureRequest) -> By:
+    (folder / "widest.py").write_text(POLICY_FILE)
+    return lambda: (f"{folder}/widest.py:Widest", [])
+
+
+def component(folder: Path, request: pytest.FixtureRequest) -> By:
+    library = folder / "libfcfs.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, ROOT / "tests/edc/fcfs.c"], check=True)
+    return lambda: (f"edc:{library}", [])
+
+
+def pybatsim(folder: Path, request: pytest.FixtureRequest) -> By:
+    free_port = request.getfixturevalue("free_port")
+    python: Path = request.getfixturevalue("client_env")("pybatsim3")
+
+    def by() -> tuple[str, list[str]]:
+        endpoint = f"tcp://127.0.0.1:{free_port()}"
+        program = [str(python), str(python.parent / "pybatsim"), "easyBackfill"]
+        return f"batsim:{endpoint}", [*program, "-s", endpoint, "-t", "600000"]
+
+    return by
+
+
+@pytest.mark.parametrize("decider", [easy, pybatsim, component, policy_file], ids=lambda function: function.__name__)
+def test_disturbed_runs(
+    decider: Callable[[Path, pytest.FixtureRequest], By],
+    slurm_lab: Lab,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    """`python -m tests.interop.slurm_trial --jobs 200` is the long form."""
+    trial = Trial(slurm_lab, decider(tmp_path, request), jobs=20, seed=17)
+    trial.run(limit_s=150)
+    figures = trial.judge()
+    assert figures["jobs"] == 20
+
+
+def slurm(lab: Lab, *command: str) -> str:
+    done = subprocess.run(command, env=lab.env, capture_output=True, text=True, timeout=60, check=False, cwd="/tmp")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def pilothouse(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pilothouse", *arguments]
+    return subprocess.run(command, env=lab.env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def submit(lab: Lab, *options: str, queue: str = "queue") -> str:
+    return slurm(lab, "sbatch", "--parsable", "-o", "/dev/null", "-p", queue, "-t1", *options, "--wrap", "sleep 0.3")
+
+
+def nodes_of(lab: Lab, job: str) -> str:
+    return slurm(lab, "squeue", "-h", "-a", "-t", "all", "-j", job, "-o", "%N")
+
+
+def test_features_named_nodes_gres_and_licences(slurm_lab: Lab) -> None:
+    high = submit(slurm_lab, "-N2", "-C", "high")
+    named = submit(slurm_lab, "-N1", "-w", "n6")
+    excluded = submit(slurm_lab, "-N2", "-x", "n[1-6]")
+    gres = submit(slurm_lab, "-N3", "--gres=fpga:2")
+    licences = [submit(slurm_lab, "-N1", "-L", "matlab:2") for _ in range(2)]
+    done = pilothouse(slurm_lab, "steer", "--world", "slurm?once=1", "--by", "easy")
+    assert done.returncode == 0, done.stderr
+    assert nodes_of(slurm_lab, high) == "n[5-6]"
+    assert nodes_of(slurm_lab, named) == "n6"
+    assert nodes_of(slurm_lab, excluded) == "n[7-8]"
+    assert nodes_of(slurm_lab, gres) == "n[1-3]"
+    ended = slurm(slurm_lab, "squeue", "-h", "-a", "-t", "all", "-j", ",".join(licences), "-o", "%T %r")
+    assert ended.splitlines() == ["COMPLETED None"] * 2
+
+
+def test_jobs_share_nodes_by_cpus(slurm_lab: Lab) -> None:
+    jobs = [submit(slurm_lab, "-n1", "-c2", queue="cpuqueue") for _ in range(4)]
+    wide = submit(slurm_lab, "-n6", queue="cpuqueue")
+    whole = submit(slurm_lab, "-N1", "--exclusive", queue="cpuqueue")
+    done = pilothouse(slurm_lab, "steer", "--world", "slurm:cpuqueue:cpugo?once=1", "--by", "easy")
+    assert done.returncode == 0, done.stderr
+    assert [nodes_of(slurm_lab, job) for job in jobs] == ["n1", "n1", "n2", "n2"]
+    assert nodes_of(slurm_lab, wide) == "n[3-4]"
+    assert nodes_of(slurm_lab, whole) == "n5"
+
+
+def test_mistakes_are_one_line(slurm_lab: Lab) -> None:
+    for world, words in (
+        ("slurm:nothing:go", "there is no partition 'nothing'"),
+        ("slurm:main:go", "partition main is UP"),
+        ("slurm:queue:cpuqueue", "partition cpuqueue is not UP"),
+        ("slurm:queue", "not a pair of partitions"),
+    ):
+        done = pilothouse(slurm_lab, "steer", "--world", world)
+        assert done.returncode == 2 and words in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr

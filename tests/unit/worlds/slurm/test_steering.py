@@ -1,0 +1,151 @@
+"""The state machine of the Slurm world, one situation at a time, on a virtual slurmctld."""
+
+from __future__ import annotations
+
+import pytest
+from tests.simtest.virtual_slurm import START, VirtualJob, VirtualSlurm
+
+from pilothouse.core.policy_decider import PolicyDecider
+from pilothouse.core.session import Session
+from pilothouse.model.errors import InputError
+from pilothouse.policies.catalog import make
+from pilothouse.worlds.slurm import commands
+from pilothouse.worlds.slurm.steering import Pair, Steering
+from pilothouse.worlds.slurm.tracked import ACTIONS, Belief, Seen
+from pilothouse.worlds.slurm.world import SlurmWorld, pair_of, slurm_world
+
+
+def job(number: int, nodes: int = 1, run_s: float = 2.0, **more: object) -> VirtualJob:
+    return VirtualJob(str(number), nodes, run_s, 60.0, 1000 - number, START, **more)  # type: ignore[arg-type]
+
+
+def steer(slurm: VirtualSlurm, policy: str = "easy", patience_s: float = 10.0) -> SlurmWorld:
+    world = SlurmWorld(Pair(), slurm=slurm, once=True, patience_s=patience_s)
+    Session(world, PolicyDecider(make(policy, {}))).run()
+    assert not slurm.wrongs
+    return world
+
+
+def test_the_table_is_total_and_its_actions_exist() -> None:
+    assert set(ACTIONS) == {(belief, seen) for belief in Belief for seen in Seen}
+    assert all(callable(getattr(Steering, "do_" + action)) for action in ACTIONS.values())
+
+
+def test_jobs_start_in_order_of_submission() -> None:
+    slurm = VirtualSlurm(4)
+    for number in range(1, 9):
+        slurm.submit(job(number, 3))
+    steer(slurm, "fcfs")
+    assert slurm.starts == [str(number) for number in range(1, 9)]
+
+
+def test_a_requeued_job_keeps_its_place_and_its_first_date() -> None:
+    slurm = VirtualSlurm(2)
+    for number in range(1, 5):
+        slurm.submit(job(number, 2, 5.0))
+    first = slurm.jobs["1"].submitted_at
+    slurm.at(START + 3.0, lambda: slurm.requeue("1"))
+    steer(slurm, "fcfs")
+    assert slurm.starts == ["1", "1", "2", "3", "4"]
+    mark = commands.read_mark(slurm.jobs["1"].note)
+    assert mark is not None and abs(mark.submitted_at - first) < 1 and slurm.jobs["1"].submitted_at > first + 2
+
+
+def test_a_job_that_is_held_after_its_order_is_taken_back() -> None:
+    slurm = VirtualSlurm(2)
+    slurm.submit(job(1, 2))
+
+    def hold() -> None:
+        slurm.jobs["1"].held = True
+        slurm.submit(job(2, 2))
+
+    slurm.at(START + 0.1, hold)
+    slurm.at(START + 20.0, lambda: setattr(slurm.jobs["1"], "held", False))
+    steer(slurm)
+    assert slurm.starts == ["2", "1"]
+
+
+def test_an_order_to_a_drained_node_is_given_to_another() -> None:
+    slurm = VirtualSlurm(3)
+    slurm.submit(job(1))
+    slurm.at(START + 0.1, lambda: slurm.down.add("n1"))
+    steer(slurm)
+    assert slurm.jobs["1"].state == "COMPLETED" and slurm.orders == 2
+
+
+def test_orders_that_slurm_does_not_take_up_are_taken_back_and_tried_less_and_less_often() -> None:
+    slurm = VirtualSlurm(2)
+    slurm.submit(job(1, 2))
+    slurm.jobs["1"].begins_at = None
+    refused: list[float] = []
+    ready = slurm._ready
+
+    def never(waiting: VirtualJob) -> bool:
+        if waiting.id == "1" and slurm.t < START + 200:
+            refused.append(slurm.t)
+            return False
+        return ready(waiting)
+
+    slurm._ready = never  # type: ignore[method-assign]
+    slurm.at(START + 1.0, lambda: slurm.submit(job(2, 1)))
+    steer(slurm, patience_s=5.0)
+    assert slurm.starts[0] == "2" and slurm.starts[-1] == "1"
+    assert 4 <= slurm.orders <= 9
+
+
+def test_nodes_of_jobs_of_other_partitions_are_left_alone() -> None:
+    slurm = VirtualSlurm(3)
+    slurm.run_elsewhere(job(90, 2, 30.0))
+    slurm.submit(job(1, 2))
+    slurm.submit(job(2, 1, 1.0))
+    steer(slurm)
+    assert slurm.starts == ["90", "2", "1"]
+
+
+def test_named_nodes_are_honoured_and_put_back() -> None:
+    slurm = VirtualSlurm(4)
+    slurm.submit(job(1, 2, wanted=("n3", "n4")))
+    slurm.submit(job(2, 2))
+    slurm.at(START + 2.5, lambda: slurm.requeue("1"))
+    steer(slurm)
+    assert all(one.state == "COMPLETED" for one in slurm.jobs.values())
+
+
+def test_a_job_that_waits_for_another_is_not_told_before() -> None:
+    slurm = VirtualSlurm(4)
+    slurm.submit(job(1, 1, 10.0))
+    slurm.submit(job(2, 1, after="1"))
+    slurm.submit(job(3, 1, begins_at=START + 5.0))
+    world = steer(slurm)
+    assert slurm.starts == ["1", "3", "2"] and not world.steering.jobs
+
+
+def test_what_cannot_be_steered_says_so() -> None:
+    slurm = VirtualSlurm(4)
+    slurm.submit(job(1, 2, wanted=("n3",)))
+    world = SlurmWorld(Pair(), slurm=slurm)
+    from pilothouse.model.decisions import Wants
+
+    world.begin(Wants())
+    assert "name all of them" in world.steering.jobs["1"].note
+
+
+@pytest.mark.parametrize("text", ["queue", "a:b:c", ":go", "same:same"])
+def test_pairs_that_are_none(text: str) -> None:
+    with pytest.raises(InputError, match="pair of partitions"):
+        pair_of(text)
+
+
+def test_options() -> None:
+    with pytest.raises(InputError, match="unknown option 'onc'"):
+        slurm_world("", {"onc": "1"})
+    with pytest.raises(InputError, match="fail=open"):
+        slurm_world("", {"fail": "maybe"})
+
+
+def test_marks() -> None:
+    made = commands.mark(1_800_000_000.0, ("n1", "n2"))
+    found = commands.read_mark(made + " waits: for long")
+    assert found == commands.Mark(1_800_000_000.0, ("n1", "n2"))
+    for other in ("", "steered", "pilothouse/never/n1", "pilothouse/2026"):
+        assert commands.read_mark(other) is None
