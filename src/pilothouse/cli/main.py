@@ -14,7 +14,7 @@ from pilothouse.model.errors import PilothouseError
 COMMANDS: dict[str, tuple[str, str]] = {
     "simulate": ("pilothouse.cli.simulate", "Run a workload on a simulated cluster under one policy."),
     "compare": ("pilothouse.cli.compare", "Run a workload under several policies, side by side."),
-    "explain": ("pilothouse.cli.explain", "Say why a job of a finished run started when it did."),
+    "explain": ("pilothouse.cli.explain", "Say why a job of a finished run started when it did, or why a job of a Slurm waits."),
     "plot": ("pilothouse.cli.plot", "Draw runs into a figure: Gantt chart, utilisation, queue, waits."),
     "diff": ("pilothouse.cli.diff", "Say what changed from one run to another."),
     "step": ("pilothouse.cli.step", "Step through a schedule: queue, free units, decisions and reasons."),
@@ -26,6 +26,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "forecast": ("pilothouse.cli.forecast", "Say when a task file would be done, in simulated time."),
     "steer": ("pilothouse.cli.steer", "Join any world to any decider."),
     "flux-module": ("pilothouse.cli.flux_module", "Run a scheduler module of Flux against our manager."),
+    "whatif": ("pilothouse.cli.whatif", "Say when the waiting jobs of a Slurm would start under each policy."),
+    "slurm-setup": ("pilothouse.cli.slurm_setup", "Print, check or undo the configuration of a steered Slurm."),
     "slurm-lab": ("pilothouse.cli.slurm_lab", "Start a real Slurm with emulated nodes on this machine."),
     "batsim": ("pilothouse.cli.batsim", "Stand in for Batsim 5."),
     "batsim4": ("pilothouse.cli.batsim4", "Stand in for Batsim 4."),

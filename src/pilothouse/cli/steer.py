@@ -24,6 +24,10 @@ from pilothouse.cli.options import decider_options
 )
 @click.option("--restart", is_flag=True, help="With --world flux or slurm: start again after a crash, with a back-off.")
 @click.option(
+    "--dry-run", is_flag=True, help="With --world slurm[:PARTITION]: change nothing, and print what the policy would start."
+)
+@click.option("--looks", default=0, metavar="N", help="With --dry-run: end after so many looks.")
+@click.option(
     "--fail-open/--fail-closed",
     default=False,
     help="With --world slurm: give the queue back to Slurm when this program stops or is gone, or leave it (default).",
@@ -38,6 +42,8 @@ def command(
     decider_command: str | None,
     restart: bool,
     fail_open: bool,
+    dry_run: bool,
+    looks: int,
 ) -> None:
     """Join a WORLD (where jobs run) to a DECIDER (what schedules).
 
@@ -52,6 +58,7 @@ def command(
       pilothouse steer --world flux --by easy
       pilothouse steer --world flux --by edc:./libfcfs.so
       pilothouse steer --world slurm --by easy --fail-open
+      pilothouse steer --world slurm:batch --by easy --dry-run
     """
     from pilothouse.core.session import Session
     from pilothouse.launch import naming
@@ -69,6 +76,12 @@ def command(
 
         if not is_child():
             sys.exit(run_with_restarts([sys.executable, "-m", "pilothouse", *sys.argv[1:]]))
+    if dry_run:
+        from pilothouse.launch.slurm_whatif import dry_run_lines
+
+        for line in dry_run_lines(world_name, by, looks):
+            click.echo(line)
+        return
     if fail_open:
         world_name += f"{'&' if '?' in world_name else '?'}fail=open"
     decider = naming.decider(by, timeout=timeout)

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from pilothouse.core.contract import World
-from pilothouse.formats import swf, workload_json
+from pilothouse.formats import slurm_logs, swf, workload_json
 from pilothouse.formats.text_input import read_bytes
 from pilothouse.formats.workload import Workload
 from pilothouse.model.errors import InputError
@@ -128,6 +128,9 @@ def _read_workload(
 ) -> Workload:
     data = read_bytes(path)
     head = data.lstrip()[:1]
+    log = slurm_logs.reader(data)
+    if log is not None:
+        return log(path, name, units=units)
     if head not in (b"{", b"["):
         return swf.read(path, name, units=units)
     if read_other is not None and (head == b"[" or b'"request"' in data):

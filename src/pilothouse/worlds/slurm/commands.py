@@ -12,7 +12,7 @@ import msgspec
 
 from pilothouse.formats import hostlist
 from pilothouse.formats import slurm_fields as fields
-from pilothouse.worlds.slurm.look import names
+from pilothouse.formats.slurm_resources import names
 
 MARK = "pilothouse"
 MOST_NOTE = 200

@@ -81,6 +81,7 @@ def slurm_conf(
         "KillWait=2",
         "MinJobAge=300",
         "MaxJobCount=30000",
+        "MaxArraySize=10001",
         "WaitTime=0",
         "Licenses=matlab:2",
         "GresTypes=fpga",

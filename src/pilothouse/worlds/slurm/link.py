@@ -17,7 +17,7 @@ from math import inf
 
 import msgspec
 
-from pilothouse.formats import slurm_fields as fields
+from pilothouse.formats import slurm_resources
 from pilothouse.model.errors import InputError, PeerError
 from pilothouse.worlds.slurm import look as looks
 from pilothouse.worlds.slurm.commands import Command
@@ -89,7 +89,7 @@ class SlurmLink:
         return time.time()
 
     def facts(self) -> Facts:
-        shown = looks.read_records(run(looks.SHOW_PARTITIONS), "PartitionName")
+        shown = slurm_resources.records(run(looks.SHOW_PARTITIONS), "PartitionName")
         lines = (line.partition("=") for line in run(looks.SHOW_CONFIG).splitlines() if "=" in line)
         return Facts(
             {row["PartitionName"]: row for row in shown},
@@ -166,7 +166,7 @@ class SlurmLink:
                 self._reader.read(texts["jobs"]),
                 nodes,
                 looks.read_licences(texts["licences"]) if "licences" in texts else None,
-                looks.read_reservations(texts["reservations"]) if "reservations" in texts else None,
+                slurm_resources.read_reservations(texts["reservations"]) if "reservations" in texts else None,
                 up,
             )
         except (PeerError, InputError) as problem:
@@ -344,8 +344,3 @@ def is_whole_nodes(partition: dict[str, str], config: dict[str, str]) -> bool:
     """Whether jobs of this partition get whole nodes."""
     shares = partition.get("OverSubscribe", "NO").upper()
     return shares.startswith("EXCLUSIVE") or "linear" in config.get("SelectType", "")
-
-
-def names_of(partition: dict[str, str]) -> tuple[str, ...]:
-    value = partition.get("Nodes", "")
-    return () if value in fields.NOTHING else looks.names(value)

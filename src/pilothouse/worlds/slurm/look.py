@@ -10,8 +10,8 @@ from math import inf
 
 import msgspec
 
-from pilothouse.formats import hostlist
 from pilothouse.formats import slurm_fields as fields
+from pilothouse.formats.slurm_resources import Reservation, names, records
 from pilothouse.model.errors import InputError, PeerError, quoted
 
 SEPARATOR = "\x1f"
@@ -97,13 +97,6 @@ class NodeRow(msgspec.Struct, frozen=True):
     features: tuple[str, ...]
 
 
-class Reservation(msgspec.Struct, frozen=True):
-    name: str
-    starts_at: float
-    ends_at: float
-    nodes: frozenset[str]
-
-
 class Look(msgspec.Struct):
     """What was seen. `asked_at`: when the commands were started; what was ordered later may not show in it."""
 
@@ -169,11 +162,6 @@ def _job(line: str) -> JobRow:
         raise PeerError("squeue", f"a line that cannot be read ({problem})", event=quoted(line)) from None
 
 
-def names(text: str) -> tuple[str, ...]:
-    """`n[1-3],m7` as names."""
-    return () if text in fields.NOTHING else tuple(hostlist.parse(text, where="Slurm's node list"))
-
-
 def read_nodes(text: str) -> tuple[list[NodeRow], frozenset[str]]:
     """The output of sinfo, one line for each node and partition: nodes, and the partitions that are UP."""
     found: dict[str, NodeRow] = {}
@@ -208,33 +196,18 @@ def usable_state(state: str) -> bool:
     return state.rstrip("~#-+") in _USABLE
 
 
-def read_records(text: str, first_key: str) -> list[dict[str, str]]:
-    """`scontrol --oneliner show ...`: one record a line."""
-    return [fields.record(line) for line in text.split("\n") if line.startswith(first_key + "=")]
-
-
 def read_licences(text: str) -> dict[str, int]:
     found: dict[str, int] = {}
-    for row in read_records(text, "LicenseName"):
+    for row in records(text, "LicenseName"):
         free, total, used = (fields.count(row.get(key, "")) for key in ("Free", "Total", "Used"))
         found[row["LicenseName"]] = free if free is not None else (total or 0) - (used or 0)
-    return found
-
-
-def read_reservations(text: str) -> list[Reservation]:
-    found = []
-    for row in read_records(text, "ReservationName"):
-        starts, ends = fields.date(row.get("StartTime", "")), fields.date(row.get("EndTime", ""))
-        if starts is not None:
-            nodes = frozenset(names(row.get("Nodes", "")))
-            found.append(Reservation(row["ReservationName"], starts, inf if ends is None else ends, nodes))
     return found
 
 
 def read_notes(text: str) -> dict[str, str]:
     """Job id -> its admin comment (`scontrol show job`), where it has one."""
     found: dict[str, str] = {}
-    for row in read_records(text, "JobId"):
+    for row in records(text, "JobId"):
         note = row.get("AdminComment", "")
         if note:
             task = row.get("ArrayTaskId", "")

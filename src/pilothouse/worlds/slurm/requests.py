@@ -12,9 +12,10 @@ from collections.abc import Iterable
 import msgspec
 
 from pilothouse.formats import slurm_fields as fields
+from pilothouse.formats.slurm_resources import Reservation
 from pilothouse.model.job import Job, Shape
 from pilothouse.worlds.slurm.inventory import Inventory
-from pilothouse.worlds.slurm.look import JobRow, NodeRow, Reservation
+from pilothouse.worlds.slurm.look import JobRow, NodeRow
 
 MOST_SHAPES = 4096
 _TOKEN = re.compile(r"[&|,()]|[^&|,()\s]+")

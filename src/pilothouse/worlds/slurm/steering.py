@@ -14,6 +14,7 @@ import msgspec
 
 from pilothouse.core.calls import Calls
 from pilothouse.formats import slurm_fields as fields
+from pilothouse.formats.slurm_resources import Reservation
 from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
@@ -21,7 +22,7 @@ from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.slurm import commands, requests
 from pilothouse.worlds.slurm.commands import Command
 from pilothouse.worlds.slurm.inventory import Inventory
-from pilothouse.worlds.slurm.look import JobRow, Look, Reservation
+from pilothouse.worlds.slurm.look import JobRow, Look
 from pilothouse.worlds.slurm.requests import Requests
 from pilothouse.worlds.slurm.tracked import ACTIONS, Belief, Seen, Tracked
 

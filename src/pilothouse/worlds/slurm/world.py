@@ -112,7 +112,7 @@ class SlurmWorld:
 
     def begin(self, wants: Wants) -> e.Begins:
         facts = self._link.facts()
-        look = self._first_look()
+        look = first_look(self._link)
         self.steering = steering_for(self.pair, facts, self._patience_s)
         self._check(facts)
         self._decisions = Decisions(self.steering, notes=self._notes)
@@ -136,17 +136,6 @@ class SlurmWorld:
         if facts.partitions[self.pair.go].get("State") != "UP":
             line = f"scontrol update partitionname={self.pair.go} state=UP"
             raise InputError("slurm", f"partition {self.pair.go} is not UP: no job could start", hint=line)
-
-    def _first_look(self) -> Look:
-        self._link.ask(Asked(licences=True, reservations=True))
-        end = self._link.now() + BEGIN_LIMIT_S
-        while self._link.now() < end:
-            for heard in self._link.wait(end):
-                if isinstance(heard, Look) and heard.nodes is not None:
-                    return heard
-                if isinstance(heard, LookFailed):
-                    raise PeerError("slurm", heard.problem)
-        raise PeerError("slurm", f"no answer within {BEGIN_LIMIT_S:g} s")
 
     def advance(self) -> e.Batch | None:
         if self._ended:
@@ -236,11 +225,25 @@ class SlurmWorld:
         self.steering.warnings.clear()
 
 
+def first_look(slurm: Link) -> Look:
+    """Everything, now. Raises PeerError."""
+    slurm.ask(Asked(licences=True, reservations=True))
+    end = slurm.now() + BEGIN_LIMIT_S
+    while slurm.now() < end:
+        for heard in slurm.wait(end):
+            if isinstance(heard, Look) and heard.nodes is not None:
+                return heard
+            if isinstance(heard, LookFailed):
+                raise PeerError("slurm", heard.problem)
+    raise PeerError("slurm", f"no answer within {BEGIN_LIMIT_S:g} s")
+
+
 def steering_for(pair: Pair, facts: Facts, patience_s: float = DEFAULT_PATIENCE_S) -> Steering:
     """The state of a pair of partitions before the first look."""
     memory = link.counts_memory(facts.config)
-    by_cpu = not link.is_whole_nodes(facts.partitions.get(pair.go, {}), facts.config)
-    inventory = Inventory(pair.go, by_cpu=by_cpu, counts_memory=memory)
+    partition = pair.go or pair.queue  # Only looked at, not steered: there is one.
+    by_cpu = not link.is_whole_nodes(facts.partitions.get(partition, {}), facts.config)
+    inventory = Inventory(partition, by_cpu=by_cpu, counts_memory=memory)
     return Steering(pair, inventory, Requests(inventory, counts_memory=memory), patience_s)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pilothouse.formats import slurm_resources
 from pilothouse.model.errors import PilothouseError
 from pilothouse.worlds.slurm import look, requests
 from pilothouse.worlds.slurm.look import SEPARATOR, JobReader, NodeRow, read_nodes
@@ -68,7 +69,7 @@ def test_states_of_nodes(state: str, usable: bool) -> None:
 
 
 def test_reservations_and_heterogeneous_jobs() -> None:
-    (found,) = look.read_reservations((SAMPLES / "scontrol-show-reservation.txt").read_text())
+    (found,) = slurm_resources.read_reservations((SAMPLES / "scontrol-show-reservation.txt").read_text())
     assert found.name == "r1" and found.nodes == {"n1", "n2"} and found.ends_at - found.starts_at == 300
     assert look.read_notes((SAMPLES / "scontrol-show-job-het.txt").read_text()) == {"2754": "steered", "2755": "steered"}
 
@@ -82,7 +83,7 @@ def test_damaged_outputs_are_an_error_of_ours() -> None:
         for _ in range(rng.randint(1, 6)):
             cut = rng.randrange(len(text))
             text = text[:cut] + rng.choice(alphabet) + text[cut + rng.randint(0, 5) :]
-        for read in (JobReader().read, read_nodes, look.read_reservations, look.read_licences, look.read_notes):
+        for read in (JobReader().read, read_nodes, slurm_resources.read_reservations, look.read_licences, look.read_notes):
             try:
                 read(text)
             except PilothouseError as problem:

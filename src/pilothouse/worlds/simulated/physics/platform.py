@@ -14,7 +14,9 @@ from math import inf
 from pathlib import Path
 from typing import Any, Final
 
+from pilothouse.formats import slurm_resources
 from pilothouse.formats.platform_xml import PlatformFile, read_platform
+from pilothouse.formats.text_input import read_bytes
 from pilothouse.model.errors import InputError, quoted
 from pilothouse.model.job import Node
 from pilothouse.worlds.simulated.physics.routing import Link, Piece, Point, Zone, global_route
@@ -135,6 +137,13 @@ class Platform:
         return cls(hosts, networked=False, units_per_node=cores)
 
     @classmethod
+    def of_slurm(cls, text: str, where: str) -> Platform:
+        """The nodes of a Slurm: one unit for each CPU; nodes of different sizes are taken as so many CPUs."""
+        sizes = [node.cpus for node in slurm_resources.read_nodes(text, where)]
+        same = len(set(sizes)) == 1
+        return cls.of_nodes(len(sizes), sizes[0]) if same else cls.of_nodes(sum(sizes), 1)
+
+    @classmethod
     def named(cls, text: str, **options: Any) -> Platform:
         """What a user writes after `-p`: a number ("100"), nodes by cores ("4x28"), or the path of a platform file."""
         match = _NODES_BY_CORES.fullmatch(text.strip())
@@ -147,7 +156,10 @@ class Platform:
 
     @classmethod
     def load(cls, path: Path | str, **options: Any) -> Platform:
-        """Reads a SimGrid platform; the options are those of `from_file`."""
+        """Reads a SimGrid platform, or what `scontrol -o show node` printed; the options are those of `from_file`."""
+        data = read_bytes(path)
+        if data.startswith(slurm_resources.NODES):
+            return cls.of_slurm(data.decode("utf-8", "replace"), str(path))
         return cls.from_file(read_platform(path), **options)
 
     @classmethod

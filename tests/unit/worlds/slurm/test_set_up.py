@@ -1,0 +1,64 @@
+"""What slurm-setup prints and finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pilothouse.formats.slurm_resources import records
+from pilothouse.worlds.slurm.link import Facts
+from pilothouse.worlds.slurm.set_up import Asker, check, conf_lines, job_submit_lua
+from pilothouse.worlds.slurm.steering import Pair
+
+SAMPLES = Path(__file__).parent / "samples"
+CONFIG = {
+    "SchedulerParameters": "batch_sched_delay=0,default_queue_depth=10000",
+    "JobSubmitPlugins": "lua",
+    "SlurmUser": "slurm(64030)",
+}
+ROOT = Asker("root", 0)
+
+
+def facts(**changes: str) -> Facts:
+    shown = records((SAMPLES / "scontrol-show-partition.txt").read_text(), "PartitionName")
+    partitions = {row["PartitionName"]: dict(row) for row in shown}
+    partitions["go"].update(changes)
+    return Facts(partitions, dict(CONFIG), {})
+
+
+def wrong(found: list[object]) -> list[str]:
+    return [finding.text for finding in found if finding.level != "ok"]  # type: ignore[attr-defined]
+
+
+def test_the_recorded_pair_is_right() -> None:
+    assert wrong(check(Pair(), facts(), ROOT)) == []
+
+
+def test_what_is_missing_is_named() -> None:
+    for changes, words in (
+        ({"MaxTime": "1-00:00:00"}, "MaxTime differs"),
+        ({"Nodes": "n[1-4]"}, "Nodes differs"),
+        ({"State": "DOWN"}, "go is DOWN"),
+        ({"RootOnly": "YES"}, "RootOnly=YES"),
+        ({"Hidden": "NO"}, "not hidden"),
+    ):
+        assert any(words in text for text in wrong(check(Pair(), facts(**changes), ROOT))), words
+    assert any("queue is UP" not in text for text in wrong(check(Pair("free", "go"), facts(), ROOT)))
+    assert "there is no partition nothing" in wrong(check(Pair("nothing", "go"), facts(), ROOT))
+
+
+def test_the_scheduler_and_rights() -> None:
+    plain = facts()
+    plain.config.update(SchedulerParameters="(null)", JobSubmitPlugins="(null)", MinJobAge="10 sec")
+    found = wrong(check(Pair(), plain, ROOT))
+    assert len(found) == 4
+    assert any("may not move" in text for text in wrong(check(Pair(), facts(), Asker("alice", 1000))))
+    for asker in (Asker("alice", 1000, "Operator"), Asker("slurm", 64030)):
+        assert wrong(check(Pair(), facts(), asker)) == []
+
+
+def test_the_texts_name_the_pair() -> None:
+    pair = Pair("batch", "batch-go")
+    lines = conf_lines(pair, "n[1-64]", whole_nodes=False)
+    assert "PartitionName=batch Nodes=n[1-64] State=DOWN\n" in lines and "EXCLUSIVE" not in lines
+    lua = job_submit_lua([("batch", "batch-go")], [1000])
+    assert '["batch-go"] = "batch"' in lua and "[0] = true, [1000] = true" in lua
