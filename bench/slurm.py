@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import re
 import resource
 import statistics
@@ -27,7 +29,7 @@ from pilothouse.worlds.slurm.steering import Pair
 from pilothouse.worlds.slurm.world import begins_of, first_look, steering_for
 
 JOBS = 10_000
-STARTS = 30
+STARTS = 40
 LINE = re.compile(r"\[([^\]]+)\] (.*)")
 ORDERED = re.compile(r".*_update_job: setting partition to go for JobId=(\d+)")
 SUBMITTED = re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+)")
@@ -35,8 +37,6 @@ STARTED = re.compile(r".*(?:Allocate|Started) JobId=(\d+)")
 
 
 def main() -> None:
-    import os
-
     with tempfile.TemporaryDirectory(prefix="pilothouse-bench-") as folder:
         lab = Lab(Path(folder), parse_shape("8x4"))
         lab.start()
@@ -49,28 +49,27 @@ def main() -> None:
 
 
 def orders(lab: Lab) -> None:
-    waits = {}
-    for partition, began in (("queue", ORDERED), ("main", SUBMITTED)):
-        position = (lab.folder / "slurmctld.log").stat().st_size
-        steer = None
-        if partition == "queue":
-            command = [sys.executable, "-m", "pilothouse", "steer", "--world", "slurm", "--by", "fcfs"]
-            steer = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        for _ in range(STARTS):
-            sbatch(partition, "--wrap", "sleep 0.1")
-            time.sleep(0.43)
-        time.sleep(3)
-        if steer is not None:
-            steer.terminate()
-            steer.wait()
-        waits[partition] = waits_in(lab.folder / "slurmctld.log", position, began)
-    ours, plain = statistics.median(waits["queue"]), statistics.median(waits["main"])
-    print(f"order to allocation, median of {len(waits['queue'])}: {ours:.2f} s; longest {max(waits['queue']):.2f} s")
-    print(f"sbatch to allocation, median of {len(waits['main'])}: {plain:.2f} s; longest {max(waits['main']):.2f} s")
-    print(f"ratio: {ours / plain:.2f}")
+    """Both kinds of jobs are submitted in turn, at random moments between two passes."""
+    rng = random.Random(1)
+    log = lab.folder / "slurmctld.log"
+    position = log.stat().st_size
+    command = [sys.executable, "-m", "pilothouse", "steer", "--world", "slurm", "--by", "fcfs"]
+    steer = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    for _ in range(STARTS):
+        for partition in ("queue", "main"):
+            # Plain jobs have a node of their own: otherwise one of each kind may go for the same node.
+            sbatch(partition, "-w" if partition == "main" else "-x", "n8", "--wrap", "sleep 0.1")
+            time.sleep(rng.uniform(0.2, 1.2))
+    time.sleep(3)
+    steer.terminate()
+    steer.wait()
+    ours, plain = waits_in(log, position, ORDERED), waits_in(log, position, SUBMITTED, "main")
+    for what, waits in (("order", ours), ("sbatch", plain)):
+        print(f"{what} to allocation, median of {len(waits)}: {statistics.median(waits):.2f} s; longest {max(waits):.2f} s")
+    print(f"ratio of the medians: {statistics.median(ours) / statistics.median(plain):.2f}")
 
 
-def waits_in(log: Path, position: int, began: re.Pattern[str]) -> list[float]:
+def waits_in(log: Path, position: int, began: re.Pattern[str], partition: str = "") -> list[float]:
     since: dict[str, float] = {}
     waits = []
     with log.open() as file:
@@ -79,7 +78,7 @@ def waits_in(log: Path, position: int, began: re.Pattern[str]) -> list[float]:
             at, text = datetime.fromisoformat(found[1]).timestamp(), found[2]
             if match := began.match(text):
                 since[match[1]] = at
-            elif (match := STARTED.match(text)) and match[1] in since:
+            elif (match := STARTED.match(text)) and match[1] in since and partition in text:
                 waits.append(at - since.pop(match[1]))
     return waits
 
