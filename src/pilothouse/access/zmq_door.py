@@ -19,11 +19,11 @@ import contextlib
 import logging
 import os
 import socket
+import struct
 import threading
 from collections.abc import Callable
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from pilothouse.access.peer import Peer, Whose, peer_of
 
@@ -36,6 +36,8 @@ _ZAP = "inproc://zeromq.zap.01"
 _STOP = "inproc://pilothouse.door"
 _DOMAIN = b"pilothouse"
 _EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+_REPORT = struct.Struct("=Hi")
+"""The first frame of a report: event and value (here a descriptor). pyzmq's own reader of it would import asyncio."""
 log = logging.getLogger("pilothouse.access")
 
 Refuses = Callable[[Peer], bool]
@@ -114,11 +116,11 @@ class Door:
         for index, monitor in enumerate(self._monitors):
             while True:
                 try:
-                    event = parse_monitor_message(monitor.recv_multipart(zmq.NOBLOCK))
+                    kind, value = _REPORT.unpack(monitor.recv_multipart(zmq.NOBLOCK)[0])
                 except zmq.Again:
                     break
-                guest = (index, int(event["value"]))
-                if event["event"] == zmq.EVENT_ACCEPTED:
+                guest = (index, value)
+                if kind == zmq.EVENT_ACCEPTED:
                     self._guests.pop(guest, None)
                     self._guests[guest] = self._admit(guest[1])
                 else:
