@@ -2,6 +2,7 @@
 # Sets everything up and does it, in a fresh clone as well as in an old one:
 #   ./do demo    compare schedulers on a real trace, draw figures, then run real tasks
 #   ./do test    all tests, with real Redis, sshd, Slurm and other projects' clients
+#   ./do bench [--only NAMES]             us and every peer that can be installed, side by side
 #   ./do mutants [--count N] [--seed N]   which small changes of the source no test notices
 #   ./do fuzz [--inputs N] [--atheris]    damaged inputs for every parser, codec and socket
 # Needs python3 (3.11 or later), pip and gcc; as root, or with sudo that asks nothing, it installs the Debian packages
@@ -168,6 +169,10 @@ case ${1:-help} in
     demo)  shift; demo "$@" ;;
     test)  shift; run_tests "$@" ;;
     setup) setup_package dev ;;
+    bench) shift; BASE=$(find_python) || exit 1
+           setup_components; setup_package dev; setup_clients
+           (install "$ROOT/.venvs/hyperqueue" hyperqueue) || warn "no HyperQueue here"
+           exec "$PY" bench/together.py "$@" ;;
     fuzz)  shift; setup_package dev
            case " $* " in *" --atheris "*) install "$VENV" atheris ;; esac
            PYTHONPATH=tests:src exec "$PY" -m fuzz "$@" ;;

@@ -373,6 +373,22 @@ LINES_BEFORE = {
 """Lines of what is in each room now as it was before the rooms were put in order; 5,428 generated lines included."""
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "pilothouse"
 
+def bench() -> str:
+    """The last record of each bench in bench/history.jsonl."""
+    history = Path(__file__).resolve().parent.parent / "bench" / "history.jsonl"
+    last = {(record := json.loads(line))["bench"]: record for line in history.read_text().splitlines()}
+    rows = []
+    for record in last.values():
+        for figure in record["figures"]:
+            ours, theirs = (f"{figure[key]:,.10g}" for key in ("ours", "theirs"))
+            rows.append((figure["what"], ours, figure["peer"], theirs, f"{figure['ratio']:.2f}"))
+    newest = max(last.values(), key=lambda record: str(record["date"]))
+    about, known = newest["machine"], newest["versions"]
+    where = f"{about['cores']} cores of {about['processor']} (load {about['load']}), Python {about['python']}"
+    peers = ", ".join(f"{name} {version}" for name, version in known.items() if name != "pilothouse")
+    return f"{table(('', 'ours', 'beside', 'theirs', 'ratio'), rows)}\n\nMeasured on {where}, {newest['date']} UTC. Versions: {peers}."
+
+
 def pairs() -> str:
     """Every world and every decider, as tests/interop/test_every_pair.py tries them."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -396,6 +412,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "states": states,
     "vocabulary": vocabulary,
     "api": api,
+    "bench": bench,
     "pairs": pairs,
     "documents": documents,
     "rooms": rooms,

@@ -67,11 +67,12 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="all mutants, not a sample")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at once")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="which tests to use")
+    parser.add_argument("--no-record", action="store_true", help="use the records that there are, though tests changed since")
     parser.add_argument("--record", action="store_true", help="record what these tests run, and stop")
     options = parser.parse_args()
 
     record = TestRecord(ROOT)
-    record.refresh(options.tests)
+    record.refresh(options.tests, anew=not options.no_record)
     if options.record:
         return 0
     known = argued()

@@ -32,10 +32,10 @@ class TestRecord:
         self._by_file: dict[str, set[str]] = defaultdict(set)
         self._seconds: dict[str, float] = {}
 
-    def refresh(self, tests: list[str]) -> None:
-        """Records the test files that changed since, and reads all records."""
+    def refresh(self, tests: list[str], *, anew: bool = True) -> None:
+        """Records the test files that changed since (`anew`), and reads all records."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        for name in tests:
+        for name in tests if anew else ():
             for path in sorted([self._root / name, *(self._root / name).rglob("test_*.py")]):
                 if path.suffix == ".py":
                     self._record(path)
