@@ -384,9 +384,9 @@ def bench() -> str:
             rows.append((figure["what"], ours, figure["peer"], theirs, f"{figure['ratio']:.2f}"))
     newest = max(last.values(), key=lambda record: str(record["date"]))
     about, known = newest["machine"], newest["versions"]
-    where = f"{about['cores']} cores of {about['processor']} (load {about['load']}), Python {about['python']}"
+    where = f"{about['cores']} cores of {about['processor']}, load {about['load']}, Python {about['python']}, {newest['date']}"
     peers = ", ".join(f"{name} {version}" for name, version in known.items() if name != "pilothouse")
-    return f"{table(('', 'ours', 'beside', 'theirs', 'ratio'), rows)}\n\nMeasured on {where}, {newest['date']} UTC. Versions: {peers}."
+    return f"{table(('', 'ours', 'beside', 'theirs', 'ratio'), rows)}\n\nMeasured on {where} UTC. Versions: {peers}."
 
 
 def pairs() -> str:
