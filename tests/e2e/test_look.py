@@ -8,8 +8,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import components
+from e2e import live_runs
 from terminals import Terminal
 
 ROOT = components.ROOT
@@ -141,6 +143,7 @@ DOCUMENTED = {
     "policies": ("policies", "--json"),
     "forecast": ("forecast", "tasks.txt", "--nodes", 2, "--duration", 3, "--json"),
     "task": ("tasks", "tasks.txt.run1", "--json"),
+    "watch": ("watch", "tasks.txt.run1", "--json"),
 }
 
 
@@ -156,3 +159,42 @@ def test_every_document_is_documented(tmp_path: Path) -> None:
         assert (document.pop("kind"), document.pop("schema")) == (kind, 1)
         section = page.partition(f"### {kind}\n")[2].partition("\n### ")[0]
         assert set(re.findall(r"^\| `(\w+):", section, re.MULTILINE)) == set(document), kind
+
+
+def test_watching_a_run_that_goes_on(tmp_path: Path) -> None:
+    """Groups of short tasks and a long one: what runs, what failed, on a terminal and as JSON."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    (tmp_path / "tasks.txt").write_text("sh -c 'echo bad luck >&2; exit 3'\n" + "true\n" * 20 + f"cat {gate}\n")
+    run = live_runs.start(tmp_path, "tasks.txt", "--slots", "2")
+    folder = tmp_path / "tasks.txt.run1"
+    try:
+        live_runs.until(lambda: live_runs.rows(folder, "SELECT 1 FROM ends WHERE task_id = 20"), "the short tasks end")
+        live_runs.until(lambda: watched(folder, tmp_path)["running"] == 1, "only one is left")
+        found = watched(folder, tmp_path)
+        assert (found["kind"], found["schema"]) == ("watch", 1)
+        assert [task["task_id"] for task in found["running_tasks"]] == [21]
+        assert found["running_tasks"][0]["slots"] in ("0", "1")
+        assert found["failures"][0]["last_words"] == "bad luck"
+        assert (found["finished"], found["failed"], found["waiting"]) == (21, 1, 0)
+        with Terminal("watch", folder, cwd=tmp_path) as terminal:
+            terminal.until("bad luck")
+            terminal.press("/cat\r")
+            terminal.until("only what has 'cat'")
+            terminal.press("q")
+            assert terminal.ends() == 0
+    finally:
+        gate.write_text("")
+        live_runs.finish(run)
+    assert watched(folder, tmp_path)["running_tasks"] == []
+    assert "is a simulation" in pilothouse("watch", simulated(tmp_path), "--json", cwd=tmp_path, code=2).stderr
+
+
+def watched(folder: Path, cwd: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(pilothouse("watch", folder, "--json", cwd=cwd).stdout)
+    return found
+
+
+def simulated(cwd: Path) -> str:
+    pilothouse("simulate", "-q", "-p", 4, "-w", ROOT / "examples/tiny.json", "-e", "out/", cwd=cwd)
+    return "out/"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from contextlib import closing
 
 import click
 
@@ -10,24 +10,36 @@ from pilothouse.model.errors import InputError
 
 
 @click.command("watch")
-@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument("folder", metavar="DIR")
 @click.option("--once", is_flag=True, help="Show the state now and end; also where the output is no terminal.")
 @click.option("--every", default=1.0, show_default=True, metavar="SECONDS", help="How often to look.")
-def command(folder: Path, once: bool, every: float) -> None:
-    """Watch a running or finished run: tasks, engines, contexts, rate, time left, failures.
+@click.option("--json", "as_json", is_flag=True, help="The state now as JSON, for programs.")
+def command(folder: str, once: bool, every: float, as_json: bool) -> None:
+    """Watch the running or finished run in DIR: tasks by age, failures with their last line, engines, rate, time left.
 
-    Keys: up and down (or k and j) choose an engine, e asks it to stop, c asks its context to stop, q quits. An
-    engine that is asked to stop finishes its tasks first.
+    Keys: up and down (or k and j) choose an engine, e asks it to stop, c asks its context to stop, tab gives one section
+    all the room, / searches, q quits. An engine that is asked to stop finishes its tasks first.
 
     \b
     Examples:
       pilothouse watch tasks.txt.run1
       pilothouse watch --once tasks.txt.run1
+      pilothouse watch --json tasks.txt.run1 | jq '.running_tasks[0]'
     """
+    from pilothouse.journal.run_reader import RunReader
+    from pilothouse.views.read_run import live_folder
+
+    found = live_folder(folder)
+    if as_json:
+        from pilothouse.views import documents
+
+        with closing(RunReader(found)) as reader:
+            click.echo(documents.text("watch", reader.read()))
+        return
     try:
         import rich  # noqa: F401
     except ImportError as error:
         raise InputError("watch", "the terminal view needs the extra pilothouse[ui]") from error
     from pilothouse.views.terminal import watch
 
-    watch(folder, once=once, every_s=every)
+    watch(found, once=once, every_s=every)

@@ -6,14 +6,17 @@ In: the run's folder. Out: RunStates. The journal is opened for reading only; it
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from pathlib import Path
 
 from pilothouse.journal.lock import is_free
 from pilothouse.journal.read import checked, open_for_reading
-from pilothouse.journal.run_state import EngineRow, Failure, RunState
-from pilothouse.journal.store import FILE_NAME, undamaged
+from pilothouse.journal.run_state import EngineRow, Failure, RunningTask, RunState
+from pilothouse.journal.store import FILE_NAME, decode_tasks, undamaged
+from pilothouse.model.idset import IdSet
 
+MOST_RUNNING = 1000
+"""The running tasks that are shown: those that were assigned first."""
 MOST_FAILURES = 200
 """The last failures that are kept for showing."""
 _BATCH = 20_000
@@ -29,6 +32,8 @@ class RunReader:
         self._last_at = 0.0
         self._by_rank: dict[int, list[int]] = {}
         """Finished and failed tasks of each engine."""
+        self._ended_in: dict[str, dict[tuple[int, int], float]] = {}
+        """Of each job that runs: the tasks and attempts of it that have ended, and when."""
         self._failures: deque[Failure] = deque(maxlen=MOST_FAILURES)
 
     def close(self) -> None:
@@ -37,17 +42,23 @@ class RunReader:
     def read(self) -> RunState:
         """The state now. Raises InputError if the journal is damaged."""
         with undamaged(self.folder / FILE_NAME):
-            return self._state()
+            self._db.execute("BEGIN")  # all queries see the same moment
+            try:
+                return self._state()
+            finally:
+                self._db.execute("ROLLBACK")
 
     def _state(self) -> RunState:
+        query = "SELECT job_id, engine, units, at, tasks FROM assignments WHERE closed_at IS NULL ORDER BY id"
+        assigned = self._db.execute(query).fetchall()
+        running = Counter(engine for _, engine, *_ in assigned)
+        self._ended_in = {job_id: self._ended_in.get(job_id, {}) for job_id, *_ in assigned}
         self._read_ends()
-        query = "SELECT engine, count(*) FROM assignments WHERE closed_at IS NULL GROUP BY engine"
-        running = dict(self._db.execute(query))
-        query = "SELECT engine, rank, context, node, slots, joined_at, left_at, lost FROM engines ORDER BY rank"
+        query = "SELECT engine, rank, context, node, slots, joined_at, left_at, lost, first_unit FROM engines ORDER BY rank"
         engines = self._db.execute(query).fetchall()
         notes = dict(self._db.execute("SELECT name, value FROM notes"))
         rows: list[EngineRow] = []
-        for name, rank, context, node, slots, joined_at, left_at, lost in engines:
+        for name, rank, context, node, slots, joined_at, left_at, lost, _first in engines:
             state = "running" if left_at is None else "lost" if lost else "gone"
             finished, failed = self._by_rank.get(rank, (0, 0))
             busy = running.get(name, 0)
@@ -56,7 +67,7 @@ class RunReader:
         now = time.time()
         ended_at = _number(notes.get("ended_at"))
         if ended_at is None and rows and not running and not any(row.present for row in rows):
-            ended_at = max([self._last_at, *(left_at or 0.0 for *_, left_at, _lost in engines)])
+            ended_at = max([self._last_at, *(left_at or 0.0 for *_, left_at, _lost, _first in engines)])
         begun = (_number(notes.get("started")), self._first_at, *(row.joined_at for row in rows))
         total = _number(notes.get("total"))
         return RunState(
@@ -73,17 +84,45 @@ class RunReader:
             engines=tuple(rows),
             failures=tuple(reversed(self._failures)),
             unattended=ended_at is None and is_free(self.folder),
+            running_tasks=self._running(assigned, {name: (rank, node, first) for name, rank, _, node, *_, first in engines}),
+            waiting=None if total is None else max(0, int(total) - self._finished - running.total()),
         )
+
+    def _running(
+        self, assigned: list[tuple[str, str, str, float, bytes]], engines: dict[str, tuple[int, str, int]]
+    ) -> tuple[RunningTask, ...]:
+        """The first task of each open assignment that has not ended: the others of its group follow it."""
+        found = []
+        for job_id, engine, units, at, tasks in assigned[:MOST_RUNNING]:
+            ended = self._ended_in[job_id]
+            orders = decode_tasks(tasks)
+            order = next((order for order in orders if (order.task_id, order.attempt) not in ended), None)
+            if order is None:
+                continue  # all have ended; the assignment is about to be closed
+            rank, node, first = engines.get(engine, (-1, "", 0))
+            before = [ended[one.task_id, one.attempt] for one in orders if (one.task_id, one.attempt) in ended]
+            command = (order.line or b" ".join(order.argv)).decode("utf-8", "replace")
+            slots = IdSet(IdSet.parse(units).mask >> first).to_text()
+            found.append(checked(RunningTask(
+                order.task_id, order.line_number, max([at, *before]), rank, node, slots, command, order.attempt
+            )))  # fmt: skip
+        return tuple(sorted(found, key=lambda task: task.since))
 
     def _read_ends(self) -> None:
         query = (
             "SELECT rowid, task_id, line_number, kind, return_code, rank, node, started_at, ended_at, reason, "
-            "CASE WHEN return_code THEN command END FROM ends WHERE rowid > ? AND final ORDER BY rowid LIMIT ?"
+            "CASE WHEN return_code THEN command END, CASE WHEN return_code THEN err_snippet END, final, job_id, attempt "
+            "FROM ends WHERE rowid > ? ORDER BY rowid LIMIT ?"
         )
         while True:
             rows = self._db.execute(query, (self._last_row, _BATCH)).fetchall()
-            for row, task_id, line, kind, code, rank, node, started_at, ended_at, reason, command in rows:
+            for row, task_id, line, kind, code, rank, node, started_at, ended_at, reason, command, *rest in rows:
+                err, final, job_id, attempt = rest
                 self._last_row = row
+                if job_id in self._ended_in:
+                    self._ended_in[job_id][task_id, attempt] = ended_at
+                if not final:
+                    continue
                 if kind in ("B", "C"):
                     self._barriers += 1
                     continue
@@ -99,7 +138,8 @@ class RunReader:
                     self._failed += 1
                     counts[1] += 1
                     text = bytes(command or b"").decode("utf-8", "replace")
-                    self._failures.append(checked(Failure(task_id, line, code, node, ended_at, text, reason or "")))
+                    said = _last_line(err)
+                    self._failures.append(checked(Failure(task_id, line, code, node, ended_at, text, reason or "", said)))
             if len(rows) < _BATCH:
                 return
 
@@ -109,3 +149,8 @@ def _number(value: bytes | None) -> float | None:
         return None if value is None else float(value)
     except ValueError:
         return None
+
+
+def _last_line(err: bytes | None) -> str:
+    lines = bytes(err or b"").decode("utf-8", "replace").strip().splitlines()
+    return lines[-1].strip() if lines else ""

@@ -6,6 +6,8 @@ import msgspec
 
 
 class EngineRow(msgspec.Struct, frozen=True):
+    """An engine of a live run."""
+
     rank: int
     engine: str
     context: str
@@ -23,7 +25,25 @@ class EngineRow(msgspec.Struct, frozen=True):
         return self.state in ("running", "leaving")
 
 
+class RunningTask(msgspec.Struct, frozen=True):
+    """A task that is being run."""
+
+    task_id: int
+    line_number: int
+    since: float
+    """When it began, as far as the driver knows: when it was assigned, or when the task before it in its group ended."""
+    rank: int
+    """Of its engine."""
+    node: str
+    slots: str
+    """Of its engine, counted from 0."""
+    command: str
+    attempt: int = 1
+
+
 class Failure(msgspec.Struct, frozen=True):
+    """A task that did not succeed."""
+
     task_id: int
     line_number: int
     return_code: int
@@ -31,9 +51,13 @@ class Failure(msgspec.Struct, frozen=True):
     ended_at: float
     command: str
     reason: str = ""
+    last_words: str = ""
+    """The last line that it wrote to standard error."""
 
 
 class RunState(msgspec.Struct, frozen=True):
+    """`pilothouse watch --json`: a live run now. Dates are seconds since 1970."""
+
     name: str
     started_at: float
     now: float
@@ -50,6 +74,10 @@ class RunState(msgspec.Struct, frozen=True):
     """The last ones first."""
     unattended: bool = False
     """Its driver ended before the run did."""
+    running_tasks: tuple[RunningTask, ...] = ()
+    """Those that have run for the longest time first."""
+    waiting: int | None = None
+    """Tasks that have not been begun, where their number is known."""
 
     @property
     def elapsed_s(self) -> float:

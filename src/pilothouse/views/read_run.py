@@ -56,6 +56,14 @@ def find(text: str) -> RunPath:
                      hint=_suggestion(path))  # fmt: skip
 
 
+def live_folder(text: str) -> Path:
+    """The folder of the live run that a user named. Raises InputError."""
+    found = find(text)
+    if found.journal is None:
+        raise InputError(text, "is a simulation", expected="the folder of a live run", hint="see pilothouse plot and step")
+    return found.journal
+
+
 def read_run(text: str) -> Schedule:
     """The run that a user named, as far as it has come."""
     found = find(text)

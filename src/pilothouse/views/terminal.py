@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import select
-import sys
-import termios
 import time
-import tty
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -17,21 +11,20 @@ from rich.live import Live
 
 from pilothouse.journal.run_reader import RunReader
 from pilothouse.journal.run_state import RunState
+from pilothouse.views.keyboard import Prompt, keyboard
 from pilothouse.views.watch import RateMeter, Screen
 from pilothouse.worlds.live.requests import ask_to_stop
-
-_ESCAPES = {b"\x1b[A": "up", b"\x1bOA": "up", b"\x1b[B": "down", b"\x1bOB": "down"}
 
 
 def watch(folder: Path, *, once: bool, every_s: float) -> None:
     """Until q; where the output is no terminal, or with `once`, the state now."""
     console, meter, screen = Console(), RateMeter(), Screen()
-    with closing(RunReader(_run_folder(folder))) as reader:
+    with closing(RunReader(folder)) as reader:
         if once or not console.is_terminal:
             state = reader.read()
             console.print(screen.draw(state, meter.per_second(state), console.width, 10_000, interactive=False))
             return
-        with suppress(KeyboardInterrupt), _keys() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
+        with suppress(KeyboardInterrupt), keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
             look_at = 0.0
             while True:
                 if time.monotonic() >= look_at:
@@ -43,34 +36,19 @@ def watch(folder: Path, *, once: bool, every_s: float) -> None:
                 wait_s = max(0.0, look_at - time.monotonic())
                 if keys is None:
                     time.sleep(wait_s)
-                elif select.select([keys], [], [], wait_s)[0] and not _press(os.read(keys, 16), screen, state, reader.folder):
+                elif (key := keys.key(wait_s)) is not None and not press(key, screen, state, reader.folder):
                     return
 
 
-def _run_folder(folder: Path) -> Path:
-    """The folder itself, or the one that a disBatch run keeps beside its status file."""
-    beside = Path(str(folder).removesuffix("_status.txt") + "_run")
-    return beside if not folder.is_dir() and beside.is_dir() else folder
-
-
-@contextmanager
-def _keys() -> Iterator[int | None]:
-    """The keyboard's descriptor, key by key while the body runs; None: there is no keyboard."""
-    if not sys.stdin.isatty():
-        yield None
-        return
-    keys = sys.stdin.fileno()
-    before = termios.tcgetattr(keys)
-    try:
-        tty.setcbreak(keys)
-        yield keys
-    finally:
-        termios.tcsetattr(keys, termios.TCSADRAIN, before)
-
-
-def _press(data: bytes, screen: Screen, state: RunState, folder: Path) -> bool:
+def press(key: str, screen: Screen, state: RunState, folder: Path) -> bool:
     """Does what a key asks for; False: quit."""
-    key = _ESCAPES.get(data, data.decode("ascii", "replace"))
+    if screen.prompt is not None:
+        entered = screen.prompt.press(key)
+        screen.search = screen.prompt.text if entered is not False else ""
+        if entered is not None:
+            screen.prompt = None
+        screen.cursor = 0
+        return True
     chosen = screen.chosen(state)
     if screen.question:
         if key in ("y", "Y") and chosen is not None:
@@ -87,6 +65,12 @@ def _press(data: bytes, screen: Screen, state: RunState, folder: Path) -> bool:
         screen.move(-1, state)
     elif key in ("down", "j"):
         screen.move(1, state)
+    elif key == "tab":
+        screen.next_section()
+    elif key == "/":
+        screen.prompt = Prompt("search: ")
+    elif key == "escape":
+        screen.search = screen.section = ""
     elif key in ("e", "E") and chosen is not None and chosen.present:
         screen.question = f"Stop engine {chosen.rank} on {chosen.node} when its tasks are done? (y/n)"
     elif key in ("c", "C") and chosen is not None and chosen.present:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pilothouse.journal.run_state import EngineRow, Failure, RunState
+from pilothouse.journal.run_state import EngineRow, Failure, RunningTask, RunState
 from pilothouse.views.clock import clock
-from pilothouse.views.watch import RateMeter, Screen, time_left_s
+from pilothouse.views.terminal import press
+from pilothouse.views.watch import RateMeter, Screen, share, time_left_s
 
 rich_console = pytest.importorskip("rich.console")
 
@@ -99,3 +103,71 @@ def test_the_rate_is_that_of_the_last_minute() -> None:
 
 def test_clock() -> None:
     assert [clock(s) for s in (0, 61, 3723, 90061)] == ["0:00:00", "0:01:01", "1:02:03", "1d 01:01"]
+
+
+def busy_run(running: int = 300, failures: int = 60) -> RunState:
+    tasks = tuple(RunningTask(i, i + 1, float(i), 0, "node0", "0-3", f"train --seed {i}") for i in range(running))
+    bad = tuple(Failure(i, i, 3, "node1", 9.0, f"fit {i}", last_words=f"ValueError: {i}") for i in range(failures))
+    return a_run(40, 0, running_tasks=tasks, failures=bad, failed=failures, waiting=7)
+
+
+def test_the_oldest_task_is_on_top_and_failures_have_their_last_words() -> None:
+    lines = text(Screen(), busy_run())
+    assert len(lines) == 24
+    assert all(len(line) <= 80 for line in lines)
+    first = next(place for place, line in enumerate(lines) if line.startswith("running"))
+    assert "0:01:40" in lines[first + 1] and "train --seed 0" in lines[first + 1]
+    bad = next(place for place, line in enumerate(lines) if line.startswith("failed"))
+    assert "fit 0" in lines[bad + 1] and "ValueError: 0" in lines[bad + 2]
+    assert "waiting 7" in lines[1]
+    assert any("███" in line or "██░░ 3/8" in line for line in lines), "the load of engines"
+
+
+def test_a_section_can_have_all_the_room() -> None:
+    screen, state = Screen(), busy_run()
+    shown = {}
+    for _ in range(4):
+        shown[screen.section] = "\n".join(text(screen, state))
+        screen.next_section()
+    assert screen.section == ""
+    assert shown["running"].count("train") > 15
+    assert shown["failures"].count("ValueError") >= 8
+    assert shown["engines"].count("node") > 15
+    assert "train" not in shown["failures"]
+
+
+def test_search_finds_tasks_failures_and_engines() -> None:
+    screen, state = Screen(), busy_run()
+    for key in "/seed 77":
+        press(key, screen, state, Path())
+    press("enter", screen, state, Path())
+    assert [task.task_id for task in screen.running(state)] == [77]
+    shown = "\n".join(text(screen, state))
+    assert "train --seed 77" in shown and "only what has 'seed 77'" in shown
+    screen.search = "valueerror: 12"
+    assert [bad.task_id for bad in screen.failures(state)] == [12]
+    screen.search = "node7."
+    assert [row.rank for row in screen.engines(state)] == [7]
+    assert screen.chosen(state) is not None
+    press("escape", screen, state, Path())
+    assert len(screen.running(state)) == 300
+
+
+def test_keys_ask_before_they_stop_an_engine(tmp_path: Path) -> None:
+    screen, state = Screen(), busy_run()
+    press("down", screen, state, tmp_path)
+    press("e", screen, state, tmp_path)
+    assert "Stop engine 1" in screen.question
+    press("n", screen, state, tmp_path)
+    assert not screen.question
+    assert not list(tmp_path.iterdir())
+    assert not press("q", screen, state, tmp_path)
+
+
+@given(st.integers(0, 60), st.lists(st.integers(0, 50), min_size=1, max_size=5))
+def test_room_is_shared(room: int, needs: list[int]) -> None:
+    rooms = share(room, {str(place): need for place, need in enumerate(needs)})
+    assert sum(rooms.values()) <= room
+    assert all(rooms[str(place)] <= need for place, need in enumerate(needs))
+    if sum(needs) <= room:
+        assert list(rooms.values()) == needs
