@@ -17,6 +17,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -106,7 +107,9 @@ class Pool(Executor):
         self._own_folder = folder is None
         self.folder = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="pilothouse-"))
         own_folder(self.folder)
-        self._world = LiveWorld(options or LiveOptions(), folder=self.folder, recorder=Journal(self.folder), contexts=found)
+        journal = Journal(self.folder)
+        journal.put_notes(started=time.time(), decider=policy if isinstance(policy, str) else decider.name)
+        self._world = LiveWorld(options or LiveOptions(), folder=self.folder, recorder=journal, contexts=found)
         self._world.on_task.append(self._ended)
         self._world.on_tick.append(self._look_at_commands)
         self._max_workers = sum(sum(getattr(context, "slots", {"": 1}).values()) for context in found)
@@ -254,14 +257,14 @@ class Pool(Executor):
         env = {SETTINGS: msgspec.json.encode(settings).decode()}
         self._workers_started += 1
         command = Command(argv=worker_command(self._python, _ROOT), env=env)
-        job = Job(f"{_WORKER}{self._workers_started}", 1, inf, command=command)
+        job = Job(f"{_WORKER}{self._workers_started}", 1, inf, self._world.now(), command=command)
         self._world.call(lambda: self._world.submit(job))
 
     def _submit(
         self, command: Command, units: int, walltime: float, after: tuple[str, ...], shape: Shape | None
     ) -> Future[Any]:
         serial = self._next_serial()
-        job = Job(f"p{serial}", units, walltime, after=after, command=command, shape=shape)
+        job = Job(f"p{serial}", units, walltime, self._world.now(), after=after, command=command, shape=shape)
         future = PoolFuture(job.id, self._cancel)
         with self._lock:
             self._commands[job.id] = (future, serial)

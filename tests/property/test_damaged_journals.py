@@ -42,7 +42,11 @@ def test_flipped_bytes_are_a_line_and_not_a_traceback(finished: Path, tmp_path: 
         for left in damaged.glob("journal.sqlite*"):
             left.unlink()
         (damaged / "journal.sqlite").write_bytes(text)
-        for command in (["tasks", str(damaged)], ["watch", "--once", str(damaged)], ["tasks", "--json", str(damaged)]):
+        for command in (
+            ["tasks", str(damaged)], ["watch", "--once", str(damaged)], ["tasks", "--json", str(damaged)],
+            ["watch", "--json", str(damaged)], ["explain", str(damaged), "1"], ["step", "--once", str(damaged)],
+            ["diff", str(damaged), str(damaged)],
+        ):  # fmt: skip
             shown = runner.invoke(cli, command)
             assert shown.exception is None or isinstance(shown.exception, PilothouseError | SystemExit), (seed, shown.exc_info)
         for read in (read_jobs, read_nodes):

@@ -15,6 +15,7 @@ import msgspec
 
 from pilothouse.formats.text_input import read_text
 from pilothouse.model.errors import InputError, quoted
+from pilothouse.model.idset import MOST_ID
 from pilothouse.model.lifecycle import BATSIM, JobState
 from pilothouse.model.masks import mask_text
 from pilothouse.model.record import JobRecord
@@ -25,6 +26,8 @@ COLUMNS = (
     "metadata"
 )
 _FLUSH_EVERY = 4096
+LATEST_S = 1e11
+"""No date is later than this, in seconds: some 3,000 years."""
 _SUCCEEDED = JobState.SUCCEEDED
 
 
@@ -182,6 +185,9 @@ def _read_row(fields: list[str | None], widths: dict[str, int]) -> Row:
     if width is None:
         width = widths[allocated] = _width(allocated)
     used = float(energy) if energy else -1.0
+    begin, end = (float(started), float(ended)) if started else (0.0, 0.0)
+    if not (-LATEST_S < float(submitted) < LATEST_S and -LATEST_S < begin <= end < LATEST_S and 0 <= int(units) <= MOST_ID):
+        raise ValueError("a number that cannot be")
     return Row(
         f"{workload}!{local}" if workload else local,
         profile,
@@ -189,8 +195,8 @@ def _read_row(fields: list[str | None], widths: dict[str, int]) -> Row:
         int(units),
         inf if walltime < 0 else walltime,
         state,
-        float(started) if started else None,
-        float(ended) if started else None,
+        begin if started else None,
+        end if started else None,
         allocated,
         width,
         used if used >= 0 else None,
@@ -204,7 +210,7 @@ def _width(allocated: str) -> int:
     for part in allocated.split():
         first, dash, last = part.partition("-")
         length = int(last) - int(first) + 1 if dash else int(first) * 0 + 1
-        if length < 1:
-            raise ValueError(f"a range that runs backwards: {part}")
+        if not 1 <= length <= MOST_ID or not 0 <= int(first) <= MOST_ID:
+            raise ValueError(f"not a range of units: {part}")
         count += length
     return count

@@ -87,7 +87,7 @@ def energy(axes: Axes, runs: Sequence[Schedule], look: Look) -> list[Patch]:
     for name, curve in curves.items():
         _stairs(axes, name, curve, look, 1.0 / size)
     axes.set_ylabel(_averaged(f"power ({unit})", window))
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.05 * most / size or 1.0)
     return []
 
 

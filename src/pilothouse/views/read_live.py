@@ -22,15 +22,25 @@ from pilothouse.journal.read import (
     read_submissions,
 )
 from pilothouse.journal.read import read_tasks as read_task_rows
+from pilothouse.journal.store import FILE_NAME, undamaged
 from pilothouse.model.job import Node
 from pilothouse.model.lifecycle import JobState
 from pilothouse.views.schedule import Schedule, Steps, date_or_nan, intervals
 
 _NO_SUBMISSION = Submission(units=0)
+_SINCE_1970 = 1e8
+"""A larger date is one since 1970."""
 
 
 def read_live(folder: Path, name: str) -> Schedule:
     """The run that is recorded in the folder, as it stands."""
+    with undamaged(folder / FILE_NAME):
+        schedule = _read(folder, name)
+        schedule.check()
+    return schedule
+
+
+def _read(folder: Path, name: str) -> Schedule:
     notes, engines = read_notes(folder), read_engines(folder)
     rows = sorted(read_task_rows(folder), key=_start)
     submissions = {submission.id: submission for submission in read_submissions(folder)}
@@ -49,7 +59,7 @@ def read_live(folder: Path, name: str) -> Schedule:
     for row in rows:
         _add_task(schedule, row, submissions.pop(row.job, _NO_SUBMISSION), origin)
     for submission in submissions.values():
-        _add_unstarted(schedule, submission)
+        _add_unstarted(schedule, submission, origin)
     known = [date for column in (schedule.started, schedule.ended) for date in column if not isnan(date)]
     schedule.now = time.time() - origin if driven else max(known, default=0.0)
     return schedule
@@ -85,9 +95,11 @@ def _add_task(schedule: Schedule, row: TaskRow, submission: Submission, origin: 
     width = sum(last - first + 1 for first, last in intervals(row.units)) or (1 if row.started is not None else 0)
     schedule.ids.append(row.job if submission is not _NO_SUBMISSION else str(row.task))
     schedule.users.append(submission.user)
-    schedule.submitted.append(0.0)
-    schedule.started.append(date_or_nan(row.started) - origin)
-    schedule.ended.append(date_or_nan(row.ended) - origin)
+    started = date_or_nan(row.started) - origin
+    ended = date_or_nan(row.ended) - origin
+    schedule.submitted.append(_submitted(submission, origin, started))
+    schedule.started.append(started)
+    schedule.ended.append(started if ended < started else ended)  # a clock may be set back
     schedule.requested.append(submission.units or width)
     schedule.widths.append(width)
     schedule.allocated.append(row.units)
@@ -104,15 +116,23 @@ def _add_task(schedule: Schedule, row: TaskRow, submission: Submission, origin: 
         schedule.last_words[number] = lines[-1]
 
 
-def _add_unstarted(schedule: Schedule, submission: Submission) -> None:
+def _submitted(submission: Submission, origin: float, started: float) -> float:
+    """When a job came, by the run's clock. Drop-ins date their jobs in seconds since 1970, others by the world's clock,
+    which begins with the run."""
+    at = submission.submitted_at
+    return min(max(0.0, at - origin if at > _SINCE_1970 else at), started)
+
+
+def _add_unstarted(schedule: Schedule, submission: Submission, origin: float) -> None:
     """A job that waits, or was refused."""
     number = len(schedule)
     refused = submission.refused is not None
     schedule.ids.append(submission.id)
     schedule.users.append(submission.user)
-    schedule.submitted.append(0.0)
+    submitted = _submitted(submission, origin, inf)
+    schedule.submitted.append(submitted)
     schedule.started.append(nan)
-    schedule.ended.append(0.0 if refused else nan)
+    schedule.ended.append(submitted if refused else nan)
     schedule.requested.append(submission.units)
     schedule.widths.append(0)
     schedule.allocated.append("")

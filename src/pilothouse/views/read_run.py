@@ -7,7 +7,7 @@ the status file of a disBatch run. Cost: 6 µs a job of a simulation.
 from __future__ import annotations
 
 from array import array
-from math import isnan
+from math import isfinite, isnan
 from pathlib import Path
 
 import msgspec
@@ -195,12 +195,12 @@ def _users(path: str) -> dict[str, str]:
 
 def _read_machines(schedule: Schedule, prefix: str) -> None:
     """What --energy and --trace-machines recorded."""
-    if energy := _table(prefix + "consumed_energy.csv", ("time", "energy", "epower")):
+    energy = _table(prefix + "consumed_energy.csv", ("time", "energy"))
+    if energy.get("time"):
         schedule.energy = _last_of_each_date(energy["time"], energy["energy"])
-        # A row's power is the mean since the row before: it holds from there on.
-        schedule.power = _last_of_each_date([0.0, *energy["time"][:-1]], energy["epower"])
     states = ("sleeping", "switching_on", "switching_off", "idle", "computing")
-    if table := _table(prefix + "machine_states.csv", ("time", *(f"nb_{state}" for state in states))):
+    table = _table(prefix + "machine_states.csv", ("time", *(f"nb_{state}" for state in states)))
+    if table.get("time"):
         schedule.machine_states = {
             state.replace("_", " "): _last_of_each_date(table["time"], table[f"nb_{state}"]) for state in states
         }
@@ -220,14 +220,21 @@ def _table(path: str, columns: tuple[str, ...]) -> dict[str, list[float]]:
         fields = line.split(",")
         try:
             for name, place in takes:
-                found[name].append(float("nan" if fields[place] == "NA" else fields[place]))
+                found[name].append(_finite(fields[place]))
         except (ValueError, LookupError):
             raise InputError(f"{path}:{number}", "not a row of numbers", found=quoted(line)) from None
     return found
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    if not isfinite(value):
+        raise ValueError("not a finite number")
+    return value
+
+
 def _last_of_each_date(dates: list[float], values: list[float]) -> Steps:
-    """Of several rows of one date the last one counts; rows without a value are left out."""
-    merged = {date: value for date, value in zip(dates, values, strict=True) if not isnan(value)}
+    """Of several rows of one date the last one counts."""
+    merged = dict(zip(dates, values, strict=True))
     known = sorted(merged)
     return Steps(array("d", known), array("d", [merged[date] for date in known]))

@@ -19,6 +19,8 @@ from operator import itemgetter
 
 import msgspec
 
+from pilothouse.formats.jobs_csv import LATEST_S
+from pilothouse.model.idset import MOST_ID
 from pilothouse.model.job import Node
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.record import JobRecord
@@ -119,13 +121,19 @@ class Schedule(msgspec.Struct, eq=False, kw_only=True):
     """Units that engines offered, over time. None: `units` all the time."""
     energy: Steps | None = None
     """Joules used so far, where recorded."""
-    power: Steps | None = None
-    """Watts, where recorded."""
     machine_states: dict[str, Steps] = {}
     """How many machines are sleeping, idle, computing ..., where recorded."""
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def check(self) -> None:
+        """Raises ValueError if a number cannot be: views would draw nonsense, or for ever."""
+        for column in (self.submitted, self.started, self.ended):
+            if any(abs(date) > LATEST_S for date in column):  # NaN is not
+                raise ValueError("a date that cannot be")
+        if not 0 <= self.units <= MOST_ID or any(not 0 <= width <= MOST_ID for width in self.widths):
+            raise ValueError("a number of units that cannot be")
 
     def row(self, job_id: str) -> int | None:
         """The row of a job, by its id with or without the workload's name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from array import array
 from math import isnan
 from pathlib import Path
@@ -19,7 +20,10 @@ from pilothouse.launch.simulation import load
 from pilothouse.model.errors import InputError
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState
+from pilothouse.views import plot_data, plots
+from pilothouse.views.difference import difference
 from pilothouse.views.metrics import Metrics, metrics_of
+from pilothouse.views.moments import Moments
 from pilothouse.views.read_run import add_users, find, read_run, read_runs
 from pilothouse.views.schedule import Schedule, Steps, overtakers
 from pilothouse.worlds.live import records as r
@@ -157,7 +161,7 @@ def live_run(folder: Path) -> Schedule:
         engine = "e0" if number < 3 else "e1"
         journal.write([r.Assigned(number, job, engine, units, 1001.0, [Task(number - 1, line=b"true")])])
     journal.write([ended(0, 1002.0, "0"), ended(1, 1003.0, "1", JobState.FAILED), r.Closed(1, 1012.0), r.Closed(2, 1013.0)])
-    journal.write([_known(Job("waits", 3, command=Command(line="true")), 7)])
+    journal.write([_known(Job("waits", 3, submitted_at=2.5, command=Command(line="true")), 7)])
     journal.close()
     return read_run(str(folder))
 
@@ -177,9 +181,79 @@ def test_a_live_run_that_goes_on(tmp_path: Path) -> None:
     assert isnan(schedule.ended[3])
     assert schedule.widths == array("l", [2, 1, 1, 0])
     assert schedule.requested[3] == 3
+    assert schedule.submitted[3] == 2.5
     assert schedule.allocated == ["2-3", "0", "1", ""]
     assert schedule.last_words == {2: "last words"}
     assert schedule.capacity is not None
     assert [schedule.capacity.at(date) for date in (0, 5)] == [2, 4]
     assert schedule.busy().at(2.5) == 3
     assert metrics_of(schedule).jobs == 2
+
+
+NASTY = ("", "nan", "inf", "-inf", "1e300", "-1", "9" * 30, "x", "0-", "5-2", "0-99999999999", "-5", '"', "é", "0x10")
+
+
+@given(st.integers(0, 16), st.sampled_from(NASTY), st.integers(1, 6))
+def test_any_cell_of_a_jobs_csv_is_read_or_refused(column: int, text: str, line: int) -> None:
+    """Whatever stands in a cell: one line that names it, or a schedule that every view can take."""
+    with tempfile.TemporaryDirectory() as folder:
+        lines = TINY.splitlines()
+        cells = lines[line].split(",")
+        cells[column] = text
+        lines[line] = ",".join(cells)
+        Path(folder, "jobs.csv").write_text("\n".join(lines) + "\n")
+        try:
+            schedule = read_run(folder)
+        except InputError as refused:
+            assert "jobs.csv" in str(refused)
+            return
+        schedule.check()
+        metrics_of(schedule)
+        difference(schedule, schedule)
+        list(Moments(schedule))
+        assert schedule.waiting().integral(0, schedule.now) >= 0
+        assert 0 <= plot_data.density(schedule, 0, schedule.now + 1, 50, 4).max(initial=0.0) <= 1
+
+
+TINY = """\
+job_id,workload_name,profile,submission_time,requested_number_of_resources,requested_time,success,final_state,\
+starting_time,execution_time,finish_time,waiting_time,turnaround_time,stretch,allocated_resources,consumed_energy,metadata
+1,w0,w0!a,0.000000,3,110.000000,1,COMPLETED_SUCCESSFULLY,0.000000,100.000000,100.000000,0.000000,100.000000,1.000000,0-2,-1.000000,
+3,w0,w0!b,10.000000,1,95.000000,1,COMPLETED_SUCCESSFULLY,10.000000,80.000000,90.000000,0.000000,80.000000,1.000000,3,-1.000000,
+5,w0,w0!c,20.000000,1,15.000000,0,COMPLETED_WALLTIME_REACHED,90.000000,15.000000,105.000000,70.000000,85.000000,5.666667,3,-1.000000,
+7,w0,w0!c,20.000000,9,15.000000,0,REJECTED,,,,,,,,,
+2,w0,w0!d,5.000000,4,60.000000,1,COMPLETED_SUCCESSFULLY,105.000000,50.000000,155.000000,100.000000,150.000000,3.000000,0-3,-1.000000,
+6,w0,w0!e,90.000000,1,12.000000,1,COMPLETED_SUCCESSFULLY,155.000000,10.000000,165.000000,65.000000,75.000000,7.500000,2,-1.000000,
+"""
+
+
+@pytest.mark.parametrize("rows", [0, 4])
+def test_runs_without_a_started_job(rows: int, tmp_path: Path) -> None:
+    """Nothing has ended yet, or everything was refused: views say so, and nothing divides by it."""
+    lines = TINY.splitlines(keepends=True)
+    (tmp_path / "jobs.csv").write_text("".join([lines[0], *([lines[4]] if rows else [])]))
+    schedule = read_run(str(tmp_path))
+    assert metrics_of(schedule).utilisation == 0
+    assert difference(schedule, schedule).first is None
+    assert len(list(Moments(schedule))) == (1 if rows else 0)
+    plots.draw([schedule], [f"{tmp_path}/{rows}.png"], plots.OF_ONE_RUN)
+    plots.draw([schedule, schedule], [f"{tmp_path}/two.png"], plots.OF_SEVERAL)
+
+
+def test_energy_and_states_of_machines_are_read(tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text(TINY)
+    table = "time,energy,event_type,wattmin,epower\n0,0,s,1,NA\n10,500,e,1,50\n10,500,s,1,NA\n20,9"
+    (tmp_path / "consumed_energy.csv").write_text(table)
+    (tmp_path / "machine_states.csv").write_text(
+        "time,nb_sleeping,nb_switching_on,nb_switching_off,nb_idle,nb_computing\n0,0,0,0,4,0\n0,0,0,0,1,3\n90,0,0,0,2,2\n"
+    )
+    schedule = read_run(str(tmp_path))
+    assert schedule.energy is not None
+    assert list(schedule.energy.dates) == [0, 10]
+    assert schedule.energy.values[-1] == 500
+    assert [schedule.machine_states[state].at(0) for state in ("computing", "idle", "sleeping")] == [3, 1, 0]
+    (tmp_path / "consumed_energy.csv").write_text("time,energy,event_type,wattmin,epower\n")
+    assert read_run(str(tmp_path)).energy is None
+    (tmp_path / "consumed_energy.csv").write_text("time,energy\n0,x\n")
+    with pytest.raises(InputError, match=r"consumed_energy\.csv:2"):
+        read_run(str(tmp_path))
