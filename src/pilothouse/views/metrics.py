@@ -128,7 +128,8 @@ class Collector:
         )
 
     def _share_backfilled(self) -> float:
-        return len(overtakers(self._submitted, self._started)) / len(self._started) if self._started else 0.0
+        count = len(self._started)
+        return len(overtakers(self._submitted, self._started, range(count))) / count if count else 0.0
 
     def add_schedule(self, schedule: Schedule) -> None:
         """Takes the jobs of a schedule that have ended."""

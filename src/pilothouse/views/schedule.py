@@ -13,7 +13,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import accumulate, groupby
+from itertools import groupby
 from math import inf, isnan, nan
 from operator import itemgetter
 
@@ -216,13 +216,20 @@ def intervals(text: str) -> list[tuple[int, int]]:
     return found
 
 
-def overtakers(submitted: array[float], started: array[float]) -> list[int]:
-    """The rows of jobs that started before one that had been submitted earlier: the backfilled ones."""
+def overtakers(submitted: array[float], started: array[float], rows: Iterable[int]) -> list[int]:
+    """Those of the rows (of jobs that started) that started before one that had been submitted earlier: the backfilled."""
     # Two stable sorts by one number each are faster than one by pairs.
-    order = sorted((row for row, start in enumerate(started) if not isnan(start)), key=started.__getitem__)
+    order = sorted(rows, key=started.__getitem__)
     order.sort(key=submitted.__getitem__)
-    latest = accumulate((started[row] for row in order), max, initial=-inf)
-    return [row for row, before in zip(order, latest, strict=False) if started[row] < before]
+    latest = -inf
+    found = []
+    for row in order:
+        start = started[row]
+        if start < latest:
+            found.append(row)
+        else:
+            latest = start
+    return found
 
 
 def date_or_nan(date: float | None) -> float:

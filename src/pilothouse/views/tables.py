@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from math import isnan, nan
+from math import isfinite, isnan, nan
 from operator import attrgetter
 
 import msgspec
@@ -40,8 +40,8 @@ _BOLD, _GREEN, _RED, _DIM, _PLAIN = "\x1b[1m", "\x1b[32m", "\x1b[31m", "\x1b[2m"
 
 def number(value: float) -> str:
     """At least four significant digits, thousands grouped."""
-    if isnan(value):
-        return "-"
+    if not isfinite(value):
+        return "-" if isnan(value) else f"{value}"
     if abs(value) >= 1000 or value == int(value):
         return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
     return f"{value:.4f}" if abs(value) < 100 else f"{value:.3f}"

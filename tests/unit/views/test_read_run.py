@@ -63,7 +63,7 @@ def test_timelines_are_the_metrics(easy: tuple[str, Metrics]) -> None:
     begin, end = schedule.first_submission(), schedule.last_end()
     assert schedule.busy().mean(begin, end) / schedule.units == pytest.approx(metrics.utilisation, rel=1e-12)
     assert schedule.waiting().integral(begin, end) / len(schedule.ran()) == pytest.approx(metrics.wait.mean, rel=1e-12)
-    assert len(overtakers(schedule.submitted, schedule.started)) == round(metrics.backfilled * len(schedule.ran()))
+    assert len(overtakers(schedule.submitted, schedule.started, schedule.ran())) == round(metrics.backfilled * len(schedule.ran()))
     boxes = [0] * len(schedule)
     for row, first, last in schedule.boxes(schedule.ran()):
         boxes[row] += last - first + 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import nan
+from math import inf, nan
 
 import msgspec
 
@@ -51,6 +51,12 @@ def test_policies_are_rows_where_the_terminal_is_narrow() -> None:
     assert narrow.count("*") == wide.count("*")
     assert narrow.splitlines()[1].split() == ["easy", "1*", "1*", "1*", "1*"]
     assert comparison(runs, width=200) == wide
+
+
+def test_infinite_slowdowns_are_shown() -> None:
+    """Jobs that ran 0 s and waited have them (CEA-Curie has many)."""
+    text = comparison({"some": metrics(inf), "none": metrics(1.0)})
+    assert "inf" in text
 
 
 def test_long_names_are_cut() -> None:
