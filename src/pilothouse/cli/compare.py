@@ -23,7 +23,7 @@ from pilothouse.cli.options import Seconds, complete_policy, platform_option, wo
     help="Bound of the bounded slowdown, in seconds.",
 )  # fmt: skip
 @click.option("-e", "--export", "prefix", help="Keep each run's files as PREFIX + policy + / + name.")
-@click.option("--plot", metavar="FILE", help="Draw the runs into one figure (.png or .svg).")
+@click.option("--plot", metavar="FILE", help="Draw the runs into one figure (.png, .svg or .pdf).")
 def command(**given: Any) -> None:
     """Run WORKLOADs on a simulated PLATFORM under each of several policies.
 

@@ -6,11 +6,13 @@ import click
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="[PREFIX] JOB")
+@click.argument("names", nargs=-1, required=True, metavar="[PATH] JOB")
 @click.option("--world", "world_name", help="slurm[:PARTITION] or slurm:QUEUE:GO: a job of a Slurm that runs.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for programs.")
 def command(names: tuple[str, ...], world_name: str | None, as_json: bool) -> None:
-    """Say why JOB of the run whose files begin with PREFIX started when it did; with --world, why it waits.
+    """Say why JOB of the run at PATH started when it did; with --world, why it waits.
+
+    A PATH is the folder of a run, simulated or live, or what its files begin with (`-e`).
 
     \b
     Examples:
@@ -20,7 +22,7 @@ def command(names: tuple[str, ...], world_name: str | None, as_json: bool) -> No
       pilothouse explain --world slurm 4711
     """
     if len(names) != (2 if world_name is None else 1):
-        raise click.UsageError("give the files of a run and a job (PREFIX JOB), or --world and a job")
+        raise click.UsageError("give a run and a job (PATH JOB), or --world and a job")
     job = names[-1]
     if world_name is not None:
         from pilothouse.campaign.slurm_present import why

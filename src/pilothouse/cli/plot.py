@@ -15,8 +15,8 @@ from pilothouse.cli.options import Seconds
 )
 @click.option(
     "--kind", "kinds", default="", metavar="KINDS",
-    help="Some of utilisation, queue, energy, machines, gantt, waits, slowdowns, with commas between them.  [default: what "
-    "suits one run, or several]",
+    help="Some of utilisation, queue, energy, memory, machines, gantt, waits, slowdowns, with commas between "
+    "them.  [default: what suits one run, or several]",
 )
 @click.option("--from", "begin", type=float, metavar="SECONDS", help="Where the axis of time begins.")
 @click.option("--to", "end", type=float, metavar="SECONDS", help="Where it ends.")

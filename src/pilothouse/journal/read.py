@@ -58,6 +58,8 @@ class TaskRow(msgspec.Struct, frozen=True):
     cpu_s: float = 0.0
     memory_kb: int = 0
     """The most that it used."""
+    last_line: str = ""
+    """The last line that a task that did not succeed wrote to standard error."""
 
 
 def read_tasks(folder: Path, *, failed: bool = False) -> Iterator[TaskRow]:
@@ -218,17 +220,31 @@ def _ends(db: sqlite3.Connection, where: str, places: _Places) -> Iterator[TaskR
                 FROM ends WHERE {where} ORDER BY task_id"""
     for row in db.execute(query):
         task, line, repeat, state, code, attempt, node, started, ended, reason, command, job, *output = row
-        out_bytes, out, err_bytes, err, name, cpu_s, memory_kb = output
+        out_bytes, out, err_bytes, err, name, cpu_s, memory_kb, said = output
         yield places.placed(checked(TaskRow(
             task, line, repeat, state, code, attempt, node, started, ended, reason, _text(command), job,
             out_bytes, _text(out), err_bytes, _text(err), name=name or "", cpu_s=cpu_s or 0.0, memory_kb=memory_kb or 0,
+            last_line=last_line(said) if code else "",
         )))  # fmt: skip
 
 
 def _measured(db: sqlite3.Connection) -> str:
     """Columns that journals of earlier versions lack."""
     known = {row[1] for row in db.execute("PRAGMA table_info(ends)")}
-    return "name, cpu_s, memory_kb" if "memory_kb" in known else "NULL, NULL, NULL"
+    measured = "name, cpu_s, memory_kb" if "memory_kb" in known else "NULL, NULL, NULL"
+    return f"{measured}, {last_line_column(db)}"
+
+
+def last_line_column(db: sqlite3.Connection) -> str:
+    """Where the last line of standard error is; in journals of earlier versions, at the end of the snippet."""
+    known = {row[1] for row in db.execute("PRAGMA table_info(ends)")}
+    return "coalesce(last_line, err_snippet)" if "last_line" in known else "err_snippet"
+
+
+def last_line(data: bytes | None) -> str:
+    """The last line that is not empty."""
+    lines = _text(data or b"").strip().splitlines()
+    return lines[-1].strip() if lines else ""
 
 
 def in_hand(db: sqlite3.Connection) -> Iterator[TaskRow]:

@@ -10,7 +10,7 @@ from collections import Counter, deque
 from pathlib import Path
 
 from pilothouse.journal.lock import is_free
-from pilothouse.journal.read import checked, open_for_reading
+from pilothouse.journal.read import checked, last_line, last_line_column, open_for_reading
 from pilothouse.journal.run_state import EngineRow, Failure, RunningTask, RunState
 from pilothouse.journal.store import FILE_NAME, decode_tasks, undamaged
 from pilothouse.model.idset import IdSet
@@ -26,6 +26,8 @@ class RunReader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._db = open_for_reading(folder)
+        with undamaged(folder / FILE_NAME):
+            self._said = last_line_column(self._db)
         self._last_row = 0
         self._finished = self._failed = self._skipped = self._barriers = 0
         self._first_at: float | None = None
@@ -111,7 +113,7 @@ class RunReader:
     def _read_ends(self) -> None:
         query = (
             "SELECT rowid, task_id, line_number, kind, return_code, rank, node, started_at, ended_at, reason, "
-            "CASE WHEN return_code THEN command END, CASE WHEN return_code THEN err_snippet END, final, job_id, attempt "
+            f"CASE WHEN return_code THEN command END, CASE WHEN return_code THEN {self._said} END, final, job_id, attempt "
             "FROM ends WHERE rowid > ? ORDER BY rowid LIMIT ?"
         )
         while True:
@@ -138,7 +140,7 @@ class RunReader:
                     self._failed += 1
                     counts[1] += 1
                     text = bytes(command or b"").decode("utf-8", "replace")
-                    said = _last_line(err)
+                    said = last_line(err)
                     self._failures.append(checked(Failure(task_id, line, code, node, ended_at, text, reason or "", said)))
             if len(rows) < _BATCH:
                 return
@@ -149,8 +151,3 @@ def _number(value: bytes | None) -> float | None:
         return None if value is None else float(value)
     except ValueError:
         return None
-
-
-def _last_line(err: bytes | None) -> str:
-    lines = bytes(err or b"").decode("utf-8", "replace").strip().splitlines()
-    return lines[-1].strip() if lines else ""

@@ -91,6 +91,17 @@ def energy(axes: Axes, runs: Sequence[Schedule], look: Look) -> list[Patch]:
     return []
 
 
+def memory(axes: Axes, runs: Sequence[Schedule], look: Look) -> list[Patch]:
+    """The sum of the peaks of running tasks: the most that they may have used at once."""
+    timelines = {run.name: run.memory_in_use() for run in runs}
+    most = max((steps.highest for steps in timelines.values()), default=0.0)
+    size, unit = next(((s, u) for s, u in ((2**40, "TiB"), (2**30, "GiB")) if most >= s), (2**20, "MiB"))
+    window, _ = _timeline(axes, {name: (steps, 1.0 / size) for name, steps in timelines.items()}, look)
+    axes.set_ylabel(_averaged(f"memory of tasks\n(peaks, {unit})", window))
+    axes.set_ylim(bottom=0)
+    return []
+
+
 def machines(axes: Axes, runs: Sequence[Schedule], look: Look) -> list[Patch]:
     """How many machines are in which state, stacked; of one run."""
     (run,) = runs

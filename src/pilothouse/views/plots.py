@@ -7,6 +7,7 @@ and distributions; each has a Gantt chart of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from pilothouse.views.schedule import Schedule
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-KINDS = ("utilisation", "queue", "energy", "machines", "gantt", "waits", "slowdowns")
+KINDS = ("utilisation", "queue", "energy", "memory", "machines", "gantt", "waits", "slowdowns")
 """In the order in which they are drawn, from top to bottom."""
 OF_ONE_RUN = ("utilisation", "queue", "gantt")
 OF_SEVERAL = ("utilisation", "queue", "waits", "slowdowns")
@@ -39,6 +40,8 @@ def kinds_of(text: str, runs: Sequence[Schedule]) -> tuple[str, ...]:
         return OF_ONE_RUN if len(runs) == 1 else OF_SEVERAL
     if "energy" in chosen and not any(run.energy for run in runs):
         raise InputError("--kind", "no energy was recorded in these runs", hint="simulate --energy records it")
+    if "memory" in chosen and all(isnan(used) for run in runs for used in run.memory):
+        raise InputError("--kind", "no memory was measured in these runs", hint="live runs measure it")
     if "machines" in chosen and (len(runs) != 1 or not runs[0].machine_states):
         raise InputError("--kind", "machines needs one run whose states of machines were recorded",
                          hint="simulate --trace-machines records them")  # fmt: skip

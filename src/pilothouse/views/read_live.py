@@ -112,8 +112,10 @@ def _add_task(schedule: Schedule, row: TaskRow, submission: Submission, origin: 
     schedule.places.append(row.node)
     if row.reason:
         schedule.reasons[number] = row.reason
-    if row.err and schedule.states[number] is not JobState.SUCCEEDED and (lines := row.err.strip().splitlines()):
-        schedule.last_words[number] = lines[-1]
+    if row.last_line and schedule.states[number] is not JobState.SUCCEEDED:
+        schedule.last_words[number] = row.last_line
+    schedule.memory.append(row.memory_kb * 1024.0 if row.memory_kb else nan)
+    schedule.cpu.append(row.cpu_s)
 
 
 def _submitted(submission: Submission, origin: float, started: float) -> float:
@@ -141,5 +143,7 @@ def _add_unstarted(schedule: Schedule, submission: Submission, origin: float) ->
     schedule.exit_codes.append(0)
     schedule.commands.append("")
     schedule.places.append("")
+    schedule.memory.append(nan)
+    schedule.cpu.append(0.0)
     if submission.refused:
         schedule.reasons[number] = submission.refused

@@ -117,6 +117,10 @@ class Schedule(msgspec.Struct, eq=False, kw_only=True):
     """What each task runs. Empty for a simulation."""
     places: list[str] = []
     """The node that each task ran on. Empty for a simulation."""
+    memory: array[float] = msgspec.field(default_factory=_reals)
+    """The most memory that each task used, in bytes; NaN where it was not measured. Empty for a simulation."""
+    cpu: array[float] = msgspec.field(default_factory=_reals)
+    """CPU seconds of each task. Empty for a simulation."""
     capacity: Steps | None = None
     """Units that engines offered, over time. None: `units` all the time."""
     energy: Steps | None = None
@@ -164,6 +168,15 @@ class Schedule(msgspec.Struct, eq=False, kw_only=True):
             change
             for row in self.ran()
             for change in ((self.started[row], widths[row]), (self.held_until(row), -widths[row]))
+        )
+
+    def memory_in_use(self) -> Steps:
+        """Bytes that running tasks use at most: the sum of their peaks."""
+        return Steps.summed(
+            change
+            for row, used in enumerate(self.memory)
+            if not isnan(used) and not isnan(self.started[row])
+            for change in ((self.started[row], used), (self.held_until(row), -used))
         )
 
     def waiting(self) -> Steps:

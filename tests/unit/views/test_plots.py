@@ -221,3 +221,15 @@ def test_mistakes_are_named() -> None:
         plots.kinds_of("energy", [schedule])
     with pytest.raises(InputError, match=r"\.png, \.svg or \.pdf"):
         plots.draw([schedule], ["plot.jpg"])
+
+
+def test_memory_of_running_tasks() -> None:
+    schedule, _ = simulated("easy", "tiny.json", "4")
+    with pytest.raises(InputError, match="no memory was measured"):
+        plots.kinds_of("memory", [schedule])
+    schedule.memory = array("d", [2**30 * (row + 1) for row in range(len(schedule))])
+    figure = plots.figure([schedule], plots.kinds_of("memory", [schedule]))
+    values, edges, _ = drawn(figure, "easy").get_data()
+    spans = [schedule.ended[row] - schedule.started[row] for row in range(len(schedule))]
+    assert (values * np.diff(edges)).sum() == pytest.approx(sum((row + 1) * span for row, span in enumerate(spans)))
+    assert "GiB" in figure.axes[0].get_ylabel()

@@ -63,7 +63,8 @@ def test_timelines_are_the_metrics(easy: tuple[str, Metrics]) -> None:
     begin, end = schedule.first_submission(), schedule.last_end()
     assert schedule.busy().mean(begin, end) / schedule.units == pytest.approx(metrics.utilisation, rel=1e-12)
     assert schedule.waiting().integral(begin, end) / len(schedule.ran()) == pytest.approx(metrics.wait.mean, rel=1e-12)
-    assert len(overtakers(schedule.submitted, schedule.started, schedule.ran())) == round(metrics.backfilled * len(schedule.ran()))
+    ran = schedule.ran()
+    assert len(overtakers(schedule.submitted, schedule.started, ran)) == round(metrics.backfilled * len(ran))
     boxes = [0] * len(schedule)
     for row, first, last in schedule.boxes(schedule.ran()):
         boxes[row] += last - first + 1
@@ -147,7 +148,7 @@ def ended(task_id: int, at: float, job: str, state: JobState = JobState.SUCCEEDE
     code = 0 if state is JobState.SUCCEEDED else 3
     return r.TaskEnded(
         task_id, task_id + 1, -1, 1, "N", state, code, 0, "n0", 5, at, at + 10, 0, b"", 9, b"one\nlast words\n", b"false",
-        "", True, job,
+        "", True, job, memory_kb=2048, last_line=b"last words",
     )  # fmt: skip
 
 
@@ -184,6 +185,8 @@ def test_a_live_run_that_goes_on(tmp_path: Path) -> None:
     assert schedule.submitted[3] == 2.5
     assert schedule.allocated == ["2-3", "0", "1", ""]
     assert schedule.last_words == {2: "last words"}
+    assert schedule.memory[1] == 2048 * 1024
+    assert isnan(schedule.memory[3])
     assert schedule.capacity is not None
     assert [schedule.capacity.at(date) for date in (0, 5)] == [2, 4]
     assert schedule.busy().at(2.5) == 3
