@@ -165,15 +165,15 @@ def test_watching_a_run_that_goes_on(tmp_path: Path) -> None:
     """Groups of short tasks and a long one: what runs, what failed, on a terminal and as JSON."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    (tmp_path / "tasks.txt").write_text("sh -c 'echo bad luck >&2; exit 3'\n" + "true\n" * 20 + f"cat {gate}\n")
+    (tmp_path / "tasks.txt").write_text(f"cat {gate}\nsh -c 'echo bad luck >&2; exit 3'\n" + "true\n" * 20)
     run = live_runs.start(tmp_path, "tasks.txt", "--slots", "2")
     folder = tmp_path / "tasks.txt.run1"
     try:
-        live_runs.until(lambda: live_runs.rows(folder, "SELECT 1 FROM ends WHERE task_id = 20"), "the short tasks end")
+        live_runs.until(lambda: live_runs.rows(folder, "SELECT 1 FROM ends WHERE task_id = 21"), "the short tasks end")
         live_runs.until(lambda: watched(folder, tmp_path)["running"] == 1, "only one is left")
         found = watched(folder, tmp_path)
         assert (found["kind"], found["schema"]) == ("watch", 1)
-        assert [task["task_id"] for task in found["running_tasks"]] == [21]
+        assert [task["task_id"] for task in found["running_tasks"]] == [0]
         assert found["running_tasks"][0]["slots"] in ("0", "1")
         assert found["failures"][0]["last_words"] == "bad luck"
         assert (found["finished"], found["failed"], found["waiting"]) == (21, 1, 0)
