@@ -29,6 +29,7 @@ def command(folder: Path, failed: bool, as_json: bool, requests: bool) -> None:
         return
     from pilothouse.journal.read import never_begun, read_tasks
     from pilothouse.views import documents
+    from pilothouse.views.failures import code_text
 
     if not as_json:
         click.echo(
@@ -43,7 +44,7 @@ def command(folder: Path, failed: bool, as_json: bool, requests: bool) -> None:
         took = "" if row.ended is None or row.started is None else f"{row.ended - row.started:.3f}"
         cpu = f"{row.cpu_s:.3f}" if row.memory_kb else ""
         memory = f"{row.memory_kb // 1024:,}M" if row.memory_kb else ""
-        code = "" if row.exit_code is None else str(row.exit_code)
+        code = "" if row.exit_code is None else code_text(row.exit_code)
         shown = row.command if row.repeat_index < 0 else f"[{row.repeat_index}] {row.command}"
         why = f"  ({row.reason})" if row.reason else ""
         click.echo(

@@ -11,10 +11,12 @@ import click
 
 from pilothouse.core.session import Outcome
 from pilothouse.model.lifecycle import JobState
+from pilothouse.views.failures import Failures
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.world import LiveWorld
 
 SHOWN_FAILURES = 10
+MOST_TEXT = 240
 _BAD = (JobState.FAILED, JobState.TIMED_OUT, JobState.KILLED, JobState.LOST, JobState.REFUSED, JobState.OMITTED)
 
 
@@ -30,12 +32,15 @@ class RunProgress:
         self._began = time.monotonic()
         self._already = self._ended()
         self._failed_before = self._failed()
-        self._failures: list[r.TaskEnded] = []
+        self._failures = Failures()
         world.on_task.append(self._task)
 
     def _task(self, end: r.TaskEnded) -> None:
-        if end.state is not JobState.SUCCEEDED and end.final and len(self._failures) < SHOWN_FAILURES:
-            self._failures.append(end)
+        if end.state is not JobState.SUCCEEDED and end.final:
+            self._failures.add(
+                end.task_id, end.line_number, end.return_code, end.reason, end.node, end.ended_at - end.started_at, end.command,
+                end.last_line,
+            )  # fmt: skip
 
     def _failed(self) -> int:
         return sum(self._world.counts[state] for state in _BAD)
@@ -83,13 +88,14 @@ class RunProgress:
             parts.append(f"{not_run:,} not run")
         took = _duration(time.monotonic() - self._began)
         click.echo(f"{', '.join(parts)} in {took}  ({self._folder})", err=True)
-        for end in self._failures:
-            why = end.reason or f"exit code {end.return_code}"
-            command = end.command.decode("utf-8", "replace")
-            click.echo(f"  task {end.task_id} (line {end.line_number}): {why}: {command[:100]}", err=True)
-        more = failed - self._failed_before - len(self._failures)
+        groups = self._failures.groups()
+        for group in groups[:SHOWN_FAILURES]:
+            click.echo(f"  {group.text()[:MOST_TEXT]}", err=True)
+        more = failed - self._failed_before - sum(group.count for group in groups[:SHOWN_FAILURES])
         if more > 0:
             click.echo(f"  ... and {more:,} more: pilothouse tasks {self._folder} --failed", err=True)
+        if groups:
+            click.echo(f"what task {groups[0].task} wrote: pilothouse output {self._folder} {groups[0].task} --both", err=True)
         if self._failed_before:
             what = f"{self._failed_before:,} did not succeed before and {'was' if self._failed_before == 1 else 'were'} left"
             click.echo(f"{what} alone: pilothouse run --resume {self._folder} --retry-failed", err=True)
