@@ -113,6 +113,8 @@ class Storm:
         self._chance = random.Random(plan.seed)
         self._program: subprocess.Popen[str] | None = None
         self._restarts = -1
+        self._resumes = False
+        """Whether the run is known to have begun."""
         self._killed_tasks: set[int] = set()
         self._struck_at: list[float] = []
         self._doomed: list[tuple[float, int, int, str]] = []
@@ -167,7 +169,8 @@ class Storm:
             options += ["--slots", str(self.plan.slots)]
         if self._chance.random() < 0.3:
             options += ["--out", "out/{task}.txt"]
-        arguments = ["--resume", "R"] if rows(self._run_folder, "SELECT 1 FROM notes") else ["tasks", *options]
+        self._resumes = self._resumes or bool(rows(self._run_folder, "SELECT 1 FROM notes"))
+        arguments = ["--resume", "R"] if self._resumes else ["tasks", *options]
         self._said = (self.folder / f"said.{self._restarts}").open("w+")
         self._program = subprocess.Popen(
             [*COMMAND, "run", *arguments], cwd=self.folder, env=self._env, stdout=subprocess.DEVNULL, stderr=self._said,
@@ -180,7 +183,9 @@ class Storm:
         self._said.seek(0)
         said = self._said.read()
         self._said.close()
-        if "Traceback" in said or code not in (0, 1, -9):
+        if code == 2 and "go on with it: --resume" in said and not self._resumes:
+            self._resumes = True  # the journal could not be read, as a driver was killed while it wrote it
+        elif "Traceback" in said or code not in (0, 1, -9):
             self.outcome.other.append(f"driver {self._restarts} ended with code {code}: {said[-2000:]}")
         if self._restarts > MOST_RESTARTS:
             self.outcome.other.append("the run was resumed too often")
