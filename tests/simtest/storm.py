@@ -520,6 +520,7 @@ class StormWorld:
     def begin(self, wants: Wants) -> e.Begins:
         while not self.driver.engines.present and not self.driver.nothing_to_do:
             self._turn()
+            self._flush()
         return begins(self.driver, self._storm.clock.now)
 
     def advance(self) -> e.Batch | None:
@@ -528,12 +529,12 @@ class StormWorld:
         driver, clock = self.driver, self._storm.clock
         while True:
             settle(driver, clock.now)
+            if driver.events and not driver.over:
+                return e.Batch(clock.now, self._take_events())
             self._flush()
             if driver.over:
                 self._ended = True
                 return e.Batch(clock.now, [*self._take_events(), e.Ended(clock.now)])
-            if driver.events:
-                return e.Batch(clock.now, self._take_events())
             self._turn()
 
     def apply(self, reply: Reply) -> None:
@@ -570,8 +571,6 @@ class StormWorld:
             tick(self.driver, clock.now)
             if not self.driver.engines.present and not any(machine.alive for machine in storm.machines):
                 storm.start_machine()  # as a context does
-        settle(self.driver, clock.now)
-        self._flush()
 
     def turn_superseded(self, inbox: list[bytes]) -> bool:
         """Another driver has taken over, and this one does not know. Whether it goes on."""

@@ -152,6 +152,7 @@ class LiveWorld:
             if not present and self.now() > until:
                 raise RunError(f"no engine joined within {first_within_s:g} s; see {self._logs}")
             self._turn()
+            self._flush()
         return begins(self._driver, self.now())
 
     def advance(self) -> e.Batch | None:
@@ -160,14 +161,16 @@ class LiveWorld:
         driver = self._driver
         while True:
             settle(driver, self.now())
+            if driver.events and not driver.over and not self._stopping.abandoned:
+                # Records are written with those of the decisions: one wait for the disk, not two. No engine is answered before.
+                return e.Batch(self.now(), self._take_events())
             self._flush()
             if driver.over or self._stopping.abandoned:
                 self._ended = True
                 now = self.now()
                 return e.Batch(now, [*self._take_events(), e.Ended(now, self.never_started)])
-            if driver.events:
-                return e.Batch(self.now(), self._take_events())
             if self._turn():
+                settle(driver, self.now())
                 return e.Batch(self.now(), self._take_events())
 
     def apply(self, reply: Reply) -> None:
@@ -184,6 +187,8 @@ class LiveWorld:
         if self._closed:
             return
         self._closed = True
+        if not self._stopping.abandoned:
+            self._flush()
         self._part()
         for context in self._supply.contexts:
             context.close(self._driver.engines.keys_seen)
@@ -205,10 +210,12 @@ class LiveWorld:
         for engine in list(driver.engines.present):
             engine_frames.ask_to_leave(driver, engine, "the run ended early", self.now(), at_once=True)
         until = self.now() + PARTING_S
+        self._flush()
         while driver.engines.present and self.now() < until:
-            self._flush()
             self._turn()
+            settle(driver, self.now())
             self._take_events()
+            self._flush()
 
     # ---- for front ends
 
@@ -379,8 +386,6 @@ class LiveWorld:
                 self._warn(said)
             for show in self.on_tick:
                 show()
-        settle(driver, now)
-        self._flush()
         return any(fd in ready for fd in self._watched)
 
     def _receive(self, now: float) -> None:
