@@ -71,6 +71,14 @@ def test_unreachable_host_is_reported(sshd_hosts: components.SshHosts, tmp_path:
     assert "nowhere.invalid" in said
 
 
+def test_a_bad_host_is_named_and_the_others_do_the_work(sshd_hosts: components.SshHosts, tmp_path: Path) -> None:
+    file = tasks(tmp_path, "true\n" * 6)
+    code, said = run(tmp_path, file, "--dir", "R", "--ssh", "nowhere.invalid,h1", "--slots", "2", env=sshd_hosts.env)
+    assert code == 0 and "6 succeeded" in said
+    assert "ssh: nowhere.invalid: an engine was lost" in said
+    assert rows(tmp_path / "R", "SELECT node, slots FROM engines") == [("h1", 2)]
+
+
 def test_slurm_allocation(slurm_cluster: components.SlurmCluster, tmp_path: Path) -> None:
     file = tasks(tmp_path, "sleep 0.5; echo $SLURM_JOB_ID >> jobs\n" * 12)
     done = subprocess.run(

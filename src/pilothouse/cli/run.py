@@ -36,8 +36,11 @@ _SOURCES = "pilothouse.sources"
 @click.option("--dry-run", is_flag=True, help="Show the commands, and run none.")
 @click.option("--colsep", default="", metavar="PATTERN", help="Values of :::: files are columns with this between them.")
 @click.option("--header", type=click.Choice([":"]), help="The first value of each source (its first line) is its name.")
-@click.option("--slots", type=click.IntRange(1), help="Tasks at once on this host (default: its cores).")
-@click.option("--ssh", "hosts", multiple=True, metavar="HOST:SLOTS,...", help="Run on these hosts instead.")
+@click.option(
+    "--slots", type=click.IntRange(1),
+    help="Tasks at once on this host (default: its cores), or on --ssh hosts without a number.",
+)  # fmt: skip
+@click.option("--ssh", "hosts", multiple=True, metavar="HOST[:SLOTS],...", help="Run on these hosts instead.")
 @click.option("--slurm", is_flag=True, help="Run on the nodes of this Slurm allocation (default inside one).")
 @click.option(
     "--cores", "--units", "-c", "units", type=click.IntRange(1), default=1, show_default=True,

@@ -47,6 +47,9 @@ export DISBATCH_KVSSTCP_HOST={kvs}
 if [[ $1 == '--mon' ]]; then
     exec {python} -c {watch} {folder}
 fi
+for word; do
+    case $word in -h | --help) exec {python} -c {add} {folder} --help ;; esac
+done
 exec {python} -c {add} {folder} "$@" \\
     < /dev/null 1> {prefix}_${{BASHPID-$$}}_context_launch.log
 """
@@ -109,8 +112,9 @@ def main(arguments: Sequence[str]) -> int:
 
     folder = Path(arguments[0])
     try:
+        said = parse_context(arguments[1:])  # first: its help needs no run
         join = JoinInfo.load(folder)
-        options = parse_context(arguments[1:]).or_else(join.options)
+        options = said.or_else(join.options)
         os.chdir(join.launch.cwd)
         context = open_context(folder, options, join.prefix, join.log_level)
         if options.gpu:

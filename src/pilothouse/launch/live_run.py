@@ -155,6 +155,8 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, stream: Iterable[bytes] 
     try:
         with interrupt, joinable(folder, JoinInfo(world.launch(), added)):
             script = write_script(folder / SCRIPT_NAME, added, folder, service.address)
+            if options.service and not quiet:
+                _warn(f"no engine is started here; add some: {script} -s HOST:SLOTS, or {script} in a Slurm job (-h: help)")
             with _allocations(options, world, script), supervised(options.decider_command):
                 outcome = Session(world, decider, name=options.by).run()
     finally:

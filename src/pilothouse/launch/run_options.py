@@ -103,7 +103,12 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.auto_slurm and not self.auto_slots:
             raise InputError("--auto-slurm", "how many slots does one allocation bring?", expected="--auto-slots N")
         if self.hosts:
-            self.contexts()
+            from pilothouse.worlds.live.contexts.ssh import parse_hosts
+
+            parse_hosts(self.hosts, self.slots or 0)
+            if self.slots and all(":" in part for text in self.hosts for part in text.split(",")):
+                hint = "--slots N is for hosts without a number: --ssh HOST,... --slots N"
+                raise InputError("--slots", "every host of --ssh has a number of slots already", hint=hint)
         if self.by.partition(":")[0] not in naming.FOREIGN:
             naming.policy(self.by)
 
@@ -160,7 +165,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.hosts:
             from pilothouse.worlds.live.contexts.ssh import SshContext, parse_hosts
 
-            return [SshContext(parse_hosts(self.hosts), gpus=gpus, memory_mb=self.node_mem)]
+            return [SshContext(parse_hosts(self.hosts, self.slots or 0), gpus=gpus, memory_mb=self.node_mem)]
         if self.slurm:
             from pilothouse.worlds.live.contexts.slurm import SlurmContext
 

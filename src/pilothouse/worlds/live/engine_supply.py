@@ -77,7 +77,8 @@ class EngineSupply:
             return
         again = context.again(departure.key, self._launch(), had_joined=departure.key in driver.engines.keys_seen)
         then = "starting another" if again else "giving up"
-        self._warn(f"{departure.context}: an engine was lost ({departure.text or why}); {then}")
+        where = f"{departure.context}: {departure.place}" if departure.place else departure.context
+        self._warn(f"{where}: an engine was lost ({departure.text or why}); {then}")
         self.given_up += not again
         self.gone_for_good += not again
 

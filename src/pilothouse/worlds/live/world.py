@@ -82,7 +82,7 @@ class LiveWorld:
         contexts = list(contexts)
         self.options = options
         self.folder = folder
-        self._logs = logs or f"the engine logs in {folder}"
+        self._logs = logs
         self.on_task: list[Callable[[r.TaskEnded], None]] = []
         """Called with the end of every attempt, barrier and per-engine command, once it is in the journal."""
         self.on_tick: list[Callable[[], None]] = []
@@ -145,15 +145,21 @@ class LiveWorld:
             if self.options.service and not expected:
                 break
             if why := self._driver.stopped_because:
-                hint = f"see {self._logs}" if why == NO_ENGINE else "no task had begun"
-                raise RunError(f"{why}; {hint}")
+                raise RunError(f"{why}{self._where_to_look() if why == NO_ENGINE else '; no task had begun'}")
             if not self._driver.start_commands_known():
                 until = self.now() + first_within_s  # no engine can join yet
             if not present and self.now() > until:
-                raise RunError(f"no engine joined within {first_within_s:g} s; see {self._logs}")
+                raise RunError(f"no engine joined within {first_within_s:g} s{self._where_to_look()}")
             self._turn()
             self._flush()
         return begins(self._driver, self.now())
+
+    def _where_to_look(self) -> str:
+        """The logs that engines have left, for a message; those that were never started left none."""
+        if self._logs:
+            return f"; see {self._logs}"
+        written = sorted(path for path in self.folder.glob("engine-*.log") if path.stat().st_size)
+        return f"; see {written[-1]}" if written else ""
 
     def advance(self) -> e.Batch | None:
         if self._ended:

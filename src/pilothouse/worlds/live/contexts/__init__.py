@@ -36,6 +36,8 @@ class Departure(msgspec.Struct, frozen=True):
     text: str = ""
     engine_ended: bool = True
     """Whether the engine has ended as well. The death of an ssh client does not tell."""
+    place: str = ""
+    """The host that it was meant for, as the user named it; "" : this one."""
 
 
 class Context(Protocol):

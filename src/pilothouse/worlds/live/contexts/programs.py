@@ -123,7 +123,7 @@ class ProgramContext:
                 self._ended_parts[key] = part
                 # ssh ends with 255 if it fails itself. A program that was killed tells nothing about what it had started.
                 engine_ended = not self.remote or 0 <= code != 255
-                gone.append(Departure(self.name, key, code, text, engine_ended))
+                gone.append(Departure(self.name, key, code, text, engine_ended, part))
         return gone
 
     def close(self, joined: Container[str] = ()) -> None:

@@ -27,12 +27,14 @@ class SshContext(ProgramContext):
         return [*SSH, part, shlex.join(engine_command(launch.python))]
 
 
-def parse_hosts(texts: Iterable[str]) -> dict[str, int]:
-    """`h1:8,h2:4`, any number of such texts; slots of a host that is named twice add up."""
+def parse_hosts(texts: Iterable[str], slots: int = 0) -> dict[str, int]:
+    """`h1:8,h2:4`, any number of such texts; slots of a host that is named twice add up. One without a number has `slots`."""
     hosts: dict[str, int] = {}
     for text in texts:
         for part in text.split(","):
             host, _, number = part.strip().rpartition(":")
+            if not host and slots:
+                host, number = number, str(slots)
             count = whole_number(number) or 0
             if not host or count < 1:
                 raise InputError("--ssh", "not a list of hosts", expected="HOST:SLOTS,...", found=quoted(text))
