@@ -18,7 +18,7 @@ from pilothouse.model.events import Begins
 from pilothouse.model.job import Job, Node
 from pilothouse.model.profile import Delay, Profile
 from pilothouse.model.record import JobRecord
-from pilothouse.policies import backfill_queue, conservative, queueing
+from pilothouse.policies import backfill_queue, queueing
 from pilothouse.policies.catalog import CATALOG
 from pilothouse.policies.conservative import Conservative
 from pilothouse.worlds.simulated.world import SimulatedWorld
@@ -106,14 +106,13 @@ def test_the_same_schedule(policy: str, estimate: str, work: list[Work]) -> None
 
 @contextmanager
 def in_python() -> Iterator[None]:
-    """The queue and the timetable in Python instead of the compiled ones."""
+    """The queue in Python instead of the compiled one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conservative, "Timetable", conservative.PlainTimetable)
         patch.setattr(queueing, "BackfillQueue", backfill_queue.PlainBackfillQueue)
         yield
 
 
-@pytest.mark.parametrize("policy", ["fcfs", "filler", "easy", "easy-sjbf", "conservative", "wfp3:backfill=easy"])
+@pytest.mark.parametrize("policy", ["fcfs", "filler", "easy", "easy-sjbf", "wfp3:backfill=easy"])
 @settings(max_examples=60)
 @given(work=workloads())
 def test_the_same_schedule_without_compiled_parts(policy: str, work: list[Work]) -> None:
