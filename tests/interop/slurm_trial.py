@@ -12,6 +12,7 @@ import argparse
 import os
 import random
 import re
+import shlex
 import signal
 import statistics
 import subprocess
@@ -23,6 +24,7 @@ from datetime import datetime
 from pathlib import Path
 
 from pilothouse.formats import hostlist
+from pilothouse.worlds.slurm.daemons import free_port
 from pilothouse.worlds.slurm.lab import Lab
 from pilothouse.worlds.slurm.lab_files import parse_shape
 from pilothouse.worlds.slurm.look import OVER
@@ -252,14 +254,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--by", default="easy")
+    parser.add_argument("--by", default="easy", help="{port} is replaced by a free port")
+    parser.add_argument("--beside", default="", help="the command of a scheduler; {port} as above")
     parser.add_argument("--shape", default="8x4")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pilothouse-trial-") as folder:
         lab = Lab(Path(folder), parse_shape(arguments.shape))
         lab.start()
         try:
-            trial = Trial(lab, lambda: (arguments.by, []), jobs=arguments.jobs, seed=arguments.seed)
+
+            def by() -> tuple[str, list[str]]:
+                port = free_port()
+                return arguments.by.format(port=port), shlex.split(arguments.beside.format(port=port))
+
+            trial = Trial(lab, by, jobs=arguments.jobs, seed=arguments.seed)
             began = time.monotonic()
             trial.run()
             print(f"{arguments.by}: {time.monotonic() - began:.0f} s, {trial.judge()}")

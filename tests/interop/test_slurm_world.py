@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.interop.slurm_trial import Trial
 
+from pilothouse.worlds.slurm.daemons import wait_until
 from pilothouse.worlds.slurm.lab import Lab
 from pilothouse.worlds.slurm.lab_files import LabShape
 
@@ -131,3 +135,81 @@ def test_mistakes_are_one_line(slurm_lab: Lab) -> None:
     ):
         done = pilothouse(slurm_lab, "steer", "--world", world)
         assert done.returncode == 2 and words in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_the_queue_is_given_back_when_the_program_is_killed(slurm_lab: Lab) -> None:
+    command = [sys.executable, "-m", "pilothouse", "steer", "--world", "slurm", "--fail-open"]
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        first = submit(slurm_lab, "-N1")
+        steer = subprocess.Popen(command, env=slurm_lab.env, stdout=subprocess.DEVNULL)
+        wait_until(lambda: state_of(slurm_lab, first) == "COMPLETED", "the first job")  # noqa: B023
+        assert partition_state(slurm_lab) == "DOWN"
+        steer.send_signal(number)
+        steer.wait()
+        second = submit(slurm_lab, "-N1")
+        wait_until(lambda: partition_state(slurm_lab) == "UP", "the queue to be given back")
+        wait_until(lambda: state_of(slurm_lab, second) == "COMPLETED", "Slurm to start it itself")  # noqa: B023
+    slurm(slurm_lab, "scontrol", "update", "partitionname=queue", "state=DOWN")
+
+
+def test_looking_changes_nothing(slurm_lab: Lab) -> None:
+    wide, other = submit(slurm_lab, "-N8"), submit(slurm_lab, "-N2")
+    held = submit(slurm_lab, "-N1", "-H")
+    shown = ["squeue", "-h", "-a", "-j", f"{wide},{other},{held}", "-O", "jobid,partition,state,reqnodes,numnodes,admin_comment"]
+    before = slurm(slurm_lab, *shown)
+    dry = pilothouse(slurm_lab, "steer", "--world", "slurm", "--by", "easy", "--dry-run", "--looks", "2")
+    assert dry.stdout.count("\n") == 1 and f"job {wide}: the policy would start it on n[1-8]; Slurm:" in dry.stdout
+    starts = json.loads(pilothouse(slurm_lab, "whatif", "--policy", "fcfs,easy", "--json").stdout)["jobs"]
+    assert [(row["job"], row["starts_in_s"]) for row in starts] == [
+        (wide, {"fcfs": 0.0, "easy": 0.0}),
+        (other, {"fcfs": 60.0, "easy": 60.0}),
+    ]
+    table = pilothouse(slurm_lab, "whatif", "--used", "0.5").stdout
+    assert "0:00:30" in table
+    for job, words in ((held, "it is held"), (other, "would fit now"), ("999", "neither waits nor runs")):
+        assert words in pilothouse(slurm_lab, "explain", "--world", "slurm", job).stdout
+    assert slurm(slurm_lab, *shown) == before
+    slurm(slurm_lab, "scancel", wide, other, held)
+
+
+def test_a_partition_that_slurm_schedules_can_be_looked_at(slurm_lab: Lab) -> None:
+    busy, waits = submit(slurm_lab, "-N8", "--exclusive", queue="main"), submit(slurm_lab, "-N8", "--exclusive", queue="main")
+    wait_until(lambda: state_of(slurm_lab, busy) in ("RUNNING", "COMPLETED"), "the first job")
+    done = pilothouse(slurm_lab, "steer", "--world", "slurm:main", "--by", "easy", "--dry-run", "--looks", "1")
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: state_of(slurm_lab, waits) == "COMPLETED", "the second job")
+
+
+def test_set_up_is_checked_and_undone(slurm_lab: Lab) -> None:
+    done = pilothouse(slurm_lab, "slurm-setup", "--check")
+    assert done.returncode == 0, done.stdout
+    assert pilothouse(slurm_lab, "slurm-setup", "--go", "main", "--check").returncode == 1
+    ordered = submit(slurm_lab, "-N1", "-w", "n2")
+    slurm(slurm_lab, "scontrol", "update", "nodename=n3", "state=drain", "reason=test")
+    note = "admincomment=pilothouse/2026-01-01T00:00:00/n2"
+    slurm(slurm_lab, "scontrol", "update", f"jobid={ordered}", "partition=go", "reqnodelist=n3", note)
+    done = pilothouse(slurm_lab, "slurm-setup", "--undo")
+    assert done.returncode == 0 and f"job {ordered} is back in queue" in done.stdout
+    wait_until(lambda: state_of(slurm_lab, ordered) == "COMPLETED", "Slurm to start it itself")
+    assert nodes_of(slurm_lab, ordered) == "n2"
+    slurm(slurm_lab, "scontrol", "update", "nodename=n3", "state=resume")
+    slurm(slurm_lab, "scontrol", "update", "partitionname=queue", "state=DOWN")
+
+
+def test_why_a_job_waits_is_in_its_admin_comment(slurm_lab: Lab) -> None:
+    first, second = submit(slurm_lab, "-N8"), submit(slurm_lab, "-N8")
+    done = pilothouse(slurm_lab, "steer", "--world", "slurm?once=1&notes=1", "--by", "easy")
+    assert done.returncode == 0, done.stderr
+    log = (slurm_lab.folder / "slurmctld.log").read_text()
+    assert re.search(rf'setting admin_comment to "pilothouse/\S+ waits: .*" for JobId={second}', log)
+    assert state_of(slurm_lab, first) == state_of(slurm_lab, second) == "COMPLETED"
+
+
+def state_of(lab: Lab, job: str) -> str:
+    return slurm(lab, "squeue", "-h", "-a", "-t", "all", "-j", job, "-o", "%T")
+
+
+def partition_state(lab: Lab) -> str:
+    found = re.search(r"State=(\w+)", slurm(lab, "scontrol", "show", "partition", "queue"))
+    assert found is not None
+    return found[1]
