@@ -94,10 +94,11 @@ class Trial:
 
     # ---- the run
 
-    def run(self, limit_s: float = 900.0) -> None:
+    def run(self, limit_s: float = 900.0, plan: list[tuple[int, str]] | None = None) -> None:
+        """`plan`: at how many jobs left what happens."""
         self.submit_all()
         end = time.monotonic() + limit_s
-        plan = self._plan()
+        plan = self._plan() if plan is None else plan
         steer, beside = self._start()
         try:
             while True:

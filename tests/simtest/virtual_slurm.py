@@ -22,6 +22,8 @@ from pilothouse.worlds.slurm.look import SEPARATOR, JobReader, Look, read_nodes
 START = 1_800_000_000.0
 TICK_S = 1.0
 REQUEUE_DELAY_S = 121.0
+MIN_JOB_AGE_S = 30.0
+"""Ended jobs are listed so long."""
 
 
 class Killed(Exception):
@@ -45,6 +47,9 @@ class VirtualJob(msgspec.Struct):
     holds: tuple[str, ...] = ()
     note: str = ""
     runs: int = 0
+    ended_at: float = 0.0
+    late: bool = False
+    """It was ordered by a command of a steering program that is no more."""
     reason: str = "None"
 
 
@@ -60,6 +65,8 @@ class VirtualSlurm:
         self.jobs_planned: list[str] = []
         self.wrongs: list[str] = []
         self.starts: list[str] = []
+        self.began: dict[str, float] = {}
+        """Job id -> when it started last."""
         self.orders = 0
         self.away_until = -inf
         """slurmctld does not answer before."""
@@ -72,6 +79,7 @@ class VirtualSlurm:
         self._reader = JobReader()
         self._looking = False
         self._last_sent = START
+        self._session = 0
         self.at(START + TICK_S, self._tick)
 
     def at(self, when: float, act: Callable[[], None]) -> None:
@@ -97,7 +105,7 @@ class VirtualSlurm:
             job.runs += 1
 
     def _end(self, job: VirtualJob, state: str) -> None:
-        job.state, job.holds = state, ()
+        job.state, job.holds, job.ended_at = state, (), self.t
         job.runs += 1
 
     # ---- scheduling
@@ -135,6 +143,7 @@ class VirtualSlurm:
     def _run(self, job: VirtualJob, names: tuple[str, ...]) -> None:
         job.state, job.holds, job.reason = "RUNNING", names, "None"
         self.starts.append(job.id)
+        self.began[job.id] = self.t
         run = job.runs
 
         def end() -> None:
@@ -153,7 +162,7 @@ class VirtualSlurm:
 
     # ---- commands
 
-    def _update(self, line: str) -> str:
+    def _update(self, line: str, late: bool = False) -> str:
         fields = dict(word.partition("=")[::2] for word in line.split()[1:])
         if "partitionname" in fields:
             return ""
@@ -163,26 +172,27 @@ class VirtualSlurm:
         if job.state == "RUNNING":
             return "Job is no longer pending execution"
         if fields.get("partition") == "go" and "reqnodelist" in fields:
-            self._order(job, tuple(fields["reqnodelist"].split(",")))
+            self._order(job, tuple(fields["reqnodelist"].split(",")), late)
         elif fields.get("partition") == "queue":
-            job.partition, job.begins_at = "queue", None
+            job.partition, job.begins_at, job.late = "queue", None, False
             job.wanted = tuple(name for name in fields["reqnodelist"].split(",") if name)
             if job.wanted != job.own:
                 self.wrongs.append(f"job {job.id} asked for nodes {job.own} and came back with {job.wanted}")
         job.note = fields.get("admincomment", job.note)
         return ""
 
-    def _order(self, job: VirtualJob, names: tuple[str, ...]) -> None:
+    def _order(self, job: VirtualJob, names: tuple[str, ...], late: bool) -> None:
         self.orders += 1
-        if job.partition != "queue":
+        if job.partition != "queue" and not job.late and not late:
             self.wrongs.append(f"job {job.id} was ordered while it was in {job.partition}")
         if job.own and not set(names) <= set(job.own):
             self.wrongs.append(f"job {job.id} asked for {job.own} and was ordered to {names}")
         for other in self.jobs.values():
             taken = other.holds or (other.wanted if other.partition == "go" and other.state == "PENDING" else ())
-            if other is not job and other.partition == "go" and set(taken) & set(names):
+            told = not (late or job.late or other.late)
+            if told and other is not job and other.partition == "go" and set(taken) & set(names):
                 self.wrongs.append(f"jobs {other.id} and {job.id} are both on {set(taken) & set(names)}")
-        job.partition, job.wanted = "go", names
+        job.partition, job.wanted, job.late = "go", names, late or job.late
 
     # ---- the link
 
@@ -231,10 +241,14 @@ class VirtualSlurm:
             delay = rng.uniform(0.001, 0.3) if rng is not None else 0.005
             refused = rng is not None and rng.random() < 0.03
 
-            def arrive(command: Command = command, refused: bool = refused) -> None:
+            def arrive(command: Command = command, refused: bool = refused, session: int = self._session) -> None:
+                late = session != self._session
+                if late and self.rng is not None and self.rng.random() < 0.5:
+                    return  # scontrol ended with the program that wrote to it.
                 problem = "Unable to contact slurm controller" if refused or self.t < self.away_until else ""
-                problem = problem or self._update(command.line)
-                self.at(self.t + 0.002, lambda: self._heard.append(Answer(command.number, problem)))
+                problem = problem or self._update(command.line, late)
+                if not late:
+                    self.at(self.t + 0.002, lambda: self._heard.append(Answer(command.number, problem)))
 
             # scontrol works on one line after the other.
             self._last_sent = max(self._last_sent, self.t) + delay
@@ -267,6 +281,7 @@ class VirtualSlurm:
 
     def restart(self) -> None:
         """A new steering program: what the old one asked for is not heard any more. Its commands may still arrive."""
+        self._session += 1
         self._heard = []
         self._looking = False
         self._agenda = [item for item in self._agenda if ".ask." not in item[2].__qualname__]
@@ -281,7 +296,9 @@ class VirtualSlurm:
     # ---- texts
 
     def squeue(self) -> str:
-        return "\n".join(self._line(job) for job in self.jobs.values())
+        oldest = self.t - MIN_JOB_AGE_S
+        shown = (job for job in self.jobs.values() if not job.ended_at or job.ended_at > oldest)
+        return "\n".join(map(self._line, shown))
 
     def _line(self, job: VirtualJob) -> str:
         priority = 0 if job.held else job.priority

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import subprocess
 import time
 from collections import deque
@@ -220,8 +221,11 @@ class SlurmLink:
 
     def _start_control(self) -> subprocess.Popen[bytes] | None:
         try:
+            # It ends with us: what it has not read yet must not reach Slurm after a new process has begun to steer.
+            setpriv = shutil.which("setpriv")
+            prefix = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
             control = subprocess.Popen(
-                ["scontrol"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+                [*prefix, "scontrol"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
             )
         except OSError as problem:
             self._forget_pending(f"scontrol: {problem.strerror}")

@@ -352,9 +352,13 @@ class Steering:
 
     def do_launched(self, now: float, tracked: Tracked, seen: Seen) -> None:
         tracked.belief, tracked.refusals, tracked.note = Belief.RUNNING, 0, ""
-        if set(tracked.row.node_names) != set(tracked.node_names):
+        elsewhere = set(tracked.row.node_names) != set(tracked.node_names)
+        if elsewhere and tracked.job is not None:
+            # A late order of an earlier process, or an administrator: the decider only hears that its units are free again.
             self.warn(f"job {tracked.id} was ordered to {tracked.node_names} and runs on {tracked.row.node_names}")
-        if tracked.job is None:
+            self._give_back(tracked, tracked.units)
+            self.events += [e.JobRequeued(now, tracked.id, "it runs elsewhere"), e.JobWithdrawn(now, tracked.id)]
+        if elsewhere or tracked.job is None:
             self.do_became_foreign(now, tracked, seen)
         else:
             self.do_compare_running(now, tracked, seen)

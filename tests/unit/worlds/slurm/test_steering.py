@@ -93,6 +93,17 @@ def test_orders_that_slurm_does_not_take_up_are_taken_back_and_tried_less_and_le
     assert 4 <= slurm.orders <= 9
 
 
+def test_a_job_that_starts_on_other_nodes_than_ordered_is_left_there() -> None:
+    slurm = VirtualSlurm(2)
+    slurm.submit(job(1, 1, 30.0))
+    slurm.at(START + 0.5, lambda: setattr(slurm.jobs["1"], "wanted", ("n2",)))
+    slurm.at(START + 3.0, lambda: slurm.submit(job(2, 1, 2.0)))
+    slurm.at(START + 3.0, lambda: slurm.submit(job(3, 1, 2.0)))
+    steer(slurm, patience_s=5.0)
+    assert slurm.orders == 3 and slurm.starts == ["1", "2", "3"]
+    assert slurm.began["3"] < START + 20
+
+
 def test_nodes_of_jobs_of_other_partitions_are_left_alone() -> None:
     slurm = VirtualSlurm(3)
     slurm.run_elsewhere(job(90, 2, 30.0))
