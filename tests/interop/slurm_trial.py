@@ -105,17 +105,18 @@ class Trial:
                 states = self.states()
                 left = [job for job in self.ids if states.get(job) not in OVER]
                 if not left:
-                    assert not plan, f"all jobs ended before {plan}"
                     break
                 assert time.monotonic() < end, f"not over: {[(job, states.get(job)) for job in left]}"
-                if plan and len(left) <= plan[0][0]:
+                while plan and len(left) <= plan[0][0]:
                     act = plan[0][1]
                     if act == "kill":
                         steer.kill()
                         steer.wait()
-                        plan.pop(0)
-                    elif getattr(self, act)(states) or len(left) <= plan[0][0] - 2:
-                        plan.pop(0)
+                    elif not getattr(self, act)(states) and len(left) > plan[0][0] - 2:
+                        break
+                    plan.pop(0)
+                    if steer.poll() is not None:
+                        break
                 if steer.poll() is not None:
                     assert steer.returncode in (0, -signal.SIGKILL), (self.lab.folder / "steer.log").read_text()[-2000:]
                     _end(beside)

@@ -140,10 +140,10 @@ def test_mistakes_are_one_line(slurm_lab: Lab) -> None:
 def test_the_queue_is_given_back_when_the_program_is_killed(slurm_lab: Lab) -> None:
     command = [sys.executable, "-m", "pilothouse", "steer", "--world", "slurm", "--fail-open"]
     for number in (signal.SIGKILL, signal.SIGTERM):
-        first = submit(slurm_lab, "-N1")
         steer = subprocess.Popen(command, env=slurm_lab.env, stdout=subprocess.DEVNULL)
+        wait_until(lambda: partition_state(slurm_lab) == "DOWN", "the queue to be taken")
+        first = submit(slurm_lab, "-N1")
         wait_until(lambda: state_of(slurm_lab, first) == "COMPLETED", "the first job")  # noqa: B023
-        assert partition_state(slurm_lab) == "DOWN"
         steer.send_signal(number)
         steer.wait()
         second = submit(slurm_lab, "-N1")

@@ -90,6 +90,9 @@ class SlurmLink:
         return time.time()
 
     def facts(self) -> Facts:
+        for program in ("scontrol", "squeue", "sinfo"):
+            if shutil.which(program) is None:
+                raise InputError("slurm", f"{program} is not installed here", hint="run this on a node of the cluster")
         shown = slurm_resources.records(run(looks.SHOW_PARTITIONS), "PartitionName")
         lines = (line.partition("=") for line in run(looks.SHOW_CONFIG).splitlines() if "=" in line)
         return Facts(

@@ -50,7 +50,6 @@ ENDS: dict[str, JobState] = {
 }
 _HOPELESS = ("BadConstraints", "JobArrayTaskLimit", "PartitionTimeLimit", "PartitionConfig", "PartitionNodeLimit")
 _STEADY = frozenset({Belief.WAITING, Belief.RUNNING, Belief.FOREIGN, Belief.REFUSED, Belief.HELD})
-_ACTIVE = frozenset({Belief.ORDERED, Belief.RUNNING, Belief.RETURNING})
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -458,7 +457,7 @@ class Steering:
     @property
     def idle(self) -> bool:
         """No job waits or runs in the pair of partitions."""
-        return all(tracked.belief is Belief.FOREIGN for tracked in self.jobs.values())
+        return not any(map(self._is_ours, (tracked.row for tracked in self.jobs.values())))
 
 
 def order_of(job_id: str) -> tuple[int, ...]:

@@ -111,8 +111,7 @@ class SlurmWorld:
     # ---- the contract
 
     def begin(self, wants: Wants) -> e.Begins:
-        facts = self._link.facts()
-        look = first_look(self._link)
+        facts, look = self._meet()
         self.steering = steering_for(self.pair, facts, self._patience_s)
         self._check(facts)
         self._decisions = Decisions(self.steering, notes=self._notes)
@@ -124,6 +123,18 @@ class SlurmWorld:
         self.steering.events.insert(0, e.Began(now, begins))
         self._send()
         return begins
+
+    def _meet(self) -> tuple[Facts, Look]:
+        """A slurmctld that is being restarted is waited for."""
+        end = self._link.now() + BEGIN_LIMIT_S
+        while True:
+            try:
+                return self._link.facts(), first_look(self._link)
+            except PeerError as problem:
+                if self._link.now() >= end:
+                    raise
+                _log.warning("%s; trying again", problem)
+                self._link.wait(self._link.now() + 1.0)
 
     def _check(self, facts: Facts) -> None:
         for name in (self.pair.queue, self.pair.go):

@@ -131,6 +131,14 @@ def test_a_job_that_waits_for_another_is_not_told_before() -> None:
     assert slurm.starts == ["1", "3", "2"] and not world.steering.jobs
 
 
+def test_a_slurmctld_that_is_away_is_waited_for() -> None:
+    slurm = VirtualSlurm(2)
+    slurm.submit(job(1))
+    slurm.away_until = START + 20.0
+    steer(slurm)
+    assert slurm.jobs["1"].state == "COMPLETED"
+
+
 def test_what_cannot_be_steered_says_so() -> None:
     slurm = VirtualSlurm(4)
     slurm.submit(job(1, 2, wanted=("n3",)))
