@@ -53,6 +53,7 @@ class Trial:
         """Jobs as squeue lists them."""
         self.after: dict[str, str] = {}
         self.held = ""
+        self._listed: dict[str, str] = {}
         self._by = by
         self._logged = lab.folder / "slurmctld.log"
         self._from = self._logged.stat().st_size
@@ -69,7 +70,13 @@ class Trial:
 
     def states(self) -> dict[str, str]:
         rows = (line.split() for line in self.slurm("squeue", "-h", "-a", "-r", "-t", "all", "-o", "%i %T").splitlines())
-        return {row[0]: row[1] for row in rows if len(row) == 2}
+        found = {row[0]: row[1] for row in rows if len(row) == 2}
+        # Ended jobs are not listed for ever, and elements of arrays that were cancelled while they waited not at all.
+        for job, state in self._listed.items():
+            if found and job not in found:
+                found[job] = state if state in OVER else "CANCELLED"
+        self._listed.update(found)
+        return found
 
     def submit_all(self) -> None:
         rng, made = self.rng, 0
