@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("pilothouse.cli.compare", "Run a workload under several policies, side by side."),
     "explain": ("pilothouse.cli.explain", "Say why a job of a finished run started when it did, or why a job of a Slurm waits."),
     "plot": ("pilothouse.cli.plot", "Draw runs into a figure: Gantt chart, utilisation, queue, waits."),
+    "report": ("pilothouse.cli.report", "Write one HTML file about runs: charts to zoom, tables, reasons."),
     "diff": ("pilothouse.cli.diff", "Say what changed from one run to another."),
     "step": ("pilothouse.cli.step", "Step through a schedule: queue, free units, decisions and reasons."),
     "policies": ("pilothouse.cli.policies", "List the policies and their options."),

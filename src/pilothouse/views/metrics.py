@@ -109,12 +109,12 @@ class Collector:
             timed_out=count[JobState.TIMED_OUT],
             killed=count[JobState.KILLED],
             rejected=count[JobState.REFUSED] + count[JobState.OMITTED],
-            wait=_spread([start - submit for submit, start in zip(submitted, started, strict=True)], ranks),
-            turnaround=_spread(turnarounds, ranks),
-            slowdown=_spread(
+            wait=spread([start - submit for submit, start in zip(submitted, started, strict=True)], ranks),
+            turnaround=spread(turnarounds, ranks),
+            slowdown=spread(
                 [t / r if r else 1.0 if not t else inf for t, r in zip(turnarounds, runs, strict=True)], ranks
             ),
-            bounded_slowdown=_spread(
+            bounded_slowdown=spread(
                 [
                     1.0 if bounded < 1.0 else bounded
                     for bounded in [t / (r if r > tau else tau) for t, r in zip(turnarounds, runs, strict=True)]
@@ -154,7 +154,7 @@ def metrics_of(schedule: Schedule, tau: float = TAU) -> Metrics:
     return collector.metrics(schedule.units)
 
 
-def _spread(values: list[float], ranks: bool) -> Spread:
+def spread(values: list[float], ranks: bool = True) -> Spread:
     """Mean, median, 95th percentile (nearest rank) and maximum."""
     if not values:
         return Spread(nan, nan, nan, nan)

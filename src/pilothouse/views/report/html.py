@@ -1,0 +1,58 @@
+"""The report's page: template, style, scripts and data in one HTML file that needs no network.
+
+Why a small canvas page of our own and not Bokeh: Bokeh's inline resources are megabytes in every page, and it draws each box
+as a glyph of its own. This page is 65 kB without data, and the work of a redraw is bounded by pixels plus boxes. Seen with
+CEA-Curie (312,807 jobs, 702,900 boxes): 5.7 MB, made in 8 CPU s, opened in 1.2 CPU s, redrawn in 40 ms of CPU. Bokeh was not
+measured.
+
+Nothing in a run can become markup or a script: the data is base64, the page makes text nodes of it, and the page's policy
+allows the one script and the one style below, by their digests, and no connection.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+from pilothouse.access.files import write_whole
+from pilothouse.views.metrics import TAU
+from pilothouse.views.report.pack import pack
+from pilothouse.views.schedule import Schedule
+
+MOST_RUNS = 4
+SCRIPTS = ("data.js", "story.js", "chart.js", "page.js")
+
+
+def part(name: str) -> str:
+    """A file of the page."""
+    return files("pilothouse.views.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def page(title: str, data: bytes = b"", scripts: Sequence[str] = SCRIPTS, connect: str = "'none'") -> bytes:
+    """The page with gzipped data in it. `connect`: what it may talk to."""
+    script, style = "\n".join(part(name) for name in scripts), part("page.css")
+    policy = (
+        f"default-src 'none'; img-src data: blob:; connect-src {connect}; base-uri 'none'; form-action 'none'; "
+        f"script-src 'sha256-{_digest(script)}'; style-src 'sha256-{_digest(style)}'"
+    )
+    filled = part("page.html")
+    # The title comes from outside: it is put in last, so that nothing in it is taken for a place to fill.
+    for place, text in (("policy", policy), ("style", style), ("script", script), ("data", b64encode(data).decode())):
+        filled = filled.replace(f"@{place}@", text, 1)
+    return filled.replace("@title@", escape(title), 1).encode()
+
+
+def _digest(text: str) -> str:
+    return b64encode(sha256(text.encode()).digest()).decode()
+
+
+def write_report(runs: Sequence[Schedule], path: str, tau: float = TAU) -> int:
+    """Writes the report of these runs; returns its size in bytes."""
+    made = page(" against ".join(run.name for run in runs), pack(runs, tau))
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    write_whole(Path(path), made, mode=0o644)
+    return len(made)
