@@ -359,7 +359,7 @@ ROOMS = {
     "worlds/slurm": "a real Slurm: looks, the state machine (steering.py, tracked.py), orders; a loopback Slurm (lab.py)",
     "protocols": "wires and adapters: batsim, batprotocol, rfc27, qcg",
     "journal": "the record of a live run: write, read, resume",
-    "views": "metrics, tables, plots, explanations, progress, the terminal monitor",
+    "views": "metrics, tables, plots, report/ (the HTML page), explanations, progress, the terminal monitor",
     "campaign": "many simulations: forecasts",
     "launch": "from names and options to a run: deciders by name, run folders, signals, output files",
     "dropins": "programs that replace another program: its options, files and habits",
