@@ -214,6 +214,17 @@ def test_live_runs_show_failures_and_slow_tasks(chromium: Browser, tmp_path: Pat
     assert "idle slot hours" in text
 
 
+def test_power_is_drawn_from_energy(chromium: Browser, runs: Path, tmp_path: Path) -> None:
+    run = read_run(str(runs / "easy"))
+    run.energy = Steps(array("d", [0.0, 10.0, 30.0]), array("d", [0.0, 1000.0, 1500.5]))
+    run.machine_states["idle"] = Steps(array("d", [0.0, 5.0]), array("d", [2.0, 1.0]))
+    write_report([run], str(tmp_path / "energy.html"))
+    opened(chromium, tmp_path / "energy.html")
+    assert chromium.js("pilothouse.meanOf(pilothouse.page.runs[0].power, 0, 30) * 30") == pytest.approx(1500.5)
+    assert chromium.js("pilothouse.page.runs[0].power.values[0]") == 100.0
+    assert chromium.js("pilothouse.page.panels.map(panel => panel.title)")[-2:] == ["Power (W)", "Machines"]
+
+
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (400, False)])
 def test_it_fits_the_window(chromium: Browser, runs: Path, width: int, dark: bool) -> None:
     opened(chromium, runs / "two.html", width=width, dark=dark)

@@ -56,9 +56,8 @@ function prepare(run, bytes) {
   run.busy = summed(run.byStart, run.started, byEnd, run.until, run.widths);
   const left = everyone.filter(row => !isNaN(leaves[row]));
   run.waiting = summed(sorted(everyone, run.submitted), run.submitted, sorted(left, leaves), leaves, null);
-  for (const name of ["capacity", "power"]) {
-    if (run[`${name}_dates`]) run[name] = withArea({ dates: run[`${name}_dates`], values: run[`${name}_values`] });
-  }
+  if (run.capacity_dates) run.capacity = withArea({ dates: run.capacity_dates, values: run.capacity_values });
+  if (run.energy_dates) run.power = powerOf(run.energy_dates, run.energy_values);
   run.machines = run.machine_states.map((name, place) =>
     ({ name, steps: run[`machines${place}_dates`]
       && withArea({ dates: run[`machines${place}_dates`], values: run[`machines${place}_values`] }) })).filter(m => m.steps);
@@ -143,6 +142,12 @@ function summed(up, upDates, down, downDates, sizes) {
     if (level !== before) { dates.push(date); values.push(level); }
   }
   return withArea({ dates: Float64Array.from(dates), values: Float64Array.from(values) });
+}
+
+// Watts from joules used so far: between two rows the energy grows evenly.
+function powerOf(dates, joules) {
+  const watts = joules.map((used, i) => i + 1 < dates.length ? (joules[i + 1] - used) / (dates[i + 1] - dates[i]) : 0);
+  return withArea({ dates, values: watts });
 }
 
 // `area[i]` is the integral up to `dates[i]`: the mean of any window takes two searches.

@@ -154,10 +154,10 @@ def _run(run: Schedule, first: Schedule | None, block: Block, tau: float) -> Run
         "users": block.integers([users.setdefault(user, len(users)) for user in run.users]),
         "states": block.integers([states.setdefault(state, len(states)) for state in run.states]),
         "codes": block.integers(run.exit_codes),
-        "backfilled": block.integers(_marks(len(run), overtakers(run.submitted, run.started))),
+        "backfilled": block.integers(_marks(len(run), overtakers(run.submitted, run.started, run.ran()))),
     }
     _put_boxes(run, block, columns)
-    for name, steps in (("capacity", run.capacity), ("energy", run.energy), ("power", run.power)):
+    for name, steps in (("capacity", run.capacity), ("energy", run.energy)):
         _put_steps(name, steps, block, columns)
     for place, steps in enumerate(run.machine_states.values()):
         _put_steps(f"machines{place}", steps, block, columns)
