@@ -6,6 +6,7 @@ In: the name of a table as a page writes it, `policies` or `options simulate`. O
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -191,6 +192,9 @@ def api() -> str:
             continue
         thing = getattr(pilothouse, name)
         parts.append(f"### {name}\n\n`from pilothouse import {name}`\n\n{inspect.cleandoc(thing.__doc__ or '')}\n")
+        if inspect.isfunction(thing):
+            parts.append(code(f"{name}{_signature(thing)}") + "\n")
+            continue
         rows = [*_fields(thing), *_methods(thing)]
         parts.append(table(("name", "what it is"), rows) + "\n")
     return "\n".join(parts).rstrip()
@@ -252,13 +256,16 @@ def _methods(thing: type) -> list[tuple[str, str]]:
         if name.startswith("_"):
             continue
         function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
-        if isinstance(function, property):
+        if isinstance(function, property | functools.cached_property):
             rows.append((code(name), inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]))
         elif inspect.isfunction(function):
-            signature = re.sub(r"^\((self|cls)(, )?", "(", str(inspect.signature(function)))
-            signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)
-            rows.append((code(f"{name}{signature}"), inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]))
+            rows.append((code(f"{name}{_signature(function)}"), inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]))
     return rows
+
+
+def _signature(function: Callable[..., object]) -> str:
+    signature = re.sub(r"^\((self|cls)(, )?", "(", str(inspect.signature(function)))
+    return re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)
 
 
 def rooms() -> str:

@@ -3,6 +3,7 @@
 The public names:
 
 * `Policy`: the base class of your own scheduler. `Cluster`: what it sees and decides on. `Job`, `IdSet`: what it handles.
+* `simulate`, `compare`: simulations from Python. They return a `Result` or a `Comparison`. `Node`: a platform in code.
 * `Pool`: run real tasks from Python.
 * `Session`, `PolicyDecider`: join a world to a decider by hand.
 """
@@ -14,24 +15,34 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from pilothouse.campaign.result import Comparison, Result
     from pilothouse.core.cluster import Cluster
     from pilothouse.core.policy_decider import PolicyDecider
     from pilothouse.core.session import Session
+    from pilothouse.launch.experiment import compare, simulate
     from pilothouse.model.idset import IdSet
-    from pilothouse.model.job import Job
+    from pilothouse.model.job import Job, Node
     from pilothouse.policies.base import Policy
     from pilothouse.pool import Pool
 
-__all__ = ["Cluster", "IdSet", "Job", "Policy", "PolicyDecider", "Pool", "Session", "__version__"]
+__all__ = [
+    "Cluster", "Comparison", "IdSet", "Job", "Node", "Policy", "PolicyDecider", "Pool", "Result", "Session", "__version__",
+    "compare", "simulate",
+]  # fmt: skip
 
 _MODULES = {
     "Cluster": "pilothouse.core.cluster",
+    "Comparison": "pilothouse.campaign.result",
     "IdSet": "pilothouse.model.idset",
     "Job": "pilothouse.model.job",
+    "Node": "pilothouse.model.job",
     "Policy": "pilothouse.policies.base",
     "PolicyDecider": "pilothouse.core.policy_decider",
     "Pool": "pilothouse.pool",
+    "Result": "pilothouse.campaign.result",
     "Session": "pilothouse.core.session",
+    "compare": "pilothouse.launch.experiment",
+    "simulate": "pilothouse.launch.experiment",
 }
 
 

@@ -10,7 +10,8 @@ Per job: one submission (0.4 µs), one start (3 µs at 512 units), one end (1 µ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, KeysView, Sequence
-from typing import Any
+from itertools import islice
+from typing import Any, SupportsIndex, overload
 
 from pilothouse.core import place
 from pilothouse.core.check import RULES, Refusal
@@ -47,6 +48,20 @@ class Queue:
 
     def __contains__(self, job: object) -> bool:
         return isinstance(job, Job) and job.id in self._waiting
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Job: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Job]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Job | list[Job]:
+        """`queue[0]` is the job that has waited longest: cheap. Other places are counted from the front."""
+        if isinstance(index, slice):
+            return list(self._waiting.values())[index]
+        place = index.__index__()
+        if not -len(self._waiting) <= place < len(self._waiting):
+            raise IndexError(f"{len(self._waiting)} jobs wait; there is no place {place}")
+        jobs = iter(self._waiting.values()) if place >= 0 else reversed(self._waiting.values())
+        return next(islice(jobs, place if place >= 0 else -place - 1, None))
 
 
 class Cluster:

@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl
 from pilothouse.model.errors import InputError, quoted, suggestion
 from pilothouse.policies.base import Policy
 from pilothouse.policies.catalog import CATALOG, make, parse_options
+from pilothouse.policies.typed_options import typed_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,8 +115,9 @@ def _of_user(where: str, class_name: str, options: dict[str, str]) -> Policy:
         raise InputError(where, f"there is no class {class_name!r} in it", hint=hint)
     if not (isinstance(found, type) and issubclass(found, Policy)):
         raise InputError(where, f"{class_name} is not a Policy", hint="derive it from pilothouse.Policy")
+    given = typed_options(found, options, f"{where}:{class_name}")
     try:
-        return found(**options)
+        return found(**given)
     except TypeError as problem:
         raise InputError(f"{where}:{class_name}", f"cannot be made with options {quoted(options)}: {problem}") from None
     except Exception as problem:

@@ -16,8 +16,7 @@ from pilothouse.launch.running import calm_collector, supervised
 from pilothouse.views import documents
 from pilothouse.views.documents import RunDocument
 from pilothouse.views.progress import progress
-from pilothouse.worlds.simulated.inputs import Setup
-from pilothouse.worlds.simulated.inputs import load as load_setup
+from pilothouse.worlds.simulated.inputs import Setup, join, read_workloads
 from pilothouse.worlds.simulated.physics.platform import Platform
 
 if TYPE_CHECKING:
@@ -41,16 +40,21 @@ def load(
 ) -> Setup:
     """Reads platform, workloads in any format and external events, or raises InputError before anything was written."""
 
-    def read_requests(path: str, name: str, machine: Platform) -> Workload:
+    machine = Platform.named(platform)
+    read = read_all(workloads, machine, duration)
+    return join(machine, read, events=events, energy=energy, solver=solver, control_latency=control_latency)
+
+
+def read_all(workloads: Sequence[str], machine: Platform, duration: str = "") -> list[Workload]:
+    """Workloads in any format, for that machine."""
+
+    def read_requests(path: str, name: str) -> Workload:
         from pilothouse.formats.qcg_workload import Durations, load_workload
 
         durations = Durations.named(duration) if duration else Durations()
         return load_workload(path, durations, machine.nodes(), name=name)
 
-    return load_setup(
-        platform, workloads, events=events, read_other=read_requests, energy=energy, solver=solver,
-        control_latency=control_latency,
-    )  # fmt: skip
+    return read_workloads(workloads, machine.compute_count, read_requests)
 
 
 def simulate(

@@ -67,6 +67,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
     priority: float = 0.0
     """Larger is more urgent. Only some policies look at it."""
     user: str = ""
+    """Who submitted it; "" where that is not known."""
     after: tuple[str, ...] = ()
     """Ids of jobs that must succeed first. Worlds hold the job until then."""
     shape: Shape | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ def pyplot() -> Any:
         import matplotlib
     except ImportError:
         raise InputError("plot", "matplotlib is not installed", hint="pip install 'pilothouse[plot]'") from None
-    matplotlib.use("Agg")
+    if "ipykernel" not in sys.modules:  # a notebook has a backend of its own, which shows figures
+        matplotlib.use("Agg")
     matplotlib.rcParams.update({
         "svg.hashsalt": "pilothouse",  # the same run, the same bytes
         "pdf.fonttype": 42,  # TrueType: publishers refuse the default

@@ -1,4 +1,4 @@
-"""A progress line on a terminal for long simulations: jobs done, simulated date, jobs per second, time left."""
+"""A progress line on a terminal or in a notebook for long simulations: jobs done, simulated date, jobs per second, time left."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sized
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import TextIO
 
 from pilothouse.model.events import Batch
 
@@ -55,10 +56,15 @@ class SimulationProgress:
             sys.stderr.flush()
 
 
+def is_seen(stream: TextIO) -> bool:
+    """Whether a line that is written over and over is seen so: on a terminal, and below the cell of a notebook."""
+    return stream.isatty() or type(stream).__module__.startswith("ipykernel.")
+
+
 @contextmanager
 def progress(done: Sized, total: int, label: str = "") -> Iterator[SimulationProgress | None]:
-    """A progress line while the body runs; None where stderr is no terminal."""
-    if not sys.stderr.isatty():
+    """A progress line while the body runs; None where nobody would see it move."""
+    if not is_seen(sys.stderr):
         yield None
         return
     bar = SimulationProgress(done, total, label)

@@ -43,7 +43,7 @@ class Setup(msgspec.Struct):
     def oddities(self) -> list[str]:
         """One line for each kind of oddity of each file."""
         return [
-            f"{Path(workload.path).name}: {count:,} job{'s' if count > 1 else ''} {what}"
+            f"{Path(workload.path).name or 'workload'}: {count:,} job{'s' if count > 1 else ''} {what}"
             for workload in self.workloads
             for what, count in workload.oddities.items()
         ]
@@ -90,41 +90,59 @@ def load(
     workloads: Sequence[str],
     *,
     events: Sequence[str] = (),
-    read_other: Callable[[str, str, Platform], Workload] | None = None,
     energy: bool = False,
     solver: str = "fair-bottleneck",
     control_latency: bool = False,
 ) -> Setup:
-    """Reads everything. `read_other` is tried on JSON that is not a Batsim workload."""
+    """Reads everything."""
     machine = Platform.named(platform)
-    units = machine.compute_count
-    read = [_read_workload(path, f"w{i}", units, machine, read_other) for i, path in enumerate(workloads)]
-    for workload in read:
-        _refuse_too_large(workload, units)
+    read = read_workloads(workloads, machine.compute_count)
+    return join(machine, read, events=events, energy=energy, solver=solver, control_latency=control_latency)
+
+
+def read_workloads(
+    paths: Sequence[str], units: int, read_other: Callable[[str, str], Workload] | None = None
+) -> list[Workload]:
+    """The workloads w0, w1, ... for a machine of so many units. `read_other(path, name)` is tried on JSON that is not a
+    Batsim workload."""
+    return [_read_workload(path, f"w{i}", units, read_other) for i, path in enumerate(paths)]
+
+
+def join(
+    machine: Platform,
+    workloads: list[Workload],
+    *,
+    events: Sequence[str] = (),
+    energy: bool = False,
+    solver: str = "fair-bottleneck",
+    control_latency: bool = False,
+) -> Setup:
+    """A setup of a platform and workloads that are there already. InputError if the one cannot hold the other."""
+    for workload in workloads:
+        _refuse_too_large(workload, machine.compute_count)
     profiles: dict[str, Profile] = {}
-    for workload in read:
+    for workload in workloads:
         profiles.update(workload.profiles)
     begins = Begins(
         nodes=machine.nodes(),
         storage=machine.storage_nodes(),
-        workloads={workload.name: workload.path for workload in read},
+        workloads={workload.name: workload.path for workload in workloads},
         external_event_lists={f"ee{i}": str(Path(path).absolute()) for i, path in enumerate(events)},
         profiles=profiles,
         energy=energy,
     )
     if energy:
         feasible.check_power(machine)
-    for workload in read:
+    for workload in workloads:
         feasible.check(machine, workload.jobs, profiles)
-    return Setup(machine, read, _read_events(events), begins, solver, control_latency)
+    return Setup(machine, workloads, _read_events(events), begins, solver, control_latency)
 
 
 def _read_workload(
     path: str,
     name: str,
     units: int,
-    platform: Platform,
-    read_other: Callable[[str, str, Platform], Workload] | None,
+    read_other: Callable[[str, str], Workload] | None,
 ) -> Workload:
     data = read_bytes(path)
     head = data.lstrip()[:1]
@@ -134,7 +152,7 @@ def _read_workload(
     if head not in (b"{", b"["):
         return swf.read(path, name, units=units)
     if read_other is not None and (head == b"[" or b'"request"' in data):
-        return read_other(path, name, platform)
+        return read_other(path, name)
     return workload_json.parse(data, path, name)
 
 

@@ -9,10 +9,12 @@ the value of the digits in them. Routes are made when they are first asked for.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import structs
 
 from pilothouse.formats import slurm_resources
 from pilothouse.formats.platform_xml import PlatformFile, read_platform
@@ -97,6 +99,7 @@ class Platform:
         where: str = "platform",
         networked: bool = True,
         units_per_node: int = 1,
+        nodes: tuple[Node, ...] = (),
         links: Iterable[Link] = (),
         tcp_gamma: float = inf,
     ) -> None:
@@ -108,6 +111,7 @@ class Platform:
         self.master = master
         self.networked = networked
         self.units_per_node = units_per_node
+        self._nodes = nodes
         self.tcp_gamma = tcp_gamma
         self._declared_links = {link.name: link for link in links}
         self._routes: dict[tuple[int, int], Route] = {}
@@ -142,6 +146,23 @@ class Platform:
         sizes = [node.cpus for node in slurm_resources.read_nodes(text, where)]
         same = len(set(sizes)) == 1
         return cls.of_nodes(len(sizes), sizes[0]) if same else cls.of_nodes(sum(sizes), 1)
+
+    @classmethod
+    def of_table(cls, nodes: Sequence[Node]) -> Platform:
+        """Nodes of any sizes, one unit for each core (`Node.count`), with a network that costs nothing. Their units are
+        numbered here, in the order of the nodes."""
+        total = sum(node.count for node in nodes)
+        if not 0 < total <= MOST_HOSTS:
+            raise InputError("platform", "number of units", expected=f"1 to {MOST_HOSTS}", found=str(total))
+        numbered: list[Node] = []
+        hosts: list[Host] = []
+        for node in nodes:
+            speeds = node.speeds or (1e9,)
+            numbered.append(structs.replace(node, first=len(hosts), cores=node.count, speeds=speeds))
+            hosts += [Host(f"{node.name}:{core}", None, speeds) for core in range(node.count)]
+        if len({node.name for node in numbered}) < len(numbered):
+            raise InputError("platform", "two nodes have one name")
+        return cls(hosts, networked=False, nodes=tuple(numbered))
 
     @classmethod
     def named(cls, text: str, **options: Any) -> Platform:
@@ -269,6 +290,8 @@ class Platform:
 
     def nodes(self) -> tuple[Node, ...]:
         """What deciders see: one node for each compute host, or for each group of cores."""
+        if self._nodes:
+            return self._nodes
         if self.units_per_node > 1:
             per = self.units_per_node
             count = self.compute_count // per
