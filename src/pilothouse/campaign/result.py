@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pilothouse.campaign.frames import frame, jobs_frame
 from pilothouse.model.errors import InputError
-from pilothouse.views.metrics import Metrics
+from pilothouse.views.metrics import TAU, Metrics
 from pilothouse.views.schedule import Schedule
 from pilothouse.views.story import story
 from pilothouse.views.tables import ROWS, comparison, run_summary
@@ -55,6 +55,10 @@ class Result:
             raise InputError(self.schedule.name, f"there is no job {str(job)!r} in it")
         return found.sentence
 
+    def to_report(self, path: str = "report.html") -> str:
+        """Writes the run as one HTML file, as `pilothouse report` does, and returns its path."""
+        return _report([self.schedule], path, self.metrics.tau)
+
     def __repr__(self) -> str:
         lines = [*(f"note: {note}" for note in self.notes)]
         lines.append(run_summary(self.metrics, self.schedule.units, self.policy, self._cpu_s))
@@ -70,6 +74,7 @@ class Comparison(Mapping[str, Result]):
         self._results = results
         self.failed = failed
         """Policy -> why it did not come to the end."""
+        self._tau = next((result.metrics.tau for result in results.values()), TAU)
 
     def __getitem__(self, policy: str) -> Result:
         return self._results[policy]
@@ -99,8 +104,11 @@ class Comparison(Mapping[str, Result]):
 
     def plot(self, path: str = "", kinds: str = "") -> Figure:
         """All runs in one figure, written to `path` if one is given."""
-        tau = next((result.metrics.tau for result in self.values()), 10.0)
-        return _plot([result.schedule for result in self.values()], path, kinds, tau)
+        return _plot([result.schedule for result in self.values()], path, kinds, self._tau)
+
+    def to_report(self, path: str = "report.html") -> str:
+        """Writes all runs as one HTML file, as `pilothouse report` does, and returns its path."""
+        return _report([result.schedule for result in self.values()], path, self._tau)
 
     def __repr__(self) -> str:
         lines = [comparison({name: result.metrics for name, result in self.items()})] if self._results else []
@@ -118,3 +126,12 @@ def _plot(runs: list[Schedule], path: str, kinds: str, tau: float) -> Figure:
         made.savefig(path, dpi=200)
     pyplot().close(made)  # a notebook shows what a cell returns; an open figure would be shown twice
     return made
+
+
+def _report(runs: list[Schedule], path: str, tau: float) -> str:
+    from pilothouse.views.report.html import MOST_RUNS, write_report
+
+    if len(runs) > MOST_RUNS:
+        raise InputError("report", f"{len(runs)} runs in one report", expected=f"at most {MOST_RUNS}")
+    write_report(runs, path, tau)
+    return path

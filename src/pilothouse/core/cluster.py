@@ -9,9 +9,8 @@ Per job: one submission (0.4 µs), one start (3 µs at 512 units), one end (1 µ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, KeysView, Sequence
-from itertools import islice
-from typing import Any, SupportsIndex, overload
+from collections.abc import Callable, KeysView, Sequence
+from typing import Any
 
 from pilothouse.core import place
 from pilothouse.core.check import RULES, Refusal
@@ -19,6 +18,7 @@ from pilothouse.core.decision_table import WHAT
 from pilothouse.core.misfits import Misfits
 from pilothouse.core.node_index import FreeNodes, NodeTable
 from pilothouse.core.refused import Refused
+from pilothouse.core.waiting_queue import Queue
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.answers import Answer, Never, NotNow, Placed
@@ -30,38 +30,6 @@ from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.masks import bit_count, first_block, lowest_bits
 from pilothouse.model.power_states import computes
-
-
-class Queue:
-    """The waiting jobs in order of arrival. Iterating is safe while jobs are started."""
-
-    __slots__ = ("_waiting",)
-
-    def __init__(self, waiting: dict[str, Job]) -> None:
-        self._waiting = waiting
-
-    def __iter__(self) -> Iterator[Job]:
-        return iter(list(self._waiting.values()))
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def __contains__(self, job: object) -> bool:
-        return isinstance(job, Job) and job.id in self._waiting
-
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Job: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Job]: ...
-    def __getitem__(self, index: SupportsIndex | slice) -> Job | list[Job]:
-        """`queue[0]` is the job that has waited longest: cheap. Other places are counted from the front."""
-        if isinstance(index, slice):
-            return list(self._waiting.values())[index]
-        place = index.__index__()
-        if not -len(self._waiting) <= place < len(self._waiting):
-            raise IndexError(f"{len(self._waiting)} jobs wait; there is no place {place}")
-        jobs = iter(self._waiting.values()) if place >= 0 else reversed(self._waiting.values())
-        return next(islice(jobs, place if place >= 0 else -place - 1, None))
 
 
 class Cluster:

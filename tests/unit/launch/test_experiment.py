@@ -142,6 +142,13 @@ def test_explain_and_plot(tmp_path: Path) -> None:
     assert (tmp_path / "one.png").stat().st_size > 1000 and (tmp_path / "all.svg").stat().st_size > 1000
 
 
+def test_reports(tmp_path: Path) -> None:
+    one = simulate(workload=ROWS, platform=4).to_report(str(tmp_path / "one.html"))
+    all_of_them = compare(workload=ROWS, platform=4).to_report(str(tmp_path / "all.html"))
+    assert all(Path(path).read_bytes().lstrip().lower().startswith(b"<!doctype html") for path in (one, all_of_them))
+    assert Path(one).stat().st_size != Path(all_of_them).stat().st_size
+
+
 def test_a_decider_is_a_policy_too() -> None:
     from pilothouse import PolicyDecider
 
