@@ -41,6 +41,7 @@ DIRECTIVE = re.compile(r"^<!-- (file|exit|table): (.+) -->$|^<!-- (any output|sh
 # What differs from run to run, and what a page shows instead.
 MASKS = [
     (re.compile(r"((?:succeeded|failed|skipped).*) in [\d.]+ s  \("), r"\1 in … s  ("),
+    (re.compile(r"^(  task \d+ \(line \d+\)), [\d.]+ s:", re.M), r"\1, … s:"),
     (re.compile(r"simulated in [\d.]+ CPU s \([\d,]+ jobs/s\)"), "simulated in … CPU s (… jobs/s)"),
 ]
 

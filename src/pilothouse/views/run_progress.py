@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -33,12 +34,14 @@ class RunProgress:
         self._already = self._ended()
         self._failed_before = self._failed()
         self._failures = Failures()
+        self._host = os.uname().nodename
         world.on_task.append(self._task)
 
     def _task(self, end: r.TaskEnded) -> None:
         if end.state is not JobState.SUCCEEDED and end.final:
+            elsewhere = end.node if end.node != self._host else ""
             self._failures.add(
-                end.task_id, end.line_number, end.return_code, end.reason, end.node, end.ended_at - end.started_at, end.command,
+                end.task_id, end.line_number, end.return_code, end.reason, elsewhere, end.ended_at - end.started_at, end.command,
                 end.last_line,
             )  # fmt: skip
 

@@ -167,14 +167,17 @@ class LiveWorld:
         driver = self._driver
         while True:
             settle(driver, self.now())
-            if driver.events and not driver.over and not self._stopping.abandoned:
+            if driver.events and driver.backlog.feeder is not None and not driver.over and not self._stopping.abandoned:
                 # Records are written with those of the decisions: one wait for the disk, not two. No engine is answered before.
+                # Front ends that submit jobs hear of their ends first.
                 return e.Batch(self.now(), self._take_events())
             self._flush()
             if driver.over or self._stopping.abandoned:
                 self._ended = True
                 now = self.now()
                 return e.Batch(now, [*self._take_events(), e.Ended(now, self.never_started)])
+            if driver.events:
+                return e.Batch(self.now(), self._take_events())
             if self._turn():
                 settle(driver, self.now())
                 return e.Batch(self.now(), self._take_events())
