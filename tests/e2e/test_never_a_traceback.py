@@ -106,7 +106,7 @@ def test_a_line_that_no_system_executes_is_refused_at_once(tmp_path: Path) -> No
 
 
 def test_a_long_line_of_standard_input_is_read_in_proportion(tmp_path: Path) -> None:
-    from pilothouse.launch.live_run import _copied_stdin
+    from pilothouse.launch.task_source import _standard_input
 
     (tmp_path / "in").write_bytes(b"x" * 80_000_000 + b"\nlast")
     kept = os.dup(0)
@@ -114,7 +114,7 @@ def test_a_long_line_of_standard_input_is_read_in_proportion(tmp_path: Path) -> 
         os.dup2(stream.fileno(), 0)
     try:
         before = time.process_time()
-        assert [len(line) for line in _copied_stdin(str(tmp_path / "copy"))] == [80_000_000, 4]
+        assert [len(line) for line in _standard_input(tmp_path / "copy")] == [80_000_000, 4]
         assert time.process_time() - before < 10
     finally:
         os.dup2(kept, 0)

@@ -69,7 +69,7 @@ def test_solvers_agree_where_nothing_is_shared(pilothouse: Run, tmp_path: Path) 
     ("options", "message"),
     [
         (["-p", str(SMALL), "--energy"], "has no property wattage_per_state"),
-        (["-p", "nowhere.xml"], "nowhere.xml: cannot read the platform"),
+        (["-p", "nowhere.xml"], "nowhere.xml: no such file"),
     ],
 )
 def test_wrong_input_is_one_line_and_leaves_nothing(
