@@ -1,7 +1,7 @@
 // Pens, axes and panels. A panel draws with a pen: on a canvas, or into an SVG; both get the same numbers.
 "use strict";
 
-const LEFT = 62, RIGHT = 12, MOST_VECTOR_BOXES = 3000;
+const LEFT = 62, RIGHT = 12, MOST_VECTOR_BOXES = 3000, MOST_FINE_BOXES = 250000;
 const CATEGORIES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#7f6fd6"];
 const OTHER = "#8a929b";
 const RAMP = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
@@ -227,40 +227,49 @@ const boxesShown = (run, view) => {
   return count;
 };
 
+function blocksShown(run, view) {
+  let count = 0;
+  for (let block = 0; block < run.blockEnd.length; block++) {
+    if (run.boxStart[block * BOXES_PER_BLOCK] > view.end) break;
+    if (run.blockEnd[block] >= view.begin) count++;
+  }
+  return count;
+}
+
 let sums = new Float32Array(0);
 
 // Each pixel gets the mean colour of the jobs in it, as opaque as its share of busy unit seconds. Boxes never overlap, so
 // the work is the number of boxes plus the number of pixels, at any zoom. Sums lie column by column: boxes come in order of
 // their starts, so a few columns are in use at a time and stay in the processor's cache.
 function rasterise(run, view, rgb, width, height) {
-  const size = 4 * width * height;
+  const size = 4 * width * height, { begin, high: top } = view;
   if (sums.length < size) sums = new Float32Array(size); else sums.fill(0, 0, size);
+  const into = sums; // a local: the loop below need not look the name up again
   const acrossPerS = width / (view.end - view.begin), upPerUnit = height / (view.high - view.low);
-  const { boxRow, boxLow, boxHigh, blockEnd, started, until } = run;
+  const { boxRow, boxLow, boxHigh, boxStart, boxEnd, blockEnd } = run;
   for (let block = 0; block < blockEnd.length; block++) {
     const from = block * BOXES_PER_BLOCK, to = Math.min(run.boxCount, from + BOXES_PER_BLOCK);
-    if (started[boxRow[from]] > view.end) break;
+    if (boxStart[from] > view.end) break;
     if (blockEnd[block] < view.begin) continue;
     for (let i = from; i < to; i++) {
-      const row = boxRow[i];
-      let x0 = (started[row] - view.begin) * acrossPerS, x1 = (until[row] - view.begin) * acrossPerS;
-      let y0 = (view.high - boxHigh[i]) * upPerUnit, y1 = (view.high - boxLow[i]) * upPerUnit;
+      let x0 = (boxStart[i] - begin) * acrossPerS, x1 = (boxEnd[i] - begin) * acrossPerS;
+      let y0 = (top - boxHigh[i]) * upPerUnit, y1 = (top - boxLow[i]) * upPerUnit;
       if (x1 <= 0 || x0 >= width || y1 <= 0 || y0 >= height) continue;
       if (x0 < 0) x0 = 0;
       if (y0 < 0) y0 = 0;
       if (x1 > width) x1 = width;
       if (y1 > height) y1 = height;
-      const red = rgb[3 * row], green = rgb[3 * row + 1], blue = rgb[3 * row + 2];
+      const row = boxRow[i], red = rgb[3 * row], green = rgb[3 * row + 1], blue = rgb[3 * row + 2];
       const firstX = x0 | 0, firstY = y0 | 0;
       for (let px = firstX; px < x1; px++) {
         const wide = (x1 < px + 1 ? x1 : px + 1) - (x0 > px ? x0 : px);
         let at = 4 * (px * height + firstY);
         for (let py = firstY; py < y1; py++, at += 4) {
           const part = wide * ((y1 < py + 1 ? y1 : py + 1) - (y0 > py ? y0 : py));
-          sums[at] += part * red;
-          sums[at + 1] += part * green;
-          sums[at + 2] += part * blue;
-          sums[at + 3] += part;
+          into[at] += part * red;
+          into[at + 1] += part * green;
+          into[at + 2] += part * blue;
+          into[at + 3] += part;
         }
       }
     }
@@ -268,11 +277,11 @@ function rasterise(run, view, rgb, width, height) {
   const image = new ImageData(width, height), data = image.data;
   for (let px = 0, at = 0; px < width; px++) {
     for (let to = 4 * px; to < size; to += 4 * width, at += 4) {
-      const part = sums[at + 3];
+      const part = into[at + 3];
       if (part <= 0) continue;
-      data[to] = sums[at] / part;
-      data[to + 1] = sums[at + 1] / part;
-      data[to + 2] = sums[at + 2] / part;
+      data[to] = into[at] / part;
+      data[to + 1] = into[at + 1] / part;
+      data[to + 2] = into[at + 2] / part;
       data[to + 3] = part >= 1 ? 255 : 255 * part;
     }
   }
@@ -298,7 +307,8 @@ function drawGantt(pen, look, run, view, width, height, withTimes, state) {
       }
     });
   } else {
-    const across = Math.round(plotWidth), up = Math.max(1, Math.round(plotHeight - 4));
+    const across = Math.round(plotWidth), fine = blocksShown(run, view) * BOXES_PER_BLOCK <= MOST_FINE_BOXES;
+    const up = Math.max(1, Math.round((plotHeight - 4) / (fine ? 1 : 2)));
     const picture = state.scratch;
     picture.width = across;
     picture.height = up;

@@ -114,19 +114,23 @@ function layBoxes(run) {
   run.boxRow = new Uint32Array(count);
   run.boxLow = new Int32Array(count);
   run.boxHigh = new Int32Array(count);
+  run.boxStart = new Float64Array(count);
+  run.boxEnd = new Float64Array(count);
   let place = 0;
   for (const row of run.byStart) {
     for (let from = offsets[row]; from < offsets[row + 1]; from++, place++) {
       run.boxRow[place] = row;
       run.boxLow[place] = run.firsts[from];
       run.boxHigh[place] = run.firsts[from] + run.lengths[from];
+      run.boxStart[place] = run.started[row];
+      run.boxEnd[place] = run.until[row];
     }
   }
   run.boxCount = place;
   run.blockEnd = new Float64Array(Math.ceil(place / BOXES_PER_BLOCK)).fill(-Infinity);
   for (let i = 0; i < place; i++) {
     const block = Math.floor(i / BOXES_PER_BLOCK);
-    run.blockEnd[block] = Math.max(run.blockEnd[block], run.until[run.boxRow[i]]);
+    run.blockEnd[block] = Math.max(run.blockEnd[block], run.boxEnd[i]);
   }
 }
 
