@@ -25,7 +25,7 @@ class TaskOutput(msgspec.Struct, frozen=True):
     exit_code: int | None
     chunks: list[Chunk]
     left_out: int = 0
-    """Bytes that were not kept."""
+    """Bytes that were not kept, or are on a host that does not share the run's folder."""
 
     def text(self, stream: int) -> bytes:
         return b"".join(chunk.data for chunk in self.chunks if chunk.stream == stream)
@@ -65,7 +65,8 @@ class OutputReader:
 
         With each comes its row in the journal: those up to `after` are left out.
         """
-        columns = "rowid, task_id, attempt, state, return_code, rank, line_number, repeat_index, output, left_out"
+        columns = """rowid, task_id, attempt, state, return_code, rank, line_number, repeat_index, output, left_out,
+                     out_bytes + err_bytes"""
         where = "kind = 'N' AND rowid > ?"
         with reading(self._folder) as db:
             if tasks is None:
@@ -94,12 +95,14 @@ class OutputReader:
         row = db.execute("SELECT key FROM engines WHERE node = ? ORDER BY rank DESC", (node,)).fetchone()
         return str(row[0] or "") if row else ""
 
-    def _output(self, row: tuple[int, int, int, str, int, int, int, int, int | None, int | None]) -> tuple[int, TaskOutput]:
-        number, task, attempt, state, code, rank, line, repeat, place, left_out = row
+    def _output(self, row: tuple[int, int, int, str, int, int, int, int, int | None, int | None, int]) -> tuple[int, TaskOutput]:
+        number, task, attempt, state, code, rank, line, repeat, place, left_out, written = row
         chunks: list[Chunk] = []
         pack = self._pack(self._keys.get(rank, "")) if place else None
         if place and pack is not None:
             chunks = read_backwards(pack, place, pack.name)
+        elif place:
+            left_out = written
         for stream, pattern in ((STDOUT, self._files[0]), (STDERR, self._files[1])):
             if pattern and not (stream == STDERR and self._files[0] == pattern):
                 path = self._cwd / pattern.format(task=task, line=line, repeat=repeat, attempt=attempt)
