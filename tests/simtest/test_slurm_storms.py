@@ -36,5 +36,5 @@ def test_storms_do_break_things() -> None:
         repeated += storm.slurm.orders > len(set(storm.slurm.starts))
         requeued += any(job.runs > 1 for job in storm.slurm.jobs.values())
     assert kills > 10
-    assert repeated > 10
+    assert repeated > 5
     assert requeued > 3

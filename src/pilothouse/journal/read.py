@@ -156,7 +156,7 @@ def never_begun(folder: Path) -> int | None:
         known = db.execute("SELECT DISTINCT task_id FROM ends WHERE kind = 'N' AND NOT final")
         tried = {task_id for (task_id,) in known}
         waiting = sum(1 for row in in_hand(db) if row.task not in tried)
-    return None if total is None else max(0, int(total[0]) - begun - waiting)
+        return None if total is None else max(0, int(total[0]) - begun - waiting)
 
 
 def is_over(folder: Path) -> bool:
