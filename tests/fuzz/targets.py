@@ -31,6 +31,7 @@ from pilothouse.formats import (
     hostlist,
     jobs_csv,
     jobspec,
+    output_pack,
     platform_xml,
     qcg_requests,
     qcg_workload,
@@ -72,6 +73,7 @@ from pilothouse.worlds.live.driver.engine_frames import hear
 from pilothouse.worlds.live.driver.restore import restore
 from pilothouse.worlds.live.driver.settle import settle
 from pilothouse.worlds.live.driver.state import new_state
+from pilothouse.worlds.live.engine.spool import Log, read_log
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.services.kvs import KeyValueStore, Value
@@ -359,6 +361,43 @@ def _engines(data: bytes) -> None:
     hear(driver, frame, 1.0)
     settle(driver, 1.5)
     list(driver_frames(driver, 2.0))
+
+
+# ---- what engines leave on disk
+
+
+def _logs() -> list[bytes]:
+    path = folder() / f"log-{os.getpid()}"
+    log = Log(path)
+    for task in range(3):
+        log.begin(task + 5)
+        log.running(task)
+        log.ended(m.Result(task, 1, task, 99, 1.0, 2.0, 3, b"out", reason="walltime"))
+    log.running(4)
+    log.close()
+    data = path.read_bytes()
+    path.unlink()
+    return [data]
+
+
+@target("spool-log", _logs)
+def _read_log(data: bytes) -> None:
+    path = folder() / f"spool-{os.getpid()}"
+    path.write_bytes(data)
+    read_log(path)
+
+
+def _packs() -> list[bytes]:
+    first = output_pack.encode(output_pack.Chunk(output_pack.STDOUT, 1, 7, 0, b"line\n" * 200), 0)
+    second = output_pack.encode(output_pack.Chunk(output_pack.STDERR, 1, 7, 0, b"bad"), 1)
+    return [first + second]
+
+
+@target("output-pack", _packs)
+def _read_pack(data: bytes) -> None:
+    pack = io.BytesIO(data)
+    places = [1, *(end + 1 for end, _ in output_pack.scan(pack, 0, "pack"))]
+    output_pack.read_backwards(pack, places[max(0, len(places) - 2)], "pack")
 
 
 # ---- schedulers that answer garbage

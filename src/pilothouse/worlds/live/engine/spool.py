@@ -141,7 +141,7 @@ def read_log(path: Path) -> LogContent:
                     content.running = number
                 else:
                     content.results[number] = []
-        except (msgspec.DecodeError, struct.error):
+        except (msgspec.DecodeError, UnicodeDecodeError, struct.error):
             break
         at += length
     return content
@@ -200,7 +200,7 @@ class Remains(msgspec.Struct):
 
 
 def read_spool(folder: Path) -> Remains:
-    """Raises OSError or msgspec.DecodeError if there is none."""
+    """Raises OSError, msgspec.DecodeError or UnicodeDecodeError if there is none."""
     identity = msgspec.json.decode((folder / "identity").read_bytes(), type=Identity)
     finished: list[Finished] = []
     begun: set[int] = set()
@@ -223,7 +223,7 @@ def remains_of(folder: Path, engine: str) -> Remains | None:
         if identity.boot != boot_id():
             return Remains(identity, read_spool(folder).finished, None)
         return read_spool(folder) if is_unlocked(folder) else None
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
