@@ -23,7 +23,8 @@ function lookNow() {
   return look;
 }
 
-const lineOf = place => ({ colour: CATEGORIES[place % CATEGORIES.length], dash: place ? [[5, 3], [2, 2], [7, 2, 2, 2]][(place - 1) % 3] : null });
+const LINES = ["#2f86c9", ...CATEGORIES.slice(1)]; // the first blue of the boxes is too dark for a line on black
+const lineOf = place => ({ colour: LINES[place % LINES.length], dash: place ? [[5, 3], [2, 2], [7, 2, 2, 2]][(place - 1) % 3] : null });
 
 // ---- showing runs
 
