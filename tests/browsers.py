@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import json
 import os
-import select
 import signal
 import subprocess
 import time
@@ -75,7 +74,7 @@ class Browser:
     def _receive(self) -> dict[str, Any]:
         end = time.monotonic() + DEADLINE_S
         while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._in], [], [], max(0.0, end - time.monotonic()))
+            ready = components.readable(self._in, max(0.0, end - time.monotonic()))
             data = os.read(self._in, 1 << 20) if ready else b""
             assert data, "Chromium does not answer" if not ready else "Chromium has gone"
             self._buffer += data

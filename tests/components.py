@@ -46,6 +46,13 @@ def qcg_address(folder: Path, manager: subprocess.Popen[bytes]) -> str:
     return found[0].read_text()
 
 
+def readable(fd: int, timeout_s: float) -> bool:
+    """Whether there is something to read within that time; unlike select, for descriptors of any number."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
+
+
 def can_connect(port: int, host: str = "127.0.0.1") -> bool:
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
         return True
@@ -266,7 +273,7 @@ def stop_slurm(directory: Path) -> None:
         with contextlib.suppress(ProcessLookupError):
             pidfd = os.pidfd_open(pid)
             signal.pidfd_send_signal(pidfd, signal.SIGTERM)
-            select.select([pidfd], [], [], 3 * STOP_DEADLINE_S)
+            readable(pidfd, 3 * STOP_DEADLINE_S)
             os.close(pidfd)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import time
 from collections.abc import Iterator
@@ -48,7 +47,7 @@ def read_until(fd: int, *words: bytes, deadline_s: float = 60) -> bytes:
     end = time.monotonic() + deadline_s
     while not all(word in data for word in words):
         assert time.monotonic() < end, f"not all of {words!r} appeared in {data[-2000:]!r}"
-        if select.select([fd], [], [], 0.5)[0]:
+        if components.readable(fd, 0.5):
             data += os.read(fd, 65536)
     return data
 

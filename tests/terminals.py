@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
-import select
 import struct
 import subprocess
 import sys
@@ -13,6 +12,8 @@ import termios
 import time
 from pathlib import Path
 from types import TracebackType
+
+import components
 
 DEADLINE_S = 60.0
 
@@ -51,7 +52,7 @@ class Terminal:
 
     def _read(self, timeout_s: float = DEADLINE_S) -> bool:
         """Reads what there is; False: nothing more will come."""
-        if not select.select([self._fd], [], [], timeout_s)[0]:
+        if not components.readable(self._fd, timeout_s):
             return False
         try:
             data = os.read(self._fd, 1 << 16)

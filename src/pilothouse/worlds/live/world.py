@@ -457,7 +457,9 @@ class LiveWorld:
                     if self._stopping.is_too_late(driver, self.now()):
                         raise
                     self._warn(f"{error}; trying again")
-                    if select.select([self._bell_read], [], [], 1.0)[0]:
+                    bell = select.poll()
+                    bell.register(self._bell_read, select.POLLIN)
+                    if bell.poll(1000):
                         self._answer_bell()  # such as a signal to stop
             self._dead_engines.forget_written()
             for record in records if self.on_task else ():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import sys
 import threading
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 import zmq
 
+import components
 from pilothouse.model.decisions import FinishRegistration, Reply, Wants
 from pilothouse.model.errors import InputError, PeerError
 from pilothouse.model.events import Batch, Began, Begins, CallArrived, Ended, JobEnded, JobSubmitted, NoMoreJobs
@@ -146,7 +146,7 @@ def test_a_scheduler_that_answers_twice(tmp_path: Path) -> None:
     try:
         assert channel.exchange(b"{}") == b'{"now": 0, "events": []}'
         link = channel._socket
-        assert not link._is_clean or select.select([link.fileno()], [], [], 5)[0], "the second answer arrives"
+        assert not link._is_clean or components.readable(link.fileno(), 5), "the second answer arrives"
         with pytest.raises(PeerError, match="peer: answered more than once to one message"):
             channel.exchange(b"{}")
     finally:
@@ -217,9 +217,9 @@ def test_a_command_leaves_no_process_behind(tmp_path: Path) -> None:
         process.check("peer")
     child = os.pidfd_open(int(note.read_text()))
     try:
-        assert not select.select([child], [], [], 0)[0], "it runs"
+        assert not components.readable(child, 0), "it runs"
         process.close(orderly=False)
-        assert select.select([child], [], [], 20)[0], "it has ended"
+        assert components.readable(child, 20), "it has ended"
     finally:
         os.close(child)
 
