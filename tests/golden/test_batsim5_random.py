@@ -14,14 +14,11 @@ from typing import Any
 import pytest
 
 from golden.batsim5_replay import HERE, RecordedComponent, Recording, difference, same
-from peers import Count
 
 SHARED = Path(__file__).resolve().parents[3] / "shared/reference"
 OWN = {folder.name: folder for folder in sorted((HERE / "random").iterdir())}
 FOUND = SHARED / "batsim5/random"
 ALL = {folder.name: folder for folder in sorted(FOUND.iterdir()) if folder.is_dir()} if FOUND.is_dir() else OWN
-NEAR_TIE = "0386_ties"
-"""The one that does not replay; its reason is with its test."""
 RANDOM = "recorded conversations with a random component, messages and all files"
 
 
@@ -57,24 +54,9 @@ def replay(name: str, folder: Path, seed: int | None = None) -> None:
 
 
 @pytest.mark.peer("batsim5", RANDOM)
-@pytest.mark.parametrize("name", sorted(ALL.keys() - {NEAR_TIE}))
+@pytest.mark.parametrize("name", sorted(ALL))
 def test_a_recorded_random_component_hears_and_leaves_the_same(name: str, tmp_path: Path) -> None:
     replay(name, tmp_path)
-
-
-@pytest.mark.peer("batsim5", RANDOM)
-@pytest.mark.peer_difference(
-    "batsim5",
-    f"{NEAR_TIE}: a job ends 2e-15 s before a message arrives here, and with it in the real one. The last bits of a rate that "
-    "changes twice decide.",
-)
-@pytest.mark.skipif(NEAR_TIE not in ALL, reason="the folder of large recordings is not beside the repository")
-def test_the_near_tie_differs_by_the_last_bits_of_one_date(tmp_path: Path, peer_count: Count) -> None:
-    """Its reason, held: the first message that differs does so at the end of a job that comes with it in the real one."""
-    with pytest.raises(AssertionError) as found:
-        replay(NEAR_TIE, tmp_path)
-    peer_count(0, 1)
-    assert "JobCompletedEvent" in str(found.value)
 
 
 # ---- the same decisions, written in another way
@@ -84,7 +66,7 @@ INTERVALS = re.compile(r"\d+(-\d+)?( \d+(-\d+)?)*")
 
 @pytest.mark.peer("batsim5", "the same with decisions that are written in another way")
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("name", sorted(ALL.keys() - {NEAR_TIE}))
+@pytest.mark.parametrize("name", sorted(ALL))
 def test_decisions_that_mean_the_same_have_the_recorded_outcome(name: str, seed: int, tmp_path: Path) -> None:
     replay(name, tmp_path, seed)
 

@@ -12,6 +12,8 @@ cdef class Agenda:
     cpdef at(self, double date, callback, argument=*)
     cpdef first_at(self, double date, callback, argument=*)
     cpdef after(self, double seconds, callback, argument=*)
+    cpdef double work_left(self, number, double amount, double rate, double since)
+    cpdef cancel(self, number)
     cpdef bint was_cancelled(self, number)
     @cython.locals(top=tuple)
     cpdef double next_date(self)
@@ -30,7 +32,10 @@ cdef class _Action:
 
 cdef class PlainSteppedAgenda(Agenda):
     cdef list _actions, _alarms, _steps
+    cdef dict _works
 
+    @cython.locals(action=_Action)
+    cpdef double work_left(self, number, double amount, double rate, double since)
     @cython.locals(number=cython.longlong, action=_Action, now=double)
     cdef _enter(self, double seconds, double left, double rate, double next_rate, long long place, callback, argument)
     cpdef transfer(self, double latency_s, double bandwidth, callback, argument=*)

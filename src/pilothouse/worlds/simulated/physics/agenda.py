@@ -64,6 +64,10 @@ class Agenda:
         """Enters a callback for when an amount of work will be done at this rate. (A place counts where steps do.)"""
         return self.at(self.now + amount / rate, callback, argument)
 
+    def work_left(self, number: int, amount: float, rate: float, since: float) -> float:
+        """What is left now of work that was entered under this number, at that date."""
+        return amount - rate * (self.now - since)
+
     def cancel(self, number: int) -> None:
         """Takes back an entry that has not been run yet."""
         self._cancelled.add(number)
@@ -160,11 +164,12 @@ class PlainSteppedAgenda(Agenda):
     at which an action will end but for rounding; remainders decide between ties.
     """
 
-    __slots__ = ("_actions", "_alarms", "_steps")
+    __slots__ = ("_actions", "_alarms", "_steps", "_works")
 
     def __init__(self) -> None:
         super().__init__()
         self._actions: list[tuple[float, int, _Action]] = []
+        self._works: dict[int, _Action] = {}
         self._alarms: list[Entry] = []
         self._steps: list[float] = []
 
@@ -180,6 +185,17 @@ class PlainSteppedAgenda(Agenda):
         if rate == inf:
             return self._enter(0.0, 0.0, 0.0, 0.0, place, callback, argument)
         return self._enter(amount / rate, amount, rate, 0.0, place, callback, argument)
+
+    def work_left(self, number: int, amount: float, rate: float, since: float) -> float:
+        action = self._works.get(number)
+        if action is None:
+            return amount - rate * (self.now - since)
+        self._catch_up(action)
+        return action.left
+
+    def cancel(self, number: int) -> None:
+        self._works.pop(number, None)
+        self._cancelled.add(number)
 
     def transfer(
         self, latency_s: float, bandwidth: float, callback: Callable[[Any], None], argument: Any = None
@@ -212,6 +228,8 @@ class PlainSteppedAgenda(Agenda):
         action.place = place or number
         action.callback = callback
         action.argument = argument
+        if rate:
+            self._works[number] = action
         now = self.now
         heappush(self._actions, (now + seconds, number, action))
         return number
@@ -285,6 +303,7 @@ class PlainSteppedAgenda(Agenda):
                 near.sort(key=_place)
             for action in near:
                 if self._reduce(action, step):
+                    self._works.pop(action.number, None)
                     ended.append((now, action.number, action.callback, action.argument))
             if len(self._steps) > MOST_STEPS_KEPT:
                 self._forget_steps()

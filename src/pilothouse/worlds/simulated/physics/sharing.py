@@ -169,10 +169,10 @@ class Fluid:
 
     def stop(self, flow: Flow) -> float:
         """Takes the flow out; returns what part of its work was left."""
+        left = self.left(flow)
         if flow.entry:
             self._agenda.cancel(flow.entry)
             flow.entry = 0
-        left = self.left(flow)
         if self.ending is not None:
             self.ending(flow)
         self._leave(flow)
@@ -180,7 +180,7 @@ class Fluid:
 
     def left(self, flow: Flow) -> float:
         """What part of the flow's work is left now."""
-        return max(0.0, flow.work - flow.rate * (self._agenda.now - flow.since))
+        return max(0.0, self._agenda.work_left(flow.entry, flow.work, flow.rate, flow.since))
 
     def set_capacity(
         self, constraint: Constraint, capacity: float, bounds: Callable[[Flow], float] | None = None
@@ -297,7 +297,7 @@ class Fluid:
         for flow, old in zip(component, before, strict=True):
             rate = flow.rate
             if rate != old or not flow.entry:
-                flow.work -= old * (now - flow.since)
+                flow.work = agenda.work_left(flow.entry, flow.work, old, flow.since)
                 if flow.work < WORK_PRECISION:
                     flow.work = 0.0
                 flow.since = now
