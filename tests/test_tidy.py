@@ -64,7 +64,7 @@ SHELLS = {
     *(f"worlds/live/services/{name}.py" for name in ("call_server", "call_worker")),
     *(f"worlds/live/services/{name}.py" for name in ("key_values", "kvs_client", "kvs_server", "redis_shelf")),
     "worlds/live/wire/sockets.py",
-    *(f"journal/{name}.py" for name in ("lock", "run_reader")),
+    *(f"journal/{name}.py" for name in ("lock", "present", "run_reader")),
     *(f"dropins/{name}.py" for name in ("batsim_decider", "batsim4/run")),
     *(f"dropins/batsim5/{name}.py" for name in ("guard", "run")),
     *(f"dropins/disbatch/{name}.py" for name in ("batcher", "bridge", "names", "run")),

@@ -206,10 +206,11 @@ def documents() -> str:
     from pilothouse.journal.run_state import RunState
     from pilothouse.views import documents as known
     from pilothouse.views.story import Story
+    from pilothouse.views.task_story import TaskStory
 
     kinds = {
         "run": known.RunDocument, "comparison": known.ComparisonDocument, "difference": known.DifferenceDocument,
-        "moment": known.MomentDocument, "explanation": Story, "task": TaskRow, "watch": RunState,
+        "moment": known.MomentDocument, "explanation": Story, "task_story": TaskStory, "task": TaskRow, "watch": RunState,
         "forecast": known.ForecastDocument, "policies": known.PoliciesDocument,
     }  # fmt: skip
     parts, inside = [], {}

@@ -138,6 +138,7 @@ DOCUMENTED = {
     "run": ("simulate", "-p", 4, "-w", ROOT / "examples/tiny.json", "-e", "again/", "--json"),
     "comparison": ("compare", "-p", 4, "-w", ROOT / "examples/tiny.json", "--json"),
     "explanation": ("explain", "out/", "1", "--json"),
+    "task_story": ("explain", "tasks.txt.run1", "0", "--json"),
     "difference": ("diff", "out/", "out/", "--json"),
     "moment": ("step", "out/", "--json"),
     "policies": ("policies", "--json"),

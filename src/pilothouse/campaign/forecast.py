@@ -16,7 +16,7 @@ import msgspec
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
 from pilothouse.formats.task_file import LineKind, TaskLine
-from pilothouse.journal.read import read_tasks
+from pilothouse.journal.read import read_durations, read_tasks
 from pilothouse.model.errors import InputError, quoted
 from pilothouse.model.events import Begins
 from pilothouse.model.job import Job
@@ -59,7 +59,8 @@ class TaskDurations:
 
     def __init__(self, default_s: float, known: dict[tuple[int, int], float] | None = None) -> None:
         self._known = known or {}
-        self._default_s = default_s
+        self.mean_s = default_s
+        """Where nothing else is known."""
         self._of_line: dict[int, float] = {}
         for line, group in groupby(sorted(self._known.items()), key=lambda item: item[0][0]):
             taken = [seconds for _, seconds in group]
@@ -83,13 +84,19 @@ class TaskDurations:
             raise InputError("--duration", "no duration", expected="seconds, or a run's folder", found=quoted(text))
         return cls(seconds)
 
+    @classmethod
+    def so_far(cls, folder: Path) -> TaskDurations | None:
+        """Those of a run that goes on; None: no task has succeeded yet."""
+        mean_s, of_lines = read_durations(folder)
+        return None if mean_s is None else cls(mean_s, of_lines)
+
     def of(self, task: TaskLine) -> float:
         known = self._known.get((task.line_number, task.repeat_index))
         if known is not None:
             return known
         if self._known:
             self.guessed += 1
-        return self._of_line.get(task.line_number, self._default_s)
+        return self._of_line.get(task.line_number, self.mean_s)
 
 
 def forecast(

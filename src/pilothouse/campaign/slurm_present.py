@@ -12,27 +12,22 @@ from math import inf
 
 import msgspec
 
+from pilothouse.campaign.expected_starts import expected_starts as simulated_starts
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.explain import explain
 from pilothouse.core.policy_decider import PolicyDecider
-from pilothouse.core.session import Session
 from pilothouse.formats import hostlist
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import InputError
-from pilothouse.model.job import Job, Shape
-from pilothouse.model.profile import Delay, Profile
-from pilothouse.model.record import JobRecord
+from pilothouse.model.job import Job
 from pilothouse.policies.base import Policy
-from pilothouse.worlds.simulated.world import SimulatedWorld
 from pilothouse.worlds.slurm.link import SlurmLink
 from pilothouse.worlds.slurm.look import Look
 from pilothouse.worlds.slurm.steering import Pair, Steering
 from pilothouse.worlds.slurm.tracked import Belief
 from pilothouse.worlds.slurm.world import begins_of, first_look, pair_of, steering_for
 
-AFTER_S = 1.0
-"""Waiting jobs are submitted so much later than those that run, which therefore start first."""
 LOOK_EVERY_S = 1.0
 
 
@@ -143,33 +138,13 @@ def _reason(at: Present, job_id: str) -> str:
 
 def expected_starts(at: Present, policy: Policy, used: float = 1.0) -> dict[str, float]:
     """Job id -> seconds from now until it starts, if every job uses this share of its time limit and no job is submitted."""
-    jobs: list[Job] = []
-    for run in at.begins.running:
-        left = max(0.0, run.started_at + run.job.walltime * used - at.now) if run.job.walltime < inf else 86400.0
-        names = [node.name for node in at.begins.nodes if node.mask & run.units.mask]
-        per_node = len(run.units) // max(1, len(names))
-        constraint = msgspec.Raw(msgspec.json.encode({"hostlist": names}))
-        shape = Shape(nodes=len(names), constraint=constraint)
-        jobs.append(_job(run.job.id, per_node, left, shape, at, run.job))
-    for job in at.waiting:
-        run_s = job.walltime * used if job.walltime < inf else 86400.0
-        jobs.append(_job(job.id, job.units, run_s, job.shape, at, job, AFTER_S))
-    starts: dict[str, float] = {}
-    waiting = {job.id for job in at.waiting}
 
-    def record(ended: JobRecord) -> None:
-        if ended.job.id in waiting:
-            starts[ended.job.id] = inf if ended.started_at is None else max(0.0, ended.started_at - AFTER_S)
+    def run_s(job: Job) -> float:
+        return job.walltime * used if job.walltime < inf else 86400.0
 
-    begins = e.Begins(nodes=at.begins.nodes, unavailable=at.begins.unavailable)
-    if jobs:
-        Session(SimulatedWorld(begins, jobs, record=record), PolicyDecider(policy)).run()
-    return starts
+    def left_s(run: e.Running) -> float:
+        return max(0.0, run.started_at + run_s(run.job) - at.now) if run.job.walltime < inf else 86400.0
 
-
-def _job(job_id: str, units: int, run_s: float, shape: Shape | None, at: Present, known: Job, later: float = 0.0) -> Job:
-    profile = Profile(f"{run_s:g}s", Delay(run_s))
-    walltime = known.walltime if known.walltime < inf else run_s + 1.0
-    return Job(
-        job_id, units, max(walltime, run_s), later, profile, priority=known.priority, user=known.user, shape=shape, runtime=run_s
-    )  # fmt: skip
+    running = [(run, left_s(run)) for run in at.begins.running]
+    waiting = [msgspec.structs.replace(job, runtime=run_s(job), after=()) for job in at.waiting]
+    return simulated_starts(at.begins.nodes, at.begins.unavailable, running, waiting, policy)

@@ -14,7 +14,7 @@ from pilothouse.model.errors import PilothouseError
 COMMANDS: dict[str, tuple[str, str]] = {
     "simulate": ("pilothouse.cli.simulate", "Run a workload on a simulated cluster under one policy."),
     "compare": ("pilothouse.cli.compare", "Run a workload under several policies, side by side."),
-    "explain": ("pilothouse.cli.explain", "Say why a job of a finished run started when it did, or why a job of a Slurm waits."),
+    "explain": ("pilothouse.cli.explain", "Say why a task waits, where it runs or how it ended; why a job started when it did."),
     "plot": ("pilothouse.cli.plot", "Draw runs into a figure: Gantt chart, utilisation, queue, waits."),
     "report": ("pilothouse.cli.report", "Write one HTML file about runs: charts to zoom, tables, reasons."),
     "diff": ("pilothouse.cli.diff", "Say what changed from one run to another."),

@@ -13,7 +13,16 @@ import msgspec
 from pilothouse.core import place
 from pilothouse.core.cluster import Cluster
 from pilothouse.model.answers import Never, NotNow
+from pilothouse.model.job import Job, Shape
 from pilothouse.model.lifecycle import JobState
+
+
+class Shortage(msgspec.Struct, frozen=True):
+    """What a job that does not fit now lacks."""
+
+    what: str
+    """`cores`, `memory` or `gpus`; `node`: no node is large enough."""
+    detail: str
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -98,3 +107,29 @@ def _soonest(cluster: Cluster, missing: int) -> tuple[str, ...]:
         names.append(job_id)
         missing -= len(cluster.running[job_id].units)
     return tuple(names)
+
+
+def shortage(cluster: Cluster, job: Job) -> Shortage | None:
+    """What the job lacks now; None: it fits. Of several things the first of memory, GPUs and cores."""
+    found = place.choose(cluster, job, least=True)
+    if isinstance(found, Never):
+        return Shortage("node", found.reason)
+    if not isinstance(found, NotNow):
+        return None
+    shape, table = job.shape or Shape(), cluster.node_table
+    where = " on one node" if shape.nodes == 1 else f" on each of {shape.nodes} nodes" if shape.nodes else ""
+    free = [part.bit_count() for part in cluster.free_nodes().free]
+    shown = f"at most {max(free, default=0)} of a node are free" if where else f"{cluster.free} of {cluster.total} are free"
+    cores = Shortage("cores", f"it needs {job.units}{where}, and {shown}")
+    memory_mb, gpus = shape.memory_mb_per_node, max(shape.gpus_per_node, shape.gpus_per_chunk)
+    left_mb, left = max(table.memory_mb, default=0), max(table.gpus, default=0)
+    memory = Shortage("memory", f"it needs {memory_mb:,} MB{where}, and at most {left_mb:,} MB of a node are free")
+    others = Shortage("gpus", f"it needs {gpus}{where}, and at most {left} of a node are free")
+
+    def fits(**without: int) -> bool:
+        less = msgspec.structs.replace(job, shape=msgspec.structs.replace(shape, **without))
+        return isinstance(place.choose(cluster, less, least=True), int)
+
+    if memory_mb and (memory_mb > left_mb or fits(memory_mb_per_node=0)):
+        return memory
+    return others if gpus and (gpus > left or fits(gpus_per_node=0, gpus_per_chunk=0)) else cores

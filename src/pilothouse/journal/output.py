@@ -11,7 +11,8 @@ from typing import BinaryIO
 import msgspec
 
 from pilothouse.formats.output_pack import STDERR, STDOUT, Chunk, pack_path, read_backwards, scan
-from pilothouse.journal.read import in_hand, reading
+from pilothouse.journal.plan import plan_of
+from pilothouse.journal.read import in_hand, numbers_of, reading
 from pilothouse.journal.store import columns_of
 from pilothouse.model.errors import InputError
 
@@ -40,24 +41,20 @@ class OutputReader:
         with reading(folder) as db:
             if "output" not in columns_of(db, "ends"):
                 raise InputError(str(folder), "its tasks' output was not kept: an earlier version made this run")
-            plan = db.execute("SELECT value FROM notes WHERE name = 'plan'").fetchone()
+            plan = plan_of(dict(db.execute("SELECT name, value FROM notes WHERE name = 'plan'")))
             self._keys: dict[int, str] = {rank: key or "" for rank, key in db.execute("SELECT rank, key FROM engines")}
-        noted = msgspec.msgpack.decode(plan[0]) if plan else {}
-        options = noted.get("options", {})
-        self._cwd = Path(noted.get("cwd", ""))
-        self._files = (str(options.get("out", "")), str(options.get("err", "")))
+        self._cwd = Path(plan.cwd)
+        self._files = (plan.options.out, plan.options.err)
         """Patterns of the files that were asked for."""
 
     def numbers(self, names: Iterable[str]) -> list[int]:
         """The tasks of these names or numbers."""
         found: dict[int, None] = {}
-        with reading(self._folder) as db:
-            named = "name" in columns_of(db, "ends")
-            for name in names:
-                rows = db.execute("SELECT DISTINCT task_id FROM ends WHERE name = ?", (name,)).fetchall() if named else []
-                if not rows and not name.isdecimal():
-                    raise InputError(str(self._folder), f"no task {name} has ended", expected="a number or a name")
-                found.update(dict.fromkeys(number for (number,) in rows) if rows else {int(name): None})
+        for name in names:
+            numbers = numbers_of(self._folder, name)
+            if not numbers and not name.isdecimal():
+                raise InputError(str(self._folder), f"no task {name} has ended", expected="a number or a name")
+            found.update(dict.fromkeys(numbers or [int(name)]))
         return list(found)
 
     def read(self, tasks: Iterable[int] | None, after: int = 0) -> Iterator[tuple[int, TaskOutput]]:

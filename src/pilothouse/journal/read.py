@@ -13,7 +13,8 @@ from urllib.parse import quote
 import msgspec
 
 from pilothouse.journal.lock import is_free
-from pilothouse.journal.store import FILE_NAME, decode_tasks, undamaged
+from pilothouse.journal.store import FILE_NAME, columns_of, decode_tasks, undamaged
+from pilothouse.journal.waiting import behind_others
 from pilothouse.model.errors import InputError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node
@@ -78,6 +79,35 @@ def read_tasks(folder: Path, *, failed: bool = False) -> Iterator[TaskRow]:
                 yield msgspec.structs.replace(row, state=UNFINISHED)
         if not failed:
             yield from running
+
+
+def read_attempts(folder: Path, task_id: int) -> tuple[list[TaskRow], bool]:
+    """Every attempt of a task that has ended, in order; and whether the last one is its final result."""
+    with reading(folder) as db:
+        own = f"task_id = {task_id:d} AND kind IN ('N', 'S')"
+        jobs = "job_id IN (SELECT job_id FROM ends WHERE task_id = ?)"
+        rows = list(_ends(db, own, _Places(db, jobs, (task_id,))))
+        (final,) = db.execute(f"SELECT max(final) FROM ends WHERE {own}").fetchone()
+    return rows, bool(final)
+
+
+def read_durations(folder: Path) -> tuple[float | None, dict[tuple[int, int], float]]:
+    """How long tasks that succeeded took: the mean (None: there is none), and of lines with several tasks the mean of each, as
+    that of one task (line and repeat index)."""
+    took = "avg(ended_at - started_at) FROM ends WHERE kind = 'N' AND state = 'succeeded'"
+    with reading(folder) as db:
+        (mean_s,) = db.execute(f"SELECT {took}").fetchone()
+        rows = db.execute(f"SELECT line_number, min(repeat_index), {took} AND repeat_index >= 0 GROUP BY line_number")
+        return mean_s, {(line, repeat): max(0.0, seconds) for line, repeat, seconds in rows}
+
+
+def numbers_of(folder: Path, name: str) -> list[int]:
+    """The tasks that have ended under this name, or were submitted as the job of this name."""
+    with reading(folder) as db:
+        named = "SELECT DISTINCT task_id FROM ends WHERE name = ? AND name != ''" if "name" in columns_of(db, "ends") else ""
+        rows = db.execute(named, (name,)).fetchall() if named else []
+        rows = rows or db.execute("SELECT task_id FROM jobs WHERE job_id = ?", (name,)).fetchall()
+    return [number for (number,) in rows]
 
 
 class JobRow(msgspec.Struct, frozen=True):
@@ -195,11 +225,13 @@ def read_submissions(folder: Path) -> list[Submission]:
 class _Places:
     """Where tasks ran: the assignments of each job, and the engines."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, where: str = "1", given: tuple[int, ...] = ()) -> None:
+        """`where`: the assignments that matter."""
         query = "SELECT engine, rank, first_unit, slots FROM engines"
         self._engines = {engine: tuple(rest) for engine, *rest in db.execute(query)}
         self._by_job: dict[str, list[tuple[float, str, str]]] = {}
-        for job_id, at, engine, units in db.execute("SELECT job_id, at, engine, units FROM assignments ORDER BY id"):
+        made = f"SELECT job_id, at, engine, units FROM assignments WHERE {where} ORDER BY id"
+        for job_id, at, engine, units in db.execute(made, given):
             self._by_job.setdefault(job_id, []).append((at, engine, units))
 
     def placed(self, row: TaskRow) -> TaskRow:
@@ -217,7 +249,7 @@ class _Places:
 def _ends(db: sqlite3.Connection, where: str, places: _Places) -> Iterator[TaskRow]:
     query = f"""SELECT task_id, line_number, repeat_index, state, return_code, attempt, node, started_at, ended_at,
                 reason, command, job_id, out_bytes, out_snippet, err_bytes, err_snippet, {_measured(db)}
-                FROM ends WHERE {where} ORDER BY task_id"""
+                FROM ends WHERE {where} ORDER BY task_id, rowid"""
     for row in db.execute(query):
         task, line, repeat, state, code, attempt, node, started, ended, reason, command, job, *output = row
         out_bytes, out, err_bytes, err, name, cpu_s, memory_kb, said = output
@@ -252,13 +284,16 @@ def in_hand(db: sqlite3.Connection) -> Iterator[TaskRow]:
     query = """SELECT a.tasks, a.at, e.node, a.job_id FROM assignments a JOIN engines e ON a.engine = e.engine
                WHERE a.closed_at IS NULL ORDER BY a.id"""
     for tasks, at, node, job in db.execute(query):
+        before = 0
         for order in decode_tasks(tasks):
             ended = "SELECT 1 FROM ends WHERE task_id = ? AND attempt >= ? AND kind = 'N' LIMIT 1"
             if db.execute(ended, (order.task_id, order.attempt)).fetchone() is None:
                 command = _text(order.line or b" ".join(order.argv))
+                wait = behind_others(before, node)
+                before += 1
                 yield TaskRow(
                     order.task_id, order.line_number, order.repeat_index, "running", None, order.attempt, node, at,
-                    None, "", command, job,
+                    None, str(wait) if wait is not None else "", command, job,
                 )  # fmt: skip
 
 

@@ -10,9 +10,13 @@ from collections import Counter, deque
 from pathlib import Path
 
 from pilothouse.journal.lock import is_free
+from pilothouse.journal.plan import Plan, plan_of
+from pilothouse.journal.present import name_column, read_present
 from pilothouse.journal.read import checked, last_line, last_line_column, open_for_reading
 from pilothouse.journal.run_state import EngineRow, Failure, RunningTask, RunState
 from pilothouse.journal.store import FILE_NAME, decode_tasks, undamaged
+from pilothouse.journal.waiting import Progress, UnfinishedLines, WaitingTask, waiting_tasks
+from pilothouse.model.errors import InputError
 from pilothouse.model.idset import IdSet
 
 MOST_RUNNING = 1000
@@ -37,6 +41,9 @@ class RunReader:
         self._ended_in: dict[str, dict[tuple[int, int], float]] = {}
         """Of each job that runs: the tasks and attempts of it that have ended, and when."""
         self._failures: deque[Failure] = deque(maxlen=MOST_FAILURES)
+        self._progress = Progress()
+        self._plan = Plan()
+        self._unfinished: UnfinishedLines | None = None
 
     def close(self) -> None:
         self._db.close()
@@ -72,6 +79,7 @@ class RunReader:
             ended_at = max([self._last_at, *(left_at or 0.0 for *_, left_at, _lost, _first in engines)])
         begun = (_number(notes.get("started")), self._first_at, *(row.joined_at for row in rows))
         total = _number(notes.get("total"))
+        first = self._first_waiting(notes) if ended_at is None else None
         return RunState(
             name=self.folder.resolve().name.removesuffix("_run") or str(self.folder),
             started_at=min((at for at in begun if at), default=now),
@@ -88,7 +96,20 @@ class RunReader:
             unattended=ended_at is None and is_free(self.folder),
             running_tasks=self._running(assigned, {name: (rank, node, first) for name, rank, _, node, *_, first in engines}),
             waiting=None if total is None else max(0, int(total) - self._finished - running.total()),
+            next_task=first.task_id if first is not None else None,
+            waits_for=first.wait.text if first is not None else "",
         )
+
+    def _first_waiting(self, notes: dict[str, bytes]) -> WaitingTask | None:
+        """The first task that waits; None also if the task file cannot be read any more."""
+        try:
+            if self._unfinished is None:
+                self._plan = plan_of(notes)
+                self._unfinished = UnfinishedLines(self._plan.lines(), self._progress.done)
+            present = read_present(self._db, self.folder, self._progress)
+            return next(waiting_tasks(self._unfinished, present, self._plan.job_of), None)
+        except InputError:
+            return None
 
     def _running(
         self, assigned: list[tuple[str, str, str, float, bytes]], engines: dict[str, tuple[int, str, int]]
@@ -113,14 +134,15 @@ class RunReader:
     def _read_ends(self) -> None:
         query = (
             "SELECT rowid, task_id, line_number, kind, return_code, rank, node, started_at, ended_at, reason, "
-            f"CASE WHEN return_code THEN command END, CASE WHEN return_code THEN {self._said} END, final, job_id, attempt "
-            "FROM ends WHERE rowid > ? ORDER BY rowid LIMIT ?"
+            f"CASE WHEN return_code THEN command END, CASE WHEN return_code THEN {self._said} END, final, job_id, attempt, "
+            f"state, {name_column(self._db)} FROM ends WHERE rowid > ? ORDER BY rowid LIMIT ?"
         )
         while True:
             rows = self._db.execute(query, (self._last_row, _BATCH)).fetchall()
             for row, task_id, line, kind, code, rank, node, started_at, ended_at, reason, command, *rest in rows:
-                err, final, job_id, attempt = rest
+                err, final, job_id, attempt, state, name = rest
                 self._last_row = row
+                self._progress.note(task_id, attempt, kind, state, ended_at, final, name, job_id, line)
                 if job_id in self._ended_in:
                     self._ended_in[job_id][task_id, attempt] = ended_at
                 if not final:

@@ -78,6 +78,10 @@ class RunState(msgspec.Struct, frozen=True):
     """Those that have run for the longest time first."""
     waiting: int | None = None
     """Tasks that have not been begun, where their number is known."""
+    next_task: int | None = None
+    """The first task that waits."""
+    waits_for: str = ""
+    """What it waits for, as `pilothouse explain` says it."""
 
     @property
     def elapsed_s(self) -> float:

@@ -48,6 +48,7 @@ _SESSION = "SELECT value FROM notes WHERE name='session'"
 _OUTPUT = ("last_line BLOB", "output INTEGER", "left_out INTEGER")
 _LATER = {"ends": ("cpu_s REAL", "memory_kb INTEGER", "name TEXT", *_OUTPUT), "assignments": ("gpus TEXT", "memory_mb INTEGER")}
 """Columns that journals of earlier versions lack."""
+_BY_NAME = "CREATE INDEX IF NOT EXISTS ends_by_name ON ends (name) WHERE name != ''"
 
 
 def _insert(table: str, record: type[msgspec.Struct]) -> str:
@@ -115,12 +116,13 @@ class Journal:
             raise RunError(f"{self.path}: cannot open the journal: {error}") from error
 
     def _add_columns(self) -> None:
-        """Columns that this version has and the one that made the file had not."""
+        """Columns that this version has and the one that made the file had not, and the index on one of them."""
         for table, columns in _LATER.items():
             known = columns_of(self._db, table)
             for column in columns:
                 if column.split()[0] not in known:
                     self._db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
+        self._db.execute(_BY_NAME)
 
     def write(self, records: list[r.Record]) -> None:
         """All of them in one transaction, in order within each kind; RunError (nothing kept) if that fails. PeerError if another

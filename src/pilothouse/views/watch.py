@@ -140,7 +140,11 @@ def _head(state: RunState, rate: float, width: int) -> list[Text]:
     if state.barriers:
         counts.append(f"  barriers {state.barriers}")
     counts.append(f"  {rate:.4g}/s  slots {state.slots}")
-    return [title, counts, _contexts(state), _bar(state, width)]
+    head = [title, counts, _contexts(state), _bar(state, width)]
+    if state.waits_for:
+        waits = f"task {state.next_task} waits for {state.waits_for}"
+        head.append(Text(waits, style="dim", no_wrap=True, overflow="ellipsis"))
+    return head
 
 
 def _contexts(state: RunState) -> Text:

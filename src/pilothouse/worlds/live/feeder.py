@@ -59,6 +59,35 @@ Known = Callable[[TaskLine], bool | None]
 """What an earlier run knows of a task: None: it must run; else whether it failed."""
 
 
+class DoneIds:
+    """Which tasks have their final result: all below a mark, and a few above it. Failed ones are remembered."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.failed: set[int] = set()
+        self._mark = 0
+        self._above: set[int] = set()
+
+    def add(self, task_id: int, *, failed: bool) -> None:
+        self.count += 1
+        if failed:
+            self.failed.add(task_id)
+        if task_id != self._mark:
+            self._above.add(task_id)
+            return
+        self._mark += 1
+        while self._mark in self._above:
+            self._above.remove(self._mark)
+            self._mark += 1
+
+    def known(self, line: TaskLine) -> bool | None:
+        """For a Feeder: None: the task must run; else whether it failed."""
+        return line.task_id in self.failed if line.task_id in self else None
+
+    def __contains__(self, task_id: object) -> bool:
+        return isinstance(task_id, int) and (task_id < self._mark or task_id in self._above)
+
+
 class Feeder:
     """Hands out the tasks of one source."""
 

@@ -26,8 +26,8 @@ from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import FINAL, JobState
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.engines import Engines
-from pilothouse.worlds.live.driver.task_groups import Backlog, DoneIds, TaskGroup
-from pilothouse.worlds.live.feeder import Feeder, Feeding
+from pilothouse.worlds.live.driver.task_groups import Backlog, TaskGroup
+from pilothouse.worlds.live.feeder import DoneIds, Feeder, Feeding
 from pilothouse.worlds.live.options import LiveOptions
 
 ASSIGNMENTS_PER_SESSION = 2**28

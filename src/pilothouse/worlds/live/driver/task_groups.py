@@ -17,7 +17,7 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState, Stimulus, step
 from pilothouse.worlds.live.driver.task_templates import TaskTemplates
-from pilothouse.worlds.live.feeder import Feeder
+from pilothouse.worlds.live.feeder import DoneIds, Feeder
 from pilothouse.worlds.live.pace import Pace
 from pilothouse.worlds.live.wire.messages import Task, TaskEnvironment
 
@@ -79,35 +79,6 @@ def environment_for(job: Job, *, bind: bool) -> TaskEnvironment:
 def task_of_line(line: TaskLine) -> Task:
     command = line.command.encode("utf-8", "surrogateescape")
     return Task(line.task_id, line.line_number, line.repeat_index, 1, command, (), line.request)
-
-
-class DoneIds:
-    """Which tasks have their final result: all below a mark, and a few above it. Failed ones are remembered."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.failed: set[int] = set()
-        self._mark = 0
-        self._above: set[int] = set()
-
-    def add(self, task_id: int, *, failed: bool) -> None:
-        self.count += 1
-        if failed:
-            self.failed.add(task_id)
-        if task_id != self._mark:
-            self._above.add(task_id)
-            return
-        self._mark += 1
-        while self._mark in self._above:
-            self._above.remove(self._mark)
-            self._mark += 1
-
-    def known(self, line: TaskLine) -> bool | None:
-        """For a Feeder: None: the task must run; else whether it failed."""
-        return line.task_id in self.failed if line.task_id in self else None
-
-    def __contains__(self, task_id: object) -> bool:
-        return isinstance(task_id, int) and (task_id < self._mark or task_id in self._above)
 
 
 class Backlog:

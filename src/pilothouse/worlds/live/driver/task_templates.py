@@ -11,11 +11,10 @@ from math import ceil
 import msgspec
 
 from pilothouse.model.job import Job, Shape
-from pilothouse.model.task_request import TaskRequest, shape_for
+from pilothouse.model.task_request import TaskRequest, asked, shape_for
 from pilothouse.worlds.live.wire.messages import Task, TaskEnvironment
 
 MOST_KEPT = 10_000
-_NO_SHAPE = Shape()
 
 
 class TaskTemplates:
@@ -38,18 +37,12 @@ class TaskTemplates:
 
     def _make(self, request: TaskRequest) -> tuple[Job, TaskEnvironment]:
         job, environment = self._default
-        asked = job.shape or _NO_SHAPE
-        cores = request.cores or job.units
-        nodes = asked.nodes if request.nodes is None else request.nodes
-        gpus = asked.gpus_per_node if request.gpus is None else request.gpus
-        memory_mb = asked.memory_mb_per_node if request.memory_mb is None else request.memory_mb
-        walltime = job.walltime if request.walltime is None else request.walltime
-        key = (cores, nodes, gpus, memory_mb)
-        if key not in self._shapes:
-            self._shapes[key] = shape_for(*key)
-        job = Job("", cores, walltime, shape=self._shapes[key], command=job.command)
+        wanted = asked(request, job)
+        key = wanted[:4]
+        shape = self._shapes.setdefault(key, shape_for(*key))
+        job = Job("", wanted.cores, wanted.walltime, shape=shape, command=job.command)
         env = {**environment.env, **dict(request.env)} if request.env else environment.env
-        return job, msgspec.structs.replace(environment, walltime=walltime, env=env, memory_mb=memory_mb)
+        return job, msgspec.structs.replace(environment, walltime=wanted.walltime, env=env, memory_mb=wanted.memory_mb)
 
 
 def with_more_memory(task: Task, used_mb: int, factor: float, most_mb: int) -> Task | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilothouse.worlds.live.driver.task_groups import DoneIds
+from pilothouse.worlds.live.feeder import DoneIds
 
 
 @given(st.permutations(range(40)), st.sets(st.integers(0, 39)))

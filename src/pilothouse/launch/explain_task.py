@@ -1,0 +1,73 @@
+"""Behind `pilothouse explain DIR TASK` for live runs: finds the task, and puts its story together."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pilothouse.campaign.expected_starts import ExpectedStart, expected_start
+from pilothouse.campaign.forecast import TaskDurations
+from pilothouse.journal.present import WaitingReader, waiting_reader
+from pilothouse.journal.read import numbers_of, read_attempts
+from pilothouse.journal.waiting import WaitingTask
+from pilothouse.launch import naming
+from pilothouse.model.errors import InputError
+from pilothouse.policies.base import Policy
+from pilothouse.views import documents
+from pilothouse.views.task_story import TaskStory, ended_story, held_story, waiting_story
+
+
+def explain_task(folder: Path, name: str, *, as_json: bool) -> str:
+    """The story of a task of the run in this folder. Raises InputError if there is none of that name or number."""
+    found = task_story(folder, name)
+    return documents.text("task_story", found) if as_json else found.text(time.time())
+
+
+def task_story(folder: Path, name: str) -> TaskStory:
+    numbers = numbers_of(folder, name) or ([int(name)] if name.isdecimal() else [])
+    if len(numbers) == 1:
+        rows, final = read_attempts(folder, numbers[0])
+        if final:
+            return ended_story(rows)
+    with waiting_reader(folder) as reader:
+        numbers = numbers or _unended(reader, name)
+        if len(numbers) > 1:
+            shown = ", ".join(map(str, numbers[:5])) + (", ..." if len(numbers) > 5 else "")
+            raise InputError(str(folder), f"{len(numbers):,} tasks have the name {name}", hint=f"give a number: {shown}")
+        for number in numbers:
+            rows, _ = read_attempts(folder, number)
+            if number in reader.present.held:
+                return held_story(reader.present.held[number], rows)
+            waiting = next((task for task in reader if task.task_id == number), None)
+            if waiting is not None:
+                expected = _expected(folder, reader, waiting)
+                return waiting_story(waiting, rows, expected.at, expected.why)
+    raise InputError(str(folder), f"there is no task {name} in it", hint=f"see: pilothouse tasks {folder}")
+
+
+def _unended(reader: WaitingReader, name: str) -> list[int]:
+    """The tasks of this name that have not ended."""
+    running = [task.task_id for task in reader.present.held.values() if task.name == name]
+    waiting = [line.task_id for line in reader.lines() if line.request is not None and line.request.name == name]
+    return sorted({*running, *waiting})
+
+
+def _expected(folder: Path, reader: WaitingReader, task: WaitingTask) -> ExpectedStart:
+    present = reader.present
+    foreign = present.decider.partition(":")[0] in naming.FOREIGN
+    durations = TaskDurations.so_far(folder)
+    return expected_start(
+        task, iter(reader), reader.lines(), present, durations, None if foreign else _policy(present.decider, reader.plan.cwd)
+    )
+
+
+def _policy(name: str, cwd: str) -> Callable[[], Policy]:
+    """As the run made it: a policy of the user's may be named by a path."""
+
+    def make() -> Policy:
+        with contextlib.chdir(cwd or "."):
+            return naming.policy(name)
+
+    return make
