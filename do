@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
 # Sets everything up and does it, in a fresh clone as well as in an old one:
 #   ./do demo    compare schedulers on a real trace, draw figures, then run real tasks
+#   ./do shell [COMMAND...]               a shell in which `pilothouse` works, or one command in it
 #   ./do test    all tests, with real Redis, sshd, Slurm and other projects' clients
 #   ./do bench [--only NAMES]             us and every peer that can be installed, side by side
+#   ./do wheels                           sdist and wheels, for every Python that is found, into dist
+#   ./do matrix [--tests]                 the wheels under every Python, without root, IPv6, /dev/shm, a home
 #   ./do mutants [--count N] [--seed N]   which small changes of the source no test notices
 #   ./do fuzz [--inputs N] [--atheris]    damaged inputs for every parser, codec and socket
 # Needs python3 (3.11 or later), pip and gcc; as root, or with sudo that asks nothing, it installs the Debian packages
 # that the tests talk to. Everything else goes into .tools, .venv and .venvs beside this file.
 set -u
+CALLER=$PWD
 cd "$(dirname "$0")" || exit 1
 ROOT=$PWD
 VENV=$ROOT/.venv
@@ -15,7 +19,7 @@ PY=$VENV/bin/python
 # what a test talks to: program=Debian package
 DEBIAN="redis-server=redis-server sshd=openssh-server ssh=openssh-client slurmctld=slurmctld slurmd=slurmd
         srun=slurm-client munged=munge flatc=flatbuffers-compiler mpirun=openmpi-bin parallel=parallel gcc=gcc g++=g++
-        chromium=chromium"
+        chromium=chromium modulecmd=environment-modules ip=iproute2"
 export UV_PYTHON_DOWNLOADS=never UV_NO_PROGRESS=1 UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1 PIP_ROOT_USER_ACTION=ignore
 export UV_COMPILE_BYTECODE=1  # packages are compiled once, not at each start
 unset VIRTUAL_ENV PYTHONHOME PYTHONDONTWRITEBYTECODE
@@ -140,15 +144,41 @@ setup_components() {
 demo() {
     setup_package ui,plot
     "$PY" -c 'import pilothouse' || die "the package does not import"
-    local trace=examples/kth-sp2-5000.swf.gz out=out/demo
-    rm -rf $out
-    mkdir -p $out
-    say "three schedulers on 5,000 jobs of a real machine of 100 processors (KTH SP2)"
-    "$VENV/bin/pilothouse" compare -p 100 -w $trace --policy fcfs,easy,easy-sjbf --plot $out/kth.png || exit 1
-    say "real tasks on this machine"
-    (cd $out && "$VENV/bin/pilothouse" run "$ROOT/examples/tasks.txt" --dir run) || exit 1
-    printf '1 + 2 + ... + 40000 = %s, added up by eight tasks\n' "$(cat $out/results/total.txt)"
-    say "look at $out/kth.png; the record of the tasks is in $out/run"
+    rm -rf out/demo
+    "$VENV/bin/pilothouse" demo out/demo || exit 1
+    say "now try  ./do shell  and then  pilothouse"
+}
+
+shell() {
+    [ -x "$VENV/bin/pilothouse" ] || setup_package ui,plot
+    export PATH=$VENV/bin:$PATH VIRTUAL_ENV=$VENV
+    cd "$CALLER" || exit 1
+    if [ $# -gt 0 ]; then exec "$@"; fi
+    say "pilothouse is in PATH; \`exit\` leaves this shell"
+    exec "${SHELL:-bash}"
+}
+
+# Interpreters that wheels are made for and tried under: those of $PYTHONS, or all that are in PATH or come from pyenv.
+pythons() {
+    local minor found
+    if [ -n "${PYTHONS:-}" ]; then printf '%s\n' $PYTHONS; return; fi
+    for minor in 11 12 13 14; do
+        for found in "$(command -v python3.$minor)" "$HOME"/.pyenv/versions/3.$minor.*/bin/python; do
+            if "$found" -c 'import venv, ensurepip, ctypes, sqlite3' 2>/dev/null; then echo "$found"; break; fi
+        done
+    done
+}
+
+wheels() {
+    local python made=""
+    setup_package dev
+    for python in $(pythons); do
+        made="$made $ROOT/.venvs/build-$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
+        (BASE=$python; install "${made##* }" build) || exit 1
+    done
+    say "wheels for: $(pythons | tr '\n' ' ')"
+    rm -rf dist
+    "$PY" tools/wheels.py $(printf ' %s/bin/python' $made)
 }
 
 run_tests() {
@@ -168,8 +198,12 @@ run_tests() {
 
 case ${1:-help} in
     demo)  shift; demo "$@" ;;
+    shell) shift; shell "$@" ;;
     test)  shift; run_tests "$@" ;;
     setup) setup_package dev ;;
+    wheels) wheels ;;
+    matrix) shift; [ -d dist ] || wheels || exit 1
+           exec "$PY" tools/matrix.py "$@" $(pythons) ;;
     bench) shift; BASE=$(find_python) || exit 1
            setup_components; setup_package dev; setup_clients
            (install "$ROOT/.venvs/hyperqueue" hyperqueue) || warn "no HyperQueue here"

@@ -1,5 +1,9 @@
-"""What pyproject.toml cannot say: the modules that are generated, and the parts that are compiled if there is a compiler."""
+"""What pyproject.toml cannot say: the modules that are generated, and the parts that are compiled if there is a compiler.
 
+With PILOTHOUSE_PURE=1 nothing is compiled, and the wheel fits every machine (py3-none-any).
+"""
+
+import os
 import re
 import runpy
 from pathlib import Path
@@ -74,7 +78,10 @@ class BuildExt(build_ext):
         super().run()
 
 
-setup(
-    cmdclass={"build_py": BuildPy, "build_ext": BuildExt},
-    ext_modules=[extension(name, f"src/{name.replace('.', '/')}.c") for name in WRITTEN_IN_C] + compiled_python(),
-)
+def extensions() -> list[Extension]:
+    if os.environ.get("PILOTHOUSE_PURE"):
+        return []
+    return [extension(name, f"src/{name.replace('.', '/')}.c") for name in WRITTEN_IN_C] + compiled_python()
+
+
+setup(cmdclass={"build_py": BuildPy, "build_ext": BuildExt}, ext_modules=extensions())

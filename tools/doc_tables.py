@@ -381,13 +381,15 @@ LINES_BEFORE = {
 """Lines of what is in each room now as it was before the rooms were put in order; 5,428 generated lines included."""
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "pilothouse"
 
-def bench() -> str:
-    """The last record of each bench in bench/history.jsonl."""
+def bench(which: str = "") -> str:
+    """The last record of each bench in bench/history.jsonl. `peers`: only what is held against other programs."""
     history = Path(__file__).resolve().parent.parent / "bench" / "history.jsonl"
     last = {(record := json.loads(line))["bench"]: record for line in history.read_text().splitlines()}
     rows = []
     for record in last.values():
         for figure in record["figures"]:
+            if which == "peers" and figure["peer"].startswith(("the ", "our ", "a ")):
+                continue
             ours, theirs = (f"{figure[key]:,.10g}" for key in ("ours", "theirs"))
             rows.append((figure["what"], ours, figure["peer"], theirs, f"{figure['ratio']:.2f}"))
     newest = max(last.values(), key=lambda record: str(record["date"]))

@@ -45,9 +45,18 @@ _MODULES = {
     "simulate": "pilothouse.launch.experiment",
 }
 
+_RENAMED: dict[str, tuple[str, str]] = {}
+"""Earlier public names: what each is called now, and the version in which the earlier name will be gone."""
+
 
 def __getattr__(name: str) -> Any:
     """Loads a public name when it is first used, so that `import pilothouse` stays cheap."""
+    if name in _RENAMED:
+        from pilothouse.model.deprecation import deprecated
+
+        now, gone_in = _RENAMED[name]
+        deprecated(f"pilothouse.{name}", f"pilothouse.{now}", gone_in=gone_in)
+        name = now
     if name in _MODULES:
         import importlib
 

@@ -12,6 +12,8 @@ from pilothouse import __version__
 from pilothouse.model.errors import PilothouseError
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("pilothouse.cli.demo", "Try it: schedulers on a real trace, real tasks here, a report."),
+    "init": ("pilothouse.cli.init", "Write a small project: a policy, a workload, a task file."),
     "simulate": ("pilothouse.cli.simulate", "Run a workload on a simulated cluster under one policy."),
     "compare": ("pilothouse.cli.compare", "Run a workload under several policies, side by side."),
     "explain": ("pilothouse.cli.explain", "Say why a task waits, where it runs or how it ended; why a job started when it did."),
@@ -35,9 +37,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "edc-library": ("pilothouse.cli.edc_library", "Build a policy into a library that Batsim 5 can load."),
     "disbatch": ("pilothouse.cli.disbatch", "Stand in for disBatch."),
     "qcg": ("pilothouse.cli.qcg", "Stand in for QCG PilotJob's service."),
+    "shims": ("pilothouse.cli.shims", "Write the drop-ins into a folder, under the names of what they replace."),
     "completion": ("pilothouse.cli.completion", "Print the script that completes commands in your shell."),
 }
 """Name -> module that holds `command`, and the line shown by --help (so that help loads nothing)."""
+
+AIMS: dict[str, tuple[str, ...]] = {
+    "Begin": ("demo", "init"),
+    "Simulate a cluster": ("simulate", "compare", "forecast", "policies"),
+    "Run real tasks": ("run", "tasks", "output", "watch"),
+    "Steer a resource manager": ("steer", "whatif", "slurm-setup", "slurm-lab", "flux-module", "edc-library"),
+    "Look at runs": ("plot", "report", "explain", "diff", "step"),
+    "Replace another program": ("batsim", "batsim4", "disbatch", "qcg", "shims"),
+    "Your shell": ("completion",),
+}
+"""The commands by what one wants to do, as --help shows them."""
 
 
 class LazyGroup(click.Group):
@@ -66,18 +80,22 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        width = max(len(name) for name in COMMANDS)  # one column for all sections
+        for aim, names in AIMS.items():
+            with formatter.section(aim):
+                formatter.write_dl([(name.ljust(width), COMMANDS[name][1]) for name in names])
 
 
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Each command has its own --help with examples.",
+    epilog="Each command has its own --help with examples. Begin with: pilothouse demo",
+    invoke_without_command=True,
 )
 @click.version_option(__version__, prog_name="pilothouse")
 @click.option("--traceback", is_flag=True, help="Show where an error came from, besides the line that says what is wrong.")
-def cli(traceback: bool) -> None:
+@click.pass_context
+def cli(ctx: click.Context, traceback: bool) -> None:
     """Write a scheduler once, and steer with it a simulated cluster, the tasks of your own allocation, or a resource manager.
 
     \b
@@ -88,6 +106,8 @@ def cli(traceback: bool) -> None:
     """
     if traceback:
         os.environ["PILOTHOUSE_TRACEBACK"] = "1"
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def main() -> None:

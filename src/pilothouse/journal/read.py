@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from pilothouse.journal.lock import is_free
-from pilothouse.journal.store import FILE_NAME, columns_of, decode_tasks, undamaged
+from pilothouse.journal.store import FILE_NAME, check_version, columns_of, decode_tasks, undamaged
 from pilothouse.journal.waiting import behind_others
 from pilothouse.model.errors import InputError
 from pilothouse.model.idset import IdSet
@@ -316,7 +316,9 @@ def open_for_reading(folder: Path) -> sqlite3.Connection:
     if not path.is_file():
         raise InputError(str(folder), "no run was recorded here", expected=f"a folder with {FILE_NAME}")
     with undamaged(path):
-        return sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None)
+        db = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None)
+        check_version(db, path)
+        return db
 
 
 def checked(row: Row) -> Row:

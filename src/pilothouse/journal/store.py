@@ -24,6 +24,8 @@ from pilothouse.worlds.live.wire.messages import Task
 
 FILE_NAME = "journal.sqlite"
 VERSION = 1
+"""Of the schema, kept as SQLite's user_version; 0 in journals of before it was kept. Raised with every change after which an
+older version would misread the file; columns that it may ignore do not raise it."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
@@ -97,6 +99,17 @@ def columns_of(db: sqlite3.Connection, table: str) -> set[str]:
     return {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
 
 
+def check_version(db: sqlite3.Connection, path: Path) -> None:
+    """Raises InputError, and closes the connection, if a newer version made the journal."""
+    (found,) = db.execute("PRAGMA user_version").fetchone()
+    if found > VERSION:
+        db.close()
+        raise InputError(
+            str(path), "a newer pilothouse made this journal", expected=f"schema {VERSION} or older", found=str(found),
+            hint="use that version of pilothouse",
+        )  # fmt: skip
+
+
 class Journal:
     """The writer. One per run at a time (see journal/lock.py)."""
 
@@ -108,21 +121,24 @@ class Journal:
         try:
             make_private(self.path)
             self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+            check_version(self._db, self.path)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.executescript(_SCHEMA)
-            self._add_columns()
+            self._migrate()
         except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             raise RunError(f"{self.path}: cannot open the journal: {error}") from error
 
-    def _add_columns(self) -> None:
-        """Columns that this version has and the one that made the file had not, and the index on one of them."""
+    def _migrate(self) -> None:
+        """Adds columns that this version has and the one that made the file had not, and the index on one of them."""
         for table, columns in _LATER.items():
             known = columns_of(self._db, table)
             for column in columns:
                 if column.split()[0] not in known:
                     self._db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
         self._db.execute(_BY_NAME)
+        if self._db.execute("PRAGMA user_version").fetchone() != (VERSION,):
+            self._db.execute(f"PRAGMA user_version={VERSION}")
 
     def write(self, records: list[r.Record]) -> None:
         """All of them in one transaction, in order within each kind; RunError (nothing kept) if that fails. PeerError if another

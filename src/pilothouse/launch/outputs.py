@@ -16,6 +16,7 @@ from pilothouse.formats.jobs_csv import JobsCsv
 from pilothouse.formats.jobs_jsonl import JobsJsonl
 from pilothouse.launch.output_files import opened
 from pilothouse.model.record import JobRecord
+from pilothouse.views.documents import SCHEMA
 from pilothouse.views.metrics import Collector, Metrics
 
 COMPANIONS = (
@@ -49,7 +50,7 @@ class Outputs:
     def describe(self, **fields: object) -> None:
         """Writes run.json: what was run."""
         with opened(self._prefix + "run.json") as stream:
-            stream.write(msgspec.json.format(msgspec.json.encode(fields)).decode() + "\n")
+            stream.write(msgspec.json.format(msgspec.json.encode({"schema": SCHEMA, **fields})).decode() + "\n")
 
     def close(
         self, units: int, *, complete: bool, ranks: bool = True, extra: dict[str, float | int | str] | None = None

@@ -17,6 +17,7 @@ from pilothouse.formats.text_input import JSON_PROBLEMS, json_error, read_bytes,
 from pilothouse.journal.store import FILE_NAME as JOURNAL
 from pilothouse.model.errors import InputError, quoted, suggestion
 from pilothouse.model.lifecycle import FROM_BATSIM
+from pilothouse.views.documents import SCHEMA
 from pilothouse.views.schedule import Schedule, Steps, date_or_nan, intervals
 
 JOBS = "jobs.csv"
@@ -108,6 +109,7 @@ def _suggestion(path: Path) -> str:
 class _Described(msgspec.Struct):
     """What run.json says."""
 
+    schema: int = 1
     decider: str = ""
     units: int = 0
     jobs: int | None = None
@@ -154,9 +156,15 @@ def _described(path: str) -> _Described:
         return _Described()
     data = read_bytes(path)
     try:
-        return msgspec.json.decode(data, type=_Described)
+        described = msgspec.json.decode(data, type=_Described)
     except JSON_PROBLEMS as problem:
         raise json_error(path, data, problem) from None
+    if described.schema > SCHEMA:
+        raise InputError(
+            path, "a newer pilothouse wrote this run", expected=f"schema {SCHEMA} or older", found=str(described.schema),
+            hint="use that version of pilothouse",
+        )  # fmt: skip
+    return described
 
 
 def add_users(schedule: Schedule) -> None:

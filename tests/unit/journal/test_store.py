@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from pilothouse.journal.read import JobRow, never_begun, read_jobs, read_nodes, read_tasks
-from pilothouse.journal.store import Journal, undamaged
+from pilothouse.journal.run_reader import RunReader
+from pilothouse.journal.store import FILE_NAME, VERSION, Journal, undamaged
 from pilothouse.model.errors import InputError, PeerError, RunError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job, Node
@@ -149,3 +152,31 @@ def test_a_driver_that_was_replaced_writes_nothing_any_more(tmp_path: Path) -> N
 def test_what_was_written_is_durable(tmp_path: Path) -> None:
     """Messages that depend on a record are sent after `write`: it must not be lost with the power."""
     assert Journal(tmp_path)._db.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+def test_a_journal_of_an_earlier_version_is_migrated(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write([joined("e0", 0), assigned(1, 0), ended(0), r.Closed(1, 2.0)])
+    journal.close()
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:  # as it was before versions were kept
+        for column in ("cpu_s", "memory_kb", "name", "last_line", "output", "left_out"):
+            db.execute(f"ALTER TABLE ends DROP COLUMN {column}")
+        db.execute("PRAGMA user_version=0")
+    assert [row.state for row in read_tasks(tmp_path)] == ["succeeded"], "readers do not change it"
+    again = Journal(tmp_path, must_exist=True)
+    again.write([ended(1)])
+    again.close()
+    assert [row.cpu_s for row in read_tasks(tmp_path)] == [0.0, 0.0]
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
+
+
+def test_a_journal_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+    Journal(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:
+        db.execute("PRAGMA user_version=99")
+    before = (tmp_path / FILE_NAME).read_bytes()
+    for use in (lambda: Journal(tmp_path), lambda: list(read_tasks(tmp_path)), lambda: RunReader(tmp_path)):
+        with pytest.raises(InputError, match=r"a newer pilothouse made this journal; expected schema \d or older, found 99"):
+            use()
+    assert (tmp_path / FILE_NAME).read_bytes() == before

@@ -87,7 +87,7 @@ _STARTED_HERE = object()
 _EXAMPLES = """examples:
   pilothouse disbatch -s localhost:4 tasks.txt               four tasks at a time, here
   pilothouse disbatch -s h1:8,h2:8 -e tasks.txt              on two hosts, by ssh; exit code 1 if a task fails
-  sbatch -n 40 libexec/disbatch/disBatch tasks.txt           on the nodes of a Slurm job
+  pilothouse shims ~/shims --disbatch; sbatch -n 40 ~/shims/disBatch tasks.txt     on the nodes of a Slurm job
   pilothouse disbatch -s localhost:4 -r tasks_disBatch_261115_042_status.txt -R tasks.txt    what failed, again
 """
 

@@ -4,12 +4,14 @@ In: the arguments of qcg-pm-service. Out: a process with the methods of `qcg.pil
 address at which its manager takes requests.
 
 It needs the standard library alone: the Python of a program that uses qcg-pilotjob may have nothing of ours. `install` makes
-the real LocalManager use it in programs whose imports cannot be changed (libexec/qcg/python).
+the real LocalManager use it in programs whose imports cannot be changed; the sitecustomize.py of libexec/qcg/python, and that of
+`pilothouse shims --qcg`, call it by `take_over`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import os
 import shlex
@@ -116,6 +118,23 @@ class ServiceProcess:
 
 
 # ---- programs whose imports cannot be changed
+
+
+def take_over(here: str) -> None:
+    """For the sitecustomize.py of folder `here`, which PYTHONPATH names: Python runs it before the program. Other files of that
+    name are run as well, and children do not inherit the folder.
+    """
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    kept = [entry for entry in entries if os.path.abspath(entry or ".") != here]
+    os.environ["PYTHONPATH"] = os.pathsep.join(kept)
+    if not any(kept):
+        del os.environ["PYTHONPATH"]
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    own = sys.modules.pop("sitecustomize")
+    with contextlib.suppress(ImportError):
+        importlib.import_module("sitecustomize")
+    sys.modules.setdefault("sitecustomize", own)
+    install()
 
 
 def install() -> None:

@@ -79,7 +79,7 @@ def dumps() -> Callable[[Any], bytes]:
 def worker_command(python: str, root: str) -> tuple[str, ...]:
     """The command of a worker."""
     code = f"import sys; sys.path.append({root!r}); from pilothouse.worlds.live.services.call_worker import main; main()"
-    return (python, "-c", code)
+    return (python, "-P", "-c", code)
 
 
 def main() -> None:
