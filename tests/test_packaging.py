@@ -150,7 +150,7 @@ def test_the_pure_wheel_runs_demo_and_tasks(installed: Path, tmp_path: Path) -> 
             [installed, "-m", *words], cwd=tmp_path, env=kept, capture_output=True, text=True, timeout=120, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return done.stdout + done.stderr
 
     shown = run("pilothouse", "demo", "a project")
     folder = tmp_path / "a project"

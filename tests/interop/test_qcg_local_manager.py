@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from pilothouse.launch import shims
+
 pytestmark = pytest.mark.peer("qcg", "programs written for its LocalManager")
 
 PROGRAM = """
@@ -45,7 +47,9 @@ Program = Callable[..., dict[str, Any]]
 def program(request: pytest.FixtureRequest, client_env: Callable[[str], Path], repository: Path, tmp_path: Path) -> Program:
     ours = request.param == "by its import"
     # The Python of the client has only the client library.
-    entry = repository / ("src" if ours else "libexec/qcg/python")
+    entry = repository / "src" if ours else tmp_path / "shims" / "python"
+    if not ours:
+        shims.write(entry.parent, ["qcg"])
     text = PROGRAM.replace("IMPORTED", "pilothouse.qcg" if ours else "qcg.pilotjob.api.manager")
 
     def run(*arguments: str, **variables: str) -> dict[str, Any]:
@@ -68,7 +72,7 @@ def test_a_program_gets_our_manager(program: Program, tmp_path: Path) -> None:
     (folder,) = tmp_path.glob(".qcgpjm-service-*")
     assert (folder / "journal.sqlite").exists(), "a manager of ours"
     environment = (tmp_path / "a.out").read_text()
-    assert "libexec/qcg/python" not in environment
+    assert "shims/python" not in environment
 
 
 def test_a_manager_that_cannot_start_is_an_error_of_the_library(program: Program) -> None:

@@ -30,7 +30,8 @@ _ROOT = str(Path(__file__).resolve().parents[4])
 
 def engine_command(python: str) -> list[str]:
     """The program of an engine. It finds our package by its path, not by PYTHONPATH, which tasks would inherit, and imports
-    nothing from the folder in which it is started (-P). It ignores PYTHON variables (-E) if the driver does: see launch/shims.py."""
+    nothing from the folder in which it is started (-P). It ignores PYTHON variables (-E) if the driver does (launch/shims.py).
+    """
     return [python, "-PE" if sys.flags.ignore_environment else "-P", "-c", _CODE.format(root=_ROOT)]
 
 
