@@ -159,6 +159,8 @@ def test_a_journal_of_an_earlier_version_is_migrated(tmp_path: Path) -> None:
     journal.write([joined("e0", 0), assigned(1, 0), ended(0), r.Closed(1, 2.0)])
     journal.close()
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:  # as it was before versions were kept
+        for (index,) in db.execute("SELECT name FROM sqlite_master WHERE type='index' AND sql IS NOT NULL").fetchall():
+            db.execute(f"DROP INDEX {index}")
         for column in ("cpu_s", "memory_kb", "name", "last_line", "output", "left_out"):
             db.execute(f"ALTER TABLE ends DROP COLUMN {column}")
         db.execute("PRAGMA user_version=0")
