@@ -217,6 +217,7 @@ class Machine:
             assert all(other.work is work or other._killed for other in others), "STOP commands while tasks ran"
         else:
             assert not self._stops, "a task began after the STOP commands"
+            assert self.engine.state is not EngineState.PARTING, "a task began after the engine had said goodbye"
             assert self._age == len(starts), "a task began before the START commands were done"
             self.storm.note_begin(order.task_id, self)
 

@@ -283,7 +283,10 @@ class Engine:
                     if assignment.id > self._last_taken:
                         self._last_taken = assignment.id
                         self._held[assignment.id] = Held(assignment)
-                        if self._prepared:
+                        if self._stop_runs or self.state is EngineState.PARTING:
+                            # A driver that was replaced told us to leave; the one in its place does not know.
+                            self._end(assignment.id, "leaving", now)
+                        elif self._prepared:
                             self._begin(self._held[assignment.id])
             case m.Kill(assignments, reason):
                 for number in assignments:
