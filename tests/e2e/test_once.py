@@ -128,6 +128,25 @@ def test_no_task_outlives_its_engine(tmp_path: Path, task: str, victim: str) -> 
     until(lambda: not alive(warden), "its warden does not wait for ever")
 
 
+@pytest.mark.parametrize("driver_too", [False, True])
+def test_a_task_that_no_process_is_left_to_end_does_not_run_beside_its_copy(tmp_path: Path, driver_too: bool) -> None:
+    """Warden, engine and all cylinders are killed at once, and the task has neither its environment nor its session."""
+    first = "env -i setsid sh -c 'echo $$ > hidden; exec sleep 300'"
+    again = "kill -0 $(cat hidden) 2> /dev/null && grep -q sleep /proc/$(cat hidden)/cmdline && touch beside; true"
+    file = tasks(tmp_path, f"if [ -e hidden ]; then {again}; else {first}; fi\n")
+    process = start(tmp_path, file, "--dir", "R", "--slots", "2")
+    until(lambda: lines(tmp_path / "hidden"), "the task began")
+    warden = parent(engine_pid(tmp_path / "R"))
+    for pid in (*([process.pid] if driver_too else ()), warden, *children(warden)):
+        os.kill(pid, signal.SIGKILL)
+    code, said = finish(process)
+    if driver_too:
+        code, said = run(tmp_path, "--resume", "R")
+    assert code == 0, said
+    assert not (tmp_path / "beside").exists()
+    assert not alive(int((tmp_path / "hidden").read_text()))
+
+
 def test_a_driver_that_was_killed_before_its_engine_joined(tmp_path: Path) -> None:
     """The engine that the first driver started comes late: its slots belong to that of the second."""
     text = "".join(f"date +%s.%N > began{i}; sleep 0.5; date +%s.%N > ended{i}\n" for i in range(6))

@@ -35,6 +35,8 @@ HIDDEN = "env -i setsid"
 """A child that neither its environment nor its session betrays."""
 
 VICTIMS = ("driver", "engine", "warden", "cylinder", "ssh client", "task")
+WHOLE_ENGINE = {"engine", "warden", "all cylinders"}
+"""Killed together, they leave tasks that no process is the parent of."""
 MOMENTS = {
     "engine joined": "SELECT count(*) FROM engines",
     "assigned": "SELECT max(id) FROM assignments",
@@ -207,19 +209,22 @@ class Storm:
         """Waits for a moment and kills; how many processes were killed."""
         chance = self._chance
         moment = chance.choice(["any time", "any time", "task began", "engine started", *MOMENTS])
+        wanted = set(chance.sample(VICTIMS, chance.choice([1, 1, 1, 2, 2, 3, len(VICTIMS)])))
+        if chance.random() < 0.2:
+            moment, wanted = "task began", WHOLE_ENGINE | ({"driver"} if chance.random() < 0.3 else set())
         self._wait_for(moment)
-        struck = self._kill(chance.sample(VICTIMS, chance.choice([1, 1, 1, 2, 2, 3, len(VICTIMS)])), moment)
+        struck = self._kill(wanted, moment)
         count = len(struck)
         if "driver" in struck and chance.random() < 0.5:
             assert self._program is not None
             self._program.wait()
             time.sleep(chance.choice([0.0, 0.05, 0.5]))
-            count += len(self._kill(chance.sample(("engine", "warden", "cylinder", "task"), 2), "no driver"))
+            count += len(self._kill(set(chance.sample(("engine", "warden", "cylinder", "task"), 2)), "no driver"))
         return count
 
-    def _kill(self, wanted: list[str], moment: str) -> list[str]:
+    def _kill(self, wanted: set[str], moment: str) -> list[str]:
         """Kills one process of each kind at once, as far as there are any. Those that were killed."""
-        found = self._find(set(wanted))
+        found = self._find(wanted)
         gone = processes.kill([pid for _, pid in found])
         self._struck_at.append(time.time())
         struck = [name for name, pid in found if pid in gone]
@@ -255,8 +260,9 @@ class Storm:
             found.append(("engine", engine))
         if {"warden", "engine"} & wanted and engine:
             doomed = [engine, *(pid for each in cylinders for pid in (each, *processes.descendants(each)))]
-        if "cylinder" in wanted and cylinder and not {"warden", "engine"} <= wanted:
-            # With all three of them gone, nothing is left that could end the children of a task at once.
+        if "all cylinders" in wanted:
+            found += [("cylinder", pid) for pid in cylinders]
+        if "cylinder" in wanted and cylinder:
             found.append(("cylinder", cylinder))
             doomed += processes.descendants(cylinder)
         if "task" in wanted and tasks:

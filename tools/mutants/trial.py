@@ -1,8 +1,14 @@
-"""Trying mutants: each in a copy of the tree, against the tests that run it, with a limit on time and memory."""
+"""Trying mutants: each in a copy of the tree, against the tests that run it, with a limit on time and memory.
+
+A busy machine finds no mutants: where a test that takes a while fails, or the tests take too long, the same is tried without
+the mutant. A test that fails then too is left out, and a limit that is too short then too is doubled.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import resource
 import shutil
 import signal
@@ -21,9 +27,13 @@ MEMORY_BYTES = 6 * 2**30
 TESTS_MAX = 120
 SECONDS_MAX = 40.0
 """Of tests for one mutant, as recorded."""
+QUICK_S = 0.5
+"""A test that takes longer may fail because the machine is busy."""
+MOST_DOUBTS = 4
 FIRST_FILES, FIRST_TESTS = 3, 40
 NO_SUCH_TEST = 4
 """Exit code of pytest."""
+TOO_SLOW = "found (too slow)"
 LEFT_OUT = {".git", ".venv", ".venvs", ".tools", "build", "out", ".hypothesis"}
 """Not copied, at the top of the tree."""
 
@@ -57,17 +67,12 @@ class Trials:
     def _try_in(self, copy: Path, change: Change) -> bool:
         path = copy / "src" / "pilothouse" / change.path
         original = path.read_text()
-        tests = self._choose(change)
         some: list[str] = []
         word = "no test runs it"
-        try:
-            path.write_text(change.text(original))
-            for some in _rounds(tests):
-                word = self._outcome(copy, some)
-                if word != "survived":
-                    break
-        finally:
-            path.write_text(original)
+        for some in _rounds(self._choose(change)):
+            word = self._judge(copy, path, change.text(original), original, some)
+            if word != "survived":
+                break
         if word == "does not import":  # or the tests are not to be found, with or without the mutant
             command = [sys.executable, "-m", "pytest", "-q", "-p", "mutants.recorder", "--collect-only", *some]
             subprocess.run(command, cwd=copy, env=environment(copy), stdout=subprocess.DEVNULL, check=True)
@@ -75,6 +80,25 @@ class Trials:
         before, after = (" ".join(text.split()) for text in (change.before, change.after))
         print(f"{word:>16}  {place}  {before[:60]}  ->  {after[:60]}", flush=True)
         return word not in ("survived", "no test runs it")
+
+    def _judge(self, copy: Path, path: Path, changed: str, original: str, tests: list[str]) -> str:
+        """Runs tests with the mutant, and those that may have failed for another reason without it."""
+        limit_s = 60 + 4 * sum(map(self._record.seconds, tests))
+        for _ in range(MOST_DOUBTS):
+            try:
+                path.write_text(changed)
+                word, failed = self._outcome(copy, tests, limit_s)
+            finally:
+                path.write_text(original)
+            if word != TOO_SLOW and (failed is None or self._record.seconds(failed) < QUICK_S):
+                return word
+            if self._outcome(copy, [failed] if failed else tests, limit_s)[0] == "survived":
+                return word
+            if failed is None:
+                limit_s *= 2
+            else:
+                tests = [test for test in tests if test != failed]
+        return "survived"
 
     def _choose(self, change: Change) -> list[str]:
         chosen, seconds = [], 0.0
@@ -95,25 +119,31 @@ class Trials:
     def _left_out(self, folder: str, names: list[str]) -> set[str]:
         return LEFT_OUT if Path(folder) == self._root else {"__pycache__"}
 
-    def _outcome(self, copy: Path, tests: list[str]) -> str:
-        limit = 60 + 4 * sum(map(self._record.seconds, tests))
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "mutants.recorder", "-p", "no:cacheprovider"]
-        process = subprocess.Popen(
-            [*command, "--timeout=60", *tests],
-            cwd=copy,
-            env=environment(copy),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-        try:
-            code = process.wait(limit)
-            return "survived" if code == 0 else "does not import" if code == NO_SUCH_TEST else "found"
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            return "found (too slow)"
+    def _outcome(self, copy: Path, tests: list[str], limit_s: float) -> tuple[str, str | None]:
+        """What became of these tests, and which of them failed, if it is known."""
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "-p", "mutants.recorder", "-p", "no:cacheprovider"]
+        with tempfile.TemporaryFile("w+") as said:
+            process = subprocess.Popen(
+                [*command, f"--timeout={limit_s:.0f}", *tests],
+                cwd=copy,
+                env=environment(copy),
+                stdout=said,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+            try:
+                code = process.wait(limit_s)
+            except subprocess.TimeoutExpired:
+                return TOO_SLOW, None
+            finally:
+                with contextlib.suppress(ProcessLookupError):  # also what the tests have left
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            said.seek(0)
+            named = re.findall(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", said.read(), re.MULTILINE)
+        failed = next((test for test in tests if test in named), None)
+        return "survived" if code == 0 else "does not import" if code == NO_SUCH_TEST else "found", failed
 
 
 def _rounds(tests: list[str]) -> Iterator[list[str]]:

@@ -1,7 +1,7 @@
 """Engines of this host whose processes have all ended: found by the lock of their spool, and reported by its logs.
 
 A warden reports the end of its engine. Where it was killed too, or the driver had ended meanwhile, the driver reads the
-spool itself.
+spool itself. Tasks that no process is left to end are ended first: others may get them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from pilothouse.worlds.live.driver.engine_frames import engine_vanished
 from pilothouse.worlds.live.driver.engines import EngineProxy
 from pilothouse.worlds.live.driver.state import DriverState
+from pilothouse.worlds.live.engine.descendants import end_orphans
 from pilothouse.worlds.live.engine.spool import SUFFIX, is_unlocked, remains_of, spool_folder
 from pilothouse.worlds.live.records import EngineJoined
 
@@ -34,6 +35,7 @@ class DeadEngines:
             return True
         if not is_unlocked(folder):
             return False
+        end_orphans()
         remains = remains_of(folder, proxy.id)
         if remains is None:
             engine_vanished(driver, proxy.id, reason, now)

@@ -1,22 +1,30 @@
 """The processes that descend from this one: adopting, reaping and ending them, by what the kernel knows (Linux).
 
 A subreaper is the parent of every orphan among its descendants, whatever the orphan did to its environment, session or
-descriptors. The warden and the cylinders of an engine are subreapers, so no task escapes unless all three are killed at once.
+descriptors. The warden and the cylinders of an engine are subreapers, so no task escapes unless all of them are killed at once.
+For that case tasks carry a mark which `env -i setsid` does not remove, and which needs no privilege: a resource limit that
+limits nothing, the soft limit of RLIMIT_RTTIME (getrlimit(2)), whose value names the warden. Whoever finds that an engine has
+ended without a word, or starts another on its host, ends the processes whose warden is gone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 from collections.abc import Container
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-WARDEN = "PILOTHOUSE_WARDEN"
-"""In the environment of every task: the warden of its engine. The last resort if all that could end a task was killed."""
-_MARK = f"\0{WARDEN}=".encode()
+_LIMIT = "Max realtime timeout"
+"""The name of RLIMIT_RTTIME in /proc/PID/limits."""
+_MARK = 1 << 62
+"""A limit of this many microseconds or more (100,000 years) is a mark: _MARK, the warden's pid and its start (_STARTED_BITS)."""
+_STARTED_BITS = 40
+_PID_BITS = 22
+"""The kernel's PID_MAX_LIMIT is 2**22."""
 
 
 def adopt_orphans() -> None:
@@ -70,27 +78,44 @@ def _children() -> list[int]:
     return found
 
 
-def mark_tasks() -> None:
-    """Tasks of this process (a warden) name it in their environment."""
-    os.environ[WARDEN] = f"{os.getpid()}:{_started(os.getpid())}"
+def mark_of(warden: int) -> int:
+    """What names a warden: its pid and when it began."""
+    return _MARK | warden << _STARTED_BITS | _started(warden) % (1 << _STARTED_BITS)
+
+
+def mark_tasks(mark: int) -> None:
+    """Marks this process (a cylinder) and all that it starts from now on. Where the owner of the host limits the real time of
+    processes, that limit stays, and there is no mark.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_RTTIME)
+    if hard == resource.RLIM_INFINITY and (soft == resource.RLIM_INFINITY or soft >= _MARK):
+        resource.setrlimit(resource.RLIMIT_RTTIME, (mark, hard))
 
 
 def end_orphans() -> list[int]:
-    """Ends tasks that were left because their cylinder, its engine and the warden were killed at once."""
-    ended = []
-    for pid in _all_pids():
-        with contextlib.suppress(OSError, ValueError):
-            if os.stat(f"/proc/{pid}").st_uid != os.getuid():
-                continue  # not ours to end; and a process that is stuck may keep its readers waiting
-            environment = Path("/proc", str(pid), "environ").read_bytes()
-            if _MARK not in environment:
-                continue
-            name = environment.partition(_MARK)[2].partition(b"\0")[0].decode()
-            warden, _, started = name.partition(":")
-            if _started(int(warden)) != int(started):
+    """Ends tasks that were left because their cylinder, its engine and the warden were killed at once. A cylinder that is about
+    to follow its warden may start another task meanwhile, so the search goes on until it finds nothing.
+    """
+    ended: list[int] = []
+    while found := [pid for pid in _all_pids() if pid not in ended and _is_orphan(pid)]:
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-                ended.append(pid)
+        ended += found
     return ended
+
+
+def _is_orphan(pid: int) -> bool:
+    """Whether a process of this user is marked by a warden that is gone."""
+    try:
+        if os.stat(f"/proc/{pid}").st_uid != os.getuid():
+            return False
+        lines = Path("/proc", str(pid), "limits").read_text().splitlines()
+        soft = next(line for line in lines if line.startswith(_LIMIT)).removeprefix(_LIMIT).split()[0]
+        mark = int(soft)
+    except (OSError, ValueError, StopIteration):
+        return False  # it has ended, or has no limit
+    return mark >= _MARK and mark_of(mark >> _STARTED_BITS & (1 << _PID_BITS) - 1) != mark
 
 
 def _all_pids() -> list[int]:

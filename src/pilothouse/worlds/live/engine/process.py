@@ -30,6 +30,7 @@ from pilothouse.worlds.live.engine.descendants import (
     die_with_parent,
     end_children,
     end_orphans,
+    mark_of,
     mark_tasks,
 )
 from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go, Renamed, TellCylinder
@@ -51,7 +52,6 @@ def main() -> None:
     config = _dealt(read_config(sys.stdin.buffer))
     _settle(config)
     end_orphans()
-    mark_tasks()
     adopt_orphans()
     status = Warden(config).run()
     sys.exit(1 if status else 0)
@@ -88,9 +88,11 @@ class Warden:
         """The engine's end of its socket. `others` are not for the cylinder: it must see when the engine closes them."""
         ours, theirs = socket.socketpair()
         log = self._spool.new_log(index)
+        mark = mark_of(os.getpid())
         pid = os.fork()
         if pid == 0:
             try:
+                mark_tasks(mark)
                 for other in (ours, *others):
                     other.close()
                 adopt_orphans()
