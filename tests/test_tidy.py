@@ -56,7 +56,7 @@ SHELLS = {
     *(f"protocols/batprotocol/{name}.py" for name in ("channel", "library_host", "world")),
     *(f"protocols/batsim/{name}.py" for name in ("redis_store", "world")),
     *(f"protocols/rfc27/{name}.py" for name in ("decider", "server", "unix_socket", "world", "zmq_link")),
-    *(f"worlds/live/{name}.py" for name in ("requests", "stream_lines", "world")),
+    *(f"worlds/live/{name}.py" for name in ("request_desk", "requests", "stream_lines", "world")),
     *(f"worlds/live/contexts/{name}.py" for name in ("auto_allocation", "nodes", "programs")),
     "worlds/slurm_commands.py",
     *(f"worlds/slurm/{name}.py" for name in ("daemons", "lab", "link", "watchdog")),

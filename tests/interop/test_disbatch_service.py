@@ -14,7 +14,7 @@ from pathlib import Path
 import components
 from disbatch_runs import clean_env, results, service
 from pilothouse.journal.run_reader import RunReader
-from pilothouse.worlds.live.requests import ask_to_stop
+from pilothouse.worlds.live.requests import StopContext, ask
 from pilothouse.worlds.live.services.kvs_client import KvsClient
 
 
@@ -109,7 +109,7 @@ def test_an_engine_is_asked_to_stop_through_the_runs_folder(tmp_path: Path) -> N
         folder = tmp_path / "serv_run"
         reader = RunReader(folder)
         components.wait_until(lambda: len(reader.read().engines) == 2, "two engines")
-        ask_to_stop(folder, "context", "one")
+        ask(folder, StopContext("one"))
         assert contexts[0].wait(60) == 0
         assert running.poll() is None
         state = reader.read()

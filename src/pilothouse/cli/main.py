@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tasks": ("pilothouse.cli.tasks", "List the tasks of a run."),
     "output": ("pilothouse.cli.output", "Print what tasks of a run wrote."),
     "watch": ("pilothouse.cli.watch", "Watch a running or finished run in the terminal."),
+    "web": ("pilothouse.cli.web", "Watch a running or finished run in a browser."),
     "forecast": ("pilothouse.cli.forecast", "Say when a task file would be done, in simulated time."),
     "steer": ("pilothouse.cli.steer", "Join any world to any decider."),
     "flux-module": ("pilothouse.cli.flux_module", "Run a scheduler module of Flux against our manager."),

@@ -14,7 +14,8 @@ from pilothouse.model.errors import InputError
 @click.option("--once", is_flag=True, help="Show the state now and end; also where the output is no terminal.")
 @click.option("--every", default=1.0, show_default=True, metavar="SECONDS", help="How often to look.")
 @click.option("--json", "as_json", is_flag=True, help="The state now as JSON, for programs.")
-def command(folder: str, once: bool, every: float, as_json: bool) -> None:
+@click.option("--web", is_flag=True, help="In a browser: the same as `pilothouse web`, which has more options.")
+def command(folder: str, once: bool, every: float, as_json: bool, web: bool) -> None:
     """Watch the running or finished run in DIR: tasks by age, failures with their last line, engines, rate, time left.
 
     Keys: up and down (or k and j) choose an engine, e asks it to stop, c asks its context to stop, tab gives one section
@@ -26,6 +27,11 @@ def command(folder: str, once: bool, every: float, as_json: bool) -> None:
       pilothouse watch --once tasks.txt.run1
       pilothouse watch --json tasks.txt.run1 | jq '.running_tasks[0]'
     """
+    if web:
+        from pilothouse.cli.web import command as in_browser
+
+        click.get_current_context().invoke(in_browser, run=folder, every=every)
+        return
     from pilothouse.journal.run_reader import RunReader
     from pilothouse.views.read_run import live_folder
 

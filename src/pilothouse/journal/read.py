@@ -63,18 +63,23 @@ class TaskRow(msgspec.Struct, frozen=True):
     """The last line that a task that did not succeed wrote to standard error."""
 
 
-def read_tasks(folder: Path, *, failed: bool = False) -> Iterator[TaskRow]:
+def read_tasks(folder: Path, *, failed: bool = False, last: int | None = None) -> Iterator[TaskRow]:
     """Every task that was begun or ended, by id: finished ones first, then those that were cut off (by Ctrl-C, with an
-    engine) or will be tried again, then those in hand, if not only `failed`.
+    engine) or will be tried again, then those in hand, if not only `failed`. `last`: of those that ended, the last ones.
     """
     with reading(folder) as db:
-        places = _Places(db)
-        yield from _ends(db, "final AND kind = 'N'" + (" AND state != 'succeeded'" if failed else ""), places)
+        rowid = db.execute("SELECT coalesce(max(rowid), 0) FROM ends").fetchone()[0]
+        after = 0 if last is None else max(0, rowid - last)
+        places = _Places(db) if not after else _Places(
+            db, "closed_at IS NULL OR job_id IN (SELECT job_id FROM ends WHERE rowid > ?)", (after,)
+        )  # fmt: skip
+        recent = f" AND rowid > {after:d}" if after else ""
+        yield from _ends(db, "final AND kind = 'N'" + (" AND state != 'succeeded'" if failed else "") + recent, places)
         running = [places.placed(row) for row in in_hand(db)]
         held = {row.task for row in running}
-        last = """rowid IN (SELECT max(rowid) FROM ends WHERE kind = 'N' AND task_id IN
-                  (SELECT task_id FROM ends WHERE NOT final AND kind = 'N') GROUP BY task_id HAVING NOT max(final))"""
-        for row in _ends(db, last, places):
+        unfinished = f"""rowid IN (SELECT max(rowid) FROM ends WHERE kind = 'N' AND task_id IN
+                  (SELECT task_id FROM ends WHERE NOT final AND kind = 'N'{recent}) GROUP BY task_id HAVING NOT max(final))"""
+        for row in _ends(db, unfinished, places):
             if row.task not in held:
                 yield msgspec.structs.replace(row, state=UNFINISHED)
         if not failed:

@@ -9,15 +9,18 @@ import time
 from collections import Counter, deque
 from pathlib import Path
 
+import msgspec
+
 from pilothouse.journal.lock import is_free
 from pilothouse.journal.plan import Plan, plan_of
 from pilothouse.journal.present import name_column, read_present
 from pilothouse.journal.read import checked, last_line, last_line_column, open_for_reading
 from pilothouse.journal.run_state import EngineRow, Failure, RunningTask, RunState
-from pilothouse.journal.store import FILE_NAME, decode_tasks, undamaged
+from pilothouse.journal.store import FILE_NAME, columns_of, decode_tasks, undamaged
 from pilothouse.journal.waiting import Progress, UnfinishedLines, WaitingTask, waiting_tasks
 from pilothouse.model.errors import InputError
 from pilothouse.model.idset import IdSet
+from pilothouse.worlds.live.requests import ANSWER_NOTE, Answer, StopContext, StopEngine
 
 MOST_RUNNING = 1000
 """The running tasks that are shown: those that were assigned first."""
@@ -44,6 +47,9 @@ class RunReader:
         self._progress = Progress()
         self._plan = Plan()
         self._unfinished: UnfinishedLines | None = None
+        self._failed_on: dict[int, int] = {}
+        """The tasks that count as failed, and the ranks of their engines."""
+        self._last_reopened = 0
 
     def close(self) -> None:
         self._db.close()
@@ -63,12 +69,17 @@ class RunReader:
         running = Counter(engine for _, engine, *_ in assigned)
         self._ended_in = {job_id: self._ended_in.get(job_id, {}) for job_id, *_ in assigned}
         self._read_ends()
+        self._read_reopened()
         query = "SELECT engine, rank, context, node, slots, joined_at, left_at, lost, first_unit FROM engines ORDER BY rank"
         engines = self._db.execute(query).fetchall()
         notes = dict(self._db.execute("SELECT name, value FROM notes"))
+        answers = _answers(notes)
+        stopped = {answer.request.engine for answer in answers if answer.done and isinstance(answer.request, StopEngine)}
+        emptied = {answer.request.context for answer in answers if answer.done and isinstance(answer.request, StopContext)}
         rows: list[EngineRow] = []
         for name, rank, context, node, slots, joined_at, left_at, lost, _first in engines:
-            state = "running" if left_at is None else "lost" if lost else "gone"
+            leaves = name in stopped or context in emptied
+            state = "leaving" if left_at is None and leaves else "running" if left_at is None else "lost" if lost else "gone"
             finished, failed = self._by_rank.get(rank, (0, 0))
             busy = running.get(name, 0)
             row = EngineRow(rank, name, context, node, slots, busy, finished, failed, state, joined_at or 0.0)
@@ -98,6 +109,7 @@ class RunReader:
             waiting=None if total is None else max(0, int(total) - self._finished - running.total()),
             next_task=first.task_id if first is not None else None,
             waits_for=first.wait.text if first is not None else "",
+            answers=answers,
         )
 
     def _first_waiting(self, notes: dict[str, bytes]) -> WaitingTask | None:
@@ -161,11 +173,40 @@ class RunReader:
                 if code:
                     self._failed += 1
                     counts[1] += 1
+                    if kind != "P":
+                        self._failed_on[task_id] = rank
                     text = bytes(command or b"").decode("utf-8", "replace")
                     said = last_line(err)
                     self._failures.append(checked(Failure(task_id, line, code, node, ended_at, text, reason or "", said)))
             if len(rows) < _BATCH:
                 return
+
+    def _read_reopened(self) -> None:
+        """Tasks that had failed and are run once more do not count as failed any longer."""
+        if not columns_of(self._db, "reopened"):
+            return  # the journal of an earlier version
+        query = "SELECT rowid, task_id FROM reopened WHERE rowid > ? ORDER BY rowid"
+        again = set()
+        for row, task_id in self._db.execute(query, (self._last_reopened,)).fetchall():
+            self._last_reopened = row
+            rank = self._failed_on.pop(task_id, None)
+            if rank is not None:
+                again.add(task_id)
+                self._progress.reopened(task_id)
+                self._unfinished = None  # its line waits again
+                self._finished -= 1
+                self._failed -= 1
+                counts = self._by_rank[rank]
+                counts[0] -= 1
+                counts[1] -= 1
+        if again:
+            kept = [failure for failure in self._failures if failure.task_id not in again]
+            self._failures = deque(kept, maxlen=MOST_FAILURES)
+
+
+def _answers(notes: dict[str, bytes]) -> tuple[Answer, ...]:
+    found = [msgspec.json.decode(value, type=Answer) for name, value in notes.items() if name.startswith(ANSWER_NOTE)]
+    return tuple(sorted(found, key=lambda answer: (-answer.at, -answer.number)))
 
 
 def _number(value: bytes | None) -> float | None:

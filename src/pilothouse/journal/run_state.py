@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from pilothouse.worlds.live.requests import Answer
+
 
 class EngineRow(msgspec.Struct, frozen=True):
     """An engine of a live run."""
@@ -82,6 +84,8 @@ class RunState(msgspec.Struct, frozen=True):
     """The first task that waits."""
     waits_for: str = ""
     """What it waits for, as `pilothouse explain` says it."""
+    answers: tuple[Answer, ...] = ()
+    """What became of the last requests of users; the last one first."""
 
     @property
     def elapsed_s(self) -> float:

@@ -44,6 +44,7 @@ CREATE TABLE IF NOT EXISTS ends (
     out_snippet BLOB, err_bytes INTEGER, err_snippet BLOB, command BLOB, reason TEXT, final INTEGER, job_id TEXT,
     cpu_s REAL, memory_kb INTEGER, name TEXT, last_line BLOB, output INTEGER, left_out INTEGER);
 CREATE INDEX IF NOT EXISTS ends_by_task ON ends (task_id);
+CREATE TABLE IF NOT EXISTS reopened (task_id INTEGER, at REAL);
 CREATE TABLE IF NOT EXISTS refusals (job_id TEXT, at REAL, reason TEXT);
 """
 _SESSION = "SELECT value FROM notes WHERE name='session'"
@@ -65,6 +66,7 @@ _INSERT: dict[type, str] = {
     r.JobKnown: "INSERT OR REPLACE INTO jobs VALUES (?,?,?)",
     r.Note: "INSERT OR REPLACE INTO notes VALUES (?,?)",
     r.Refused: "INSERT INTO refusals VALUES (?,?,?)",
+    r.Reopened: "INSERT INTO reopened VALUES (?,?)",
 }
 """Where columns are not named, a table begins with the fields of its record, in the same order."""
 sqlite3.register_adapter(JobState, lambda state: state.value)
@@ -179,15 +181,20 @@ class Journal:
             case r.Closed():
                 # The tasks of a closed assignment are in `ends`; keeping them twice would double the file.
                 db.execute("UPDATE assignments SET closed_at=?, tasks=NULL WHERE id=?", (record.at, record.id))
+            case r.Reopened(task_id):
+                db.execute(_INSERT[r.Reopened], astuple(record))
+                db.execute("UPDATE ends SET final=0 WHERE final AND kind='N' AND task_id=?", (task_id,))
             case r.EngineLeft(engine, at, reason, lost):
                 db.execute("UPDATE engines SET left_at=?, reason=?, lost=? WHERE engine=?", (at, reason, lost, engine))
             case _:
                 db.execute(_INSERT[type(record)], [_column(value) for value in astuple(record)])
 
-    def reopen_failed(self) -> None:
+    def reopen_failed(self, now: float) -> None:
         """Tasks that did not succeed are open again: their ends become those of an attempt that did not count."""
-        with undamaged(self.path):
-            self._db.execute("UPDATE ends SET final=0 WHERE final AND kind='N' AND state!='succeeded'")
+        failed = "final AND kind='N' AND state!='succeeded'"
+        with undamaged(self.path), self._transaction():
+            self._db.execute(f"INSERT INTO reopened SELECT task_id, ? FROM ends WHERE {failed}", (now,))
+            self._db.execute(f"UPDATE ends SET final=0 WHERE {failed}")
 
     def put_notes(self, **values: object) -> None:
         """Notes bytes as they are and everything else as text; None is left out."""
@@ -201,6 +208,12 @@ class Journal:
         if row is not None and not isinstance(row[0], bytes):
             raise InputError(str(self.path), DAMAGED, found=f"note {name}: {row[0]!r}")
         return None if row is None else row[0]
+
+    def notes(self, prefix: str) -> dict[str, bytes]:
+        """The last values noted under names that begin so, by the rest of the name."""
+        with undamaged(self.path):
+            rows = self._db.execute("SELECT name, value FROM notes ORDER BY name").fetchall()
+            return {str(name).removeprefix(prefix): bytes(value) for name, value in rows if str(name).startswith(prefix)}
 
     def number(self, name: str) -> int:
         """A number that was noted under this name; 0 if none was."""

@@ -6,7 +6,7 @@ waits, with what it waits for. A task that would fit, by the engines and assignm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 import msgspec
 
@@ -71,8 +71,8 @@ class Progress:
 
     def __init__(self) -> None:
         self.done = DoneIds()
-        self.bad_names: set[str] = set()
-        """Names of tasks that did not succeed."""
+        self.bad_names: dict[str, set[int]] = {}
+        """Names of tasks that did not succeed, and which these are."""
         self.free_since = 0.0
         """When the last barrier was passed."""
         self.names_ended: dict[str, float] = {}
@@ -93,15 +93,21 @@ class Progress:
             return
         succeeded = state == JobState.SUCCEEDED.value
         self.tried.pop(task_id, None)
-        self.done.add(task_id, failed=not succeeded)
+        self.done.add(task_id, JobState.SUCCEEDED if succeeded else JobState.FAILED, attempt)
         if kind in ("B", "C"):
             self.free_since = max(self.free_since, ended_at)
         if name:
             self.names_ended[name] = max(ended_at, self.names_ended.get(name, 0.0))
             if not succeeded:
-                self.bad_names.add(name)
+                self.bad_names.setdefault(name, set()).add(task_id)
         if job_id and not line:
             self.jobs_ended[job_id] = (succeeded, ended_at)
+
+    def reopened(self, task_id: int) -> None:
+        """A task that did not succeed is run once more."""
+        _, attempt = self.done.reopen(task_id)
+        self.tried[task_id] = (attempt, 0.0)
+        self.bad_names = {name: rest for name, ids in self.bad_names.items() if (rest := ids - {task_id})}
 
     def has_ended(self, task_id: int, attempt: int) -> bool:
         return task_id in self.done or (task_id in self.tried and self.tried[task_id][0] >= attempt)
@@ -205,7 +211,7 @@ def waiting_tasks(
 
 
 def _dependency(
-    after: Iterable[str], names: dict[str, list[int]], bad: set[str], held: dict[int, HeldTask]
+    after: Iterable[str], names: dict[str, list[int]], bad: Container[str], held: dict[int, HeldTask]
 ) -> Wait | None:
     for name in after:
         if name in bad:

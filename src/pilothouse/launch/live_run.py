@@ -34,6 +34,7 @@ from pilothouse.model.errors import InputError, RunError
 from pilothouse.views.run_progress import RunProgress
 from pilothouse.worlds.live.contexts import listening
 from pilothouse.worlds.live.feeder import Feeder
+from pilothouse.worlds.live.requests import CONTEXT_NOTE, AddContext
 from pilothouse.worlds.live.services.key_values import KeyValueService
 from pilothouse.worlds.live.snapshots import EngineView
 from pilothouse.worlds.live.world import LiveWorld
@@ -97,7 +98,7 @@ def resume_run(options: RunOptions, folder: Path, *, retry_failed: bool, quiet: 
         plan = _plan_of(folder, journal.note("plan"))
         plan.options = plan.options.on(options)
         if retry_failed:
-            journal.reopen_failed()
+            journal.reopen_failed(time.time())
         if plan.digest and plan.digest != digest(Path(plan.source)):
             _warn(f"{plan.source} is not as it was when the run began: tasks that have a result are not run again")
         os.chdir(plan.cwd)
@@ -128,6 +129,12 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, stream: Iterable[bytes] 
     options = plan.options
     session, resumed = journal.begin_session(time.time())
     contexts = options.contexts()
+    with undamaged(journal.path):
+        contexts += [
+            options.context_for(msgspec.json.decode(asked, type=AddContext), name)
+            for name, asked in journal.notes(CONTEXT_NOTE).items()
+            if asked
+        ]
     # Engines that are added later may come from anywhere.
     listens = (ALL,) if options.service or options.auto_slurm else listening(contexts)
     service = KeyValueService(folder, listens=listens, redis=options.redis)
@@ -140,6 +147,7 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, stream: Iterable[bytes] 
         with undamaged(journal.path):
             world.restore(journal.replay())
     world.adopt(contexts, _is_gone)
+    world.take_contexts(options.context_for)
     lines = task_lines(
         plan.source, stream, world.ring, kind=options.task_format or "", lenient=options.lenient, on_problem=_on_problem
     )

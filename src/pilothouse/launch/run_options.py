@@ -17,10 +17,14 @@ from pilothouse.model.errors import InputError, quoted
 from pilothouse.model.task_request import shape_for
 from pilothouse.worlds.live.contexts.programs import ProgramContext
 from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.requests import AddContext
 from pilothouse.worlds.live.wire.messages import LINGER_S, TaskEnvironment
 
 if TYPE_CHECKING:
     from pilothouse.worlds.live.contexts.allocator import AllocationPlan
+
+MOST_ADDED_SLOTS = 10_000
+"""Slots of a context that is added on the driver's own host."""
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,6 +177,18 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         from pilothouse.worlds.live.contexts.local import LocalContext
 
         return [LocalContext(self.slots or 1, gpus=gpus, memory_mb=self.node_mem)]
+
+    def context_for(self, request: AddContext, name: str) -> ProgramContext:
+        """The context that a user asks for while the run goes on. Raises InputError."""
+        from pilothouse.worlds.live.contexts.local import LocalContext
+        from pilothouse.worlds.live.contexts.ssh import SshContext, parse_hosts
+
+        if request.hosts:
+            return SshContext(parse_hosts((request.hosts,), request.slots), name=name, memory_mb=self.node_mem)
+        if not 0 < request.slots <= MOST_ADDED_SLOTS:
+            expected = f"hosts, or 1 to {MOST_ADDED_SLOTS:,} slots on the driver's host"
+            raise InputError("a context", "what should be added?", expected=expected, found=str(request.slots))
+        return LocalContext(request.slots, name=name, memory_mb=self.node_mem)
 
     def allocation_plan(self) -> AllocationPlan | None:
         """With --auto-slurm: what may be asked of Slurm."""

@@ -32,17 +32,17 @@ _SINCE_1970 = 1e8
 """A larger date is one since 1970."""
 
 
-def read_live(folder: Path, name: str) -> Schedule:
-    """The run that is recorded in the folder, as it stands."""
+def read_live(folder: Path, name: str, last: int | None = None) -> Schedule:
+    """The run that is recorded in the folder, as it stands; `last`: so many of the tasks that ended last, and what runs."""
     with undamaged(folder / FILE_NAME):
-        schedule = _read(folder, name)
+        schedule = _read(folder, name, last)
         schedule.check()
     return schedule
 
 
-def _read(folder: Path, name: str) -> Schedule:
+def _read(folder: Path, name: str, last: int | None) -> Schedule:
     notes, engines = read_notes(folder), read_engines(folder)
-    rows = sorted(read_task_rows(folder), key=_start)
+    rows = sorted(read_task_rows(folder, last=last), key=_start)
     submissions = {submission.id: submission for submission in read_submissions(folder)}
     began = _number(notes.get("started"))
     dates = [engine.joined_at for engine in engines] + [row.started for row in rows if row.started]

@@ -12,8 +12,9 @@ from rich.live import Live
 from pilothouse.journal.run_reader import RunReader
 from pilothouse.journal.run_state import RunState
 from pilothouse.views.keyboard import Prompt, keyboard
-from pilothouse.views.watch import RateMeter, Screen
-from pilothouse.worlds.live.requests import ask_to_stop
+from pilothouse.views.rate import RateMeter
+from pilothouse.views.watch import Screen
+from pilothouse.worlds.live.requests import StopContext, StopEngine, ask
 
 
 def watch(folder: Path, *, once: bool, every_s: float) -> None:
@@ -53,10 +54,10 @@ def press(key: str, screen: Screen, state: RunState, folder: Path) -> bool:
     if screen.question:
         if key in ("y", "Y") and chosen is not None:
             if screen.question.startswith("Stop context"):
-                ask_to_stop(folder, "context", chosen.context)
+                ask(folder, StopContext(chosen.context))
                 screen.message = f"asked context {chosen.context} to stop"
             else:
-                ask_to_stop(folder, "engine", chosen.engine)
+                ask(folder, StopEngine(chosen.engine))
                 screen.message = f"asked engine {chosen.rank} to stop"
         screen.question = ""
         return True

@@ -6,8 +6,6 @@ screen and never scrolls; what does not fit is cut, least important first. `tab`
 
 from __future__ import annotations
 
-from collections import deque
-
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -15,9 +13,8 @@ from rich.text import Text
 from pilothouse.journal.run_state import EngineRow, Failure, RunningTask, RunState
 from pilothouse.views.clock import clock
 from pilothouse.views.keyboard import Prompt
+from pilothouse.views.rate import outcome, time_left_s
 
-RATE_WINDOW_S = 60.0
-"""The rate is that of the last minute, or of the whole run while it is younger."""
 KEYS = "up/down choose  e stop engine  c stop context  tab sections  / search  q quit"
 SECTIONS = ("", "engines", "running", "failures")
 """Which section has all the room; "": they share it."""
@@ -114,17 +111,10 @@ def share(room: int, needs: dict[str, int]) -> dict[str, int]:
 
 def _head(state: RunState, rate: float, width: int) -> list[Text]:
     left_s = time_left_s(state, rate)
-    if state.ended_at is not None:
-        outcome = "ended"
-    elif state.unattended:
-        outcome = "no driver: go on with pilothouse run --resume"
-    elif not any(engine.present for engine in state.engines):
-        outcome = "no engine"
-    else:
-        outcome = "running"
+    how = outcome(state)
     title = Text(no_wrap=True, overflow="ellipsis")
     title.append(state.name, style="bold")
-    title.append(f"  {outcome}", style="green" if outcome == "running" else "yellow")
+    title.append(f"  {how}", style="green" if how == "running" else "yellow")
     title.append(f"  {clock(state.elapsed_s)}")
     if left_s is not None:
         title.append(f"  about {clock(left_s)} left", style="cyan")
@@ -243,30 +233,3 @@ def _failure_table(failures: list[Failure], room: int, width: int) -> Table:
         if failure.last_words:
             table.add_row("", "", "", "", Text(f"  {failure.last_words}", style="dim"))
     return table
-
-
-class RateMeter:
-    """Tasks per second, from how many had ended when."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
-
-    def note(self, now: float, finished: int) -> None:
-        self._seen.append((now, finished))
-        while len(self._seen) > 2 and now - self._seen[1][0] >= RATE_WINDOW_S:
-            self._seen.popleft()
-
-    def per_second(self, state: RunState) -> float:
-        """The rate now; that of the whole run if there is nothing newer to go by."""
-        if len(self._seen) >= 2 and state.ended_at is None:
-            (then, before), (now, after) = self._seen[0], self._seen[-1]
-            if now - then >= 1.0:
-                return (after - before) / (now - then)
-        return state.finished / state.elapsed_s if state.elapsed_s > 0 else 0.0
-
-
-def time_left_s(state: RunState, rate: float) -> float | None:
-    """How long the rest will take at this rate; None where that is not known."""
-    if state.ended_at is not None or state.total is None or rate <= 0:
-        return None
-    return max(0, state.total - state.finished) / rate

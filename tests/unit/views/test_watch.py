@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from pilothouse.journal.run_state import EngineRow, Failure, RunningTask, RunState
 from pilothouse.views.clock import clock
+from pilothouse.views.rate import RateMeter, time_left_s
 from pilothouse.views.terminal import press
-from pilothouse.views.watch import RateMeter, Screen, share, time_left_s
+from pilothouse.views.watch import Screen, share
 
 rich_console = pytest.importorskip("rich.console")
 

@@ -25,6 +25,9 @@ from pilothouse.views.schedule import Schedule
 
 MOST_RUNS = 4
 SCRIPTS = ("data.js", "story.js", "chart.js", "page.js")
+STYLES = ("page.css",)
+LIVE_SCRIPTS = (*SCRIPTS, "live.js")
+LIVE_STYLES = (*STYLES, "live.css")
 
 
 def part(name: str) -> str:
@@ -32,18 +35,29 @@ def part(name: str) -> str:
     return files("pilothouse.views.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def page(title: str, data: bytes = b"", scripts: Sequence[str] = SCRIPTS, connect: str = "'none'") -> bytes:
-    """The page with gzipped data in it. `connect`: what it may talk to."""
-    script, style = "\n".join(part(name) for name in scripts), part("page.css")
-    policy = (
-        f"default-src 'none'; img-src data: blob:; connect-src {connect}; base-uri 'none'; form-action 'none'; "
-        f"script-src 'sha256-{_digest(script)}'; style-src 'sha256-{_digest(style)}'"
-    )
+def page(title: str, data: bytes = b"", *, live: bool = False) -> bytes:
+    """The page with gzipped data in it; `live`: the page of a dashboard, which fetches its data."""
+    script, style = _text(LIVE_SCRIPTS if live else SCRIPTS), _text(LIVE_STYLES if live else STYLES)
     filled = part("page.html")
     # The title comes from outside: it is put in last, so that nothing in it is taken for a place to fill.
-    for place, text in (("policy", policy), ("style", style), ("script", script), ("data", b64encode(data).decode())):
+    places = (("policy", policy(live=live)), ("style", style), ("script", script), ("data", b64encode(data).decode()))
+    for place, text in places:
         filled = filled.replace(f"@{place}@", text, 1)
     return filled.replace("@title@", escape(title), 1).encode()
+
+
+def policy(*, live: bool = False) -> str:
+    """What the page may do: run its own script, use its own style; a dashboard may talk to its own server."""
+    script, style = _text(LIVE_SCRIPTS if live else SCRIPTS), _text(LIVE_STYLES if live else STYLES)
+    connect = "'self'" if live else "'none'"
+    return (
+        f"default-src 'none'; img-src data: blob:; connect-src {connect}; base-uri 'none'; "
+        f"form-action 'none'; script-src 'sha256-{_digest(script)}'; style-src 'sha256-{_digest(style)}'"
+    )
+
+
+def _text(names: Sequence[str]) -> str:
+    return "\n".join(part(name) for name in names)
 
 
 def _digest(text: str) -> str:

@@ -22,6 +22,7 @@ from enum import Enum
 
 from pilothouse.core.dependencies import Dependencies, Verdict
 from pilothouse.formats.task_file import LineKind, TaskLine
+from pilothouse.model.lifecycle import JobState
 
 
 class Feeding(Enum):
@@ -60,18 +61,23 @@ Known = Callable[[TaskLine], bool | None]
 
 
 class DoneIds:
-    """Which tasks have their final result: all below a mark, and a few above it. Failed ones are remembered."""
+    """Which tasks have their final result: all below a mark but a few, and a few above it. Failed ones are remembered."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.failed: set[int] = set()
+        self.failed: dict[int, tuple[JobState, int]] = {}
+        """Tasks that did not succeed: how and in which attempt they ended."""
         self._mark = 0
         self._above: set[int] = set()
+        self._reopened: set[int] = set()
 
-    def add(self, task_id: int, *, failed: bool) -> None:
+    def add(self, task_id: int, state: JobState, attempt: int) -> None:
         self.count += 1
-        if failed:
-            self.failed.add(task_id)
+        if state is not JobState.SUCCEEDED:
+            self.failed[task_id] = (state, attempt)
+        if task_id in self._reopened:
+            self._reopened.remove(task_id)
+            return
         if task_id != self._mark:
             self._above.add(task_id)
             return
@@ -80,12 +86,23 @@ class DoneIds:
             self._above.remove(self._mark)
             self._mark += 1
 
+    def reopen(self, task_id: int) -> tuple[JobState, int]:
+        """A task that did not succeed has no final result any more. Returns how and in which attempt it had ended."""
+        self.count -= 1
+        if task_id in self._above:
+            self._above.remove(task_id)
+        else:
+            self._reopened.add(task_id)
+        return self.failed.pop(task_id)
+
     def known(self, line: TaskLine) -> bool | None:
         """For a Feeder: None: the task must run; else whether it failed."""
         return line.task_id in self.failed if line.task_id in self else None
 
     def __contains__(self, task_id: object) -> bool:
-        return isinstance(task_id, int) and (task_id < self._mark or task_id in self._above)
+        return isinstance(task_id, int) and (
+            (task_id < self._mark and task_id not in self._reopened) or task_id in self._above
+        )
 
 
 class Feeder:
@@ -106,7 +123,8 @@ class Feeder:
         self._known = known
         self._waiting: TaskLine | None = None
         self._barrier: TaskLine | None = None
-        self._failed_since_barrier = False
+        self._failed_since_barrier: set[int] = set()
+        """Tasks that did not succeed; -1 is a per-engine command."""
         self._passed: list[TaskLine] = []
         self._dependencies: Dependencies[TaskLine] = Dependencies()
         self._free: deque[TaskLine] = deque()
@@ -116,7 +134,8 @@ class Feeder:
         """Tasks that were read and have not ended, where they have a name."""
         self._open: dict[str, int] = {}
         """Name -> how many of them there are."""
-        self._bad_names: set[str] = set()
+        self._bad_names: dict[str, set[int]] = {}
+        """Names of tasks that did not succeed, and which these are."""
         self.look()
 
     @property
@@ -162,10 +181,9 @@ class Feeder:
                 self._step(FeedingStimulus.BARRIER_MET)
                 self._try_barrier()
             elif self._known is not None and (failed := self._known(line)) is not None:
-                self._failed_since_barrier |= failed
                 self.skipped += 1
-                if failed and line.request is not None and line.request.name:
-                    self._bad_names.add(line.request.name)
+                if failed:
+                    self._failed(line.task_id, "" if line.request is None else line.request.name)
             elif line.request is None or self._is_free(line):
                 self._waiting = line
 
@@ -190,15 +208,33 @@ class Feeder:
         """A task that was given out has its final result (after retries)."""
         assert self.outstanding > 0, "a task ended that was not given out"
         self.outstanding -= 1
-        self._failed_since_barrier |= failed
+        if failed:
+            self._failed(task_id)
         if task_id in self._named:
             self._name_ended(task_id, failed=failed)
         self._try_barrier()
         self.look()
 
+    def reopened(self, task_id: int, name: str) -> None:
+        """A task that did not succeed is run once more: barriers that have not been passed wait for it."""
+        self.outstanding += 1
+        self._failed_since_barrier.discard(task_id)
+        if name:
+            self._named[task_id] = name
+            self._open[name] = self._open.get(name, 0) + 1
+            bad = self._bad_names.get(name, set())
+            bad.discard(task_id)
+            if not bad:
+                self._bad_names.pop(name, None)
+
+    def _failed(self, task_id: int, name: str = "") -> None:
+        self._failed_since_barrier.add(task_id)
+        if name:
+            self._bad_names.setdefault(name, set()).add(task_id)
+
     def engine_command_failed(self) -> None:
         """A per-engine command failed: BARRIER CHECK minds that as well, as in disBatch."""
-        self._failed_since_barrier = True
+        self._failed(-1)
 
     def passed(self) -> list[TaskLine]:
         """The barriers passed since the last call, in order."""
@@ -232,7 +268,7 @@ class Feeder:
         name = self._named.pop(task_id)
         self._open[name] -= 1
         if failed:
-            self._bad_names.add(name)
+            self._failed(task_id, name)
         if failed or not self._open[name]:
             free, hopeless = self._dependencies.ended(name, succeeded=not failed)
             self._free.extend(free)
@@ -241,7 +277,7 @@ class Feeder:
     def _omit(self, lines: list[TaskLine]) -> None:
         for line in lines:
             self._omitted.append(line)
-            self._failed_since_barrier = True
+            self._failed(line.task_id)
             if line.task_id in self._named:
                 self._name_ended(line.task_id, failed=True)
 
@@ -260,7 +296,7 @@ class Feeder:
             self.check_failed = True
             self.stop()
             return
-        self._failed_since_barrier = False
+        self._failed_since_barrier.clear()
         self._step(FeedingStimulus.BARRIER_PASSED)
 
     def _step(self, stimulus: FeedingStimulus) -> None:

@@ -132,6 +132,13 @@ def barrier_passed(line: TaskLine, at: float) -> TaskEnded:
     )  # fmt: skip
 
 
+class Reopened(msgspec.Struct, frozen=True):
+    """A user wants a task that did not succeed to be run once more: its end is now that of an attempt that did not count."""
+
+    task_id: int
+    at: float
+
+
 class Refused(msgspec.Struct, frozen=True):
     """A decider will never start this job."""
 
@@ -147,7 +154,7 @@ class Note(msgspec.Struct, frozen=True):
     value: bytes
 
 
-Record: TypeAlias = EngineJoined | EngineLeft | JobKnown | Assigned | Returned | Closed | TaskEnded | Refused | Note
+Record: TypeAlias = EngineJoined | EngineLeft | JobKnown | Assigned | Returned | Closed | TaskEnded | Reopened | Refused | Note
 
 
 class Recorder(Protocol):

@@ -38,7 +38,7 @@ from pilothouse.worlds.live.driver.state import new_state
 from pilothouse.worlds.live.engine_supply import EngineSupply
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
-from pilothouse.worlds.live.requests import take_requests
+from pilothouse.worlds.live.request_desk import MakeContext, RequestDesk
 from pilothouse.worlds.live.snapshots import Demand, EngineView, demand, engine_views
 from pilothouse.worlds.live.stopping import Stopping
 from pilothouse.worlds.live.wire.messages import encode, read_engine_frame
@@ -117,6 +117,7 @@ class LiveWorld:
         self._ticked_at = 0.0
         self._stuck_since = 0.0
         self._stopping = Stopping(options.grace_s)
+        self._desk = RequestDesk(self._driver, self._supply, folder, listens, self.call, self.now)
         self._closed = False
         self._ended = False
 
@@ -255,7 +256,11 @@ class LiveWorld:
 
     def known(self, line: TaskLine) -> bool | None:
         """For a Feeder: None if the task must run, else whether it failed in an earlier life of the run."""
-        return self._driver.done.known(line)
+        return self._driver.known(line)
+
+    def take_contexts(self, make: MakeContext) -> None:
+        """Users may ask for more engines, which come from contexts that `make` makes."""
+        self._desk.make_context = make
 
     def feed(self, feeder: Feeder) -> None:
         """The tasks of a file, where they could not be given at once because `restore` comes first."""
@@ -389,7 +394,7 @@ class LiveWorld:
             self._ticked_at = now
             engine_frames.tick(driver, now)
             self._look_at_contexts(now)
-            self._answer_requests()
+            self._desk.look()
             self._look_whether_stuck(now)
             if said := self._stopping.look(driver, now):
                 self._warn(said)
@@ -412,11 +417,6 @@ class LiveWorld:
             calls, self._calls = self._calls, []
         for action in calls:
             action()
-
-    def _answer_requests(self) -> None:
-        """What users of `pilothouse watch` have asked for."""
-        for request in take_requests(self.folder):
-            (self.stop_engine if request.stop == "engine" else self.stop_context)(request.name)
 
     def _look_at_contexts(self, now: float) -> None:
         driver, supply = self._driver, self._supply

@@ -17,8 +17,10 @@ SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=30")
 class SshContext(ProgramContext):
     """Hosts and their slots. Engines have the names that the user gives to hosts, so that these need not be unique."""
 
-    def __init__(self, hosts: dict[str, int], *, gpus: tuple[str, ...] = (), memory_mb: int = 0) -> None:
-        super().__init__("ssh", hosts, gpus=gpus, memory_mb=memory_mb)
+    def __init__(
+        self, hosts: dict[str, int], *, name: str = "ssh", gpus: tuple[str, ...] = (), memory_mb: int = 0
+    ) -> None:
+        super().__init__(name, hosts, gpus=gpus, memory_mb=memory_mb)
 
     def listens(self) -> tuple[str, ...]:
         return towards_by_ssh(self.slots)
@@ -36,7 +38,7 @@ def parse_hosts(texts: Iterable[str], slots: int = 0) -> dict[str, int]:
             if not host and slots:
                 host, number = number, str(slots)
             count = whole_number(number) or 0
-            if not host or count < 1:
+            if not host or host.startswith("-") or count < 1:  # a dash: ssh would take it for an option
                 raise InputError("--ssh", "not a list of hosts", expected="HOST:SLOTS,...", found=quoted(text))
             hosts[host] = hosts.get(host, 0) + count
     return hosts

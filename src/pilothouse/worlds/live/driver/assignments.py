@@ -132,7 +132,7 @@ def close_assignment(driver: DriverState, group: TaskGroup, proxy: EngineProxy, 
         at = driver.date(now)
         for task in list(group.tasks.values()):
             result = Result(task.task_id, task.attempt, -15, -1, at, at, reason=group.kill_reason)
-            record(driver, _ended(task, result, JobState.KILLED, group, proxy), now)
+            _record_end(driver, _ended(task, result, JobState.KILLED, group, proxy), task, now)
     if group.tasks:
         requeue(driver, group, reason, now)
     else:
@@ -157,7 +157,7 @@ def _task_result(
         retries = task.request.retries
     retry = larger is not None or (may_retry and task.attempt - driver.losses.get(task.task_id, 0) <= retries)
     cut_off = state is JobState.KILLED and bool(driver.stopped_because)
-    record(driver, _ended(task, result, state, group, proxy, final=not retry and not cut_off), now)
+    _record_end(driver, _ended(task, result, state, group, proxy, final=not retry and not cut_off), task, now)
     if retry or cut_off:
         del group.tasks[task.task_id]
         driver.running_tasks -= 1
@@ -181,9 +181,22 @@ def _with_more_memory(driver: DriverState, group: TaskGroup, task: Task, result:
 
 def omit_line(driver: DriverState, line: TaskLine, now: float) -> None:
     """A task of the file that waits for one that did not succeed ends without having been a job."""
+    end_task(driver, task_of_line(line), JobState.OMITTED, "a task that it waits for did not succeed", now)
+
+
+def end_task(
+    driver: DriverState, task: Task, state: JobState, reason: str, now: float, group: TaskGroup | None = None
+) -> None:
+    """A task that no engine has ends."""
     at = driver.date(now)
-    result = Result(line.task_id, 1, 1, -1, at, at, reason="a task that it waits for did not succeed")
-    record(driver, _ended(task_of_line(line), result, JobState.OMITTED, None, None), now)
+    result = Result(task.task_id, task.attempt, 1, -1, at, at, reason=reason)
+    _record_end(driver, _ended(task, result, state, group, None), task, now)
+
+
+def _record_end(driver: DriverState, ended: r.TaskEnded, task: Task, now: float) -> None:
+    record(driver, ended, now)
+    if ended.final and ended.line_number and ended.state is not JobState.SUCCEEDED:
+        driver.remember_failed(task)
 
 
 def lose_task(driver: DriverState, group: TaskGroup, task: Task, proxy: EngineProxy, reason: str, now: float) -> None:
@@ -195,7 +208,7 @@ def lose_task(driver: DriverState, group: TaskGroup, task: Task, proxy: EnginePr
     at = driver.date(now)
     result = Result(task.task_id, task.attempt, LOST_CODE, -1, at, at, reason=reason or "its engine left")
     state = JobState.KILLED if group.killed and not stopping else JobState.LOST
-    record(driver, _ended(task, result, state, group, proxy, final=not again), now)
+    _record_end(driver, _ended(task, result, state, group, proxy, final=not again), task, now)
     if again and stopping:
         del group.tasks[task.task_id]  # a resumed run begins it again
         driver.running_tasks -= 1
@@ -267,10 +280,8 @@ def confirm_kills(driver: DriverState, ended: str, now: float) -> None:
 
 def end_unstarted(driver: DriverState, group: TaskGroup, state: JobState, reason: str, now: float) -> None:
     """A job that no engine has ends: it was cancelled, refused or omitted."""
-    at = driver.date(now)
     for task in list(group.tasks.values()):
-        result = Result(task.task_id, task.attempt, 1, -1, at, at, reason=reason or state.value)
-        record(driver, _ended(task, result, state, group, None), now)
+        end_task(driver, task, state, reason or state.value, now, group)
     if group.state not in FINAL:
         group.step(ENDS[state])
     if driver.groups.pop(group.job.id, None) is not None:

@@ -16,6 +16,7 @@ from pilothouse.worlds.live.driver.assignments import kill_group, omit_line
 from pilothouse.worlds.live.driver.engine_frames import ask_to_leave, send_delayed_leaves
 from pilothouse.worlds.live.driver.state import DriverState
 from pilothouse.worlds.live.driver.submissions import release_dependents
+from pilothouse.worlds.live.driver.task_requests import withdraw
 from pilothouse.worlds.live.driver.update import record
 
 PARTING_S = 15.0
@@ -104,6 +105,8 @@ def _submit_work(driver: DriverState, now: float) -> None:
             driver.groups[group.job.id] = group
             driver.waiting += 1
             driver.events.append(e.JobSubmitted(now, group.job))
+        if driver.backlog.withdrawn:
+            withdraw(driver, now)
 
 
 def _enough(driver: DriverState) -> int:

@@ -21,17 +21,21 @@ import msgspec
 
 from pilothouse.core.calls import Calls
 from pilothouse.core.dependencies import Dependencies
+from pilothouse.formats.task_file import TaskLine
 from pilothouse.model import events as e
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import FINAL, JobState
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.engines import Engines
-from pilothouse.worlds.live.driver.task_groups import Backlog, TaskGroup
+from pilothouse.worlds.live.driver.task_groups import Backlog, TaskGroup, task_of_line
 from pilothouse.worlds.live.feeder import DoneIds, Feeder, Feeding
 from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.wire.messages import Task
 
 ASSIGNMENTS_PER_SESSION = 2**28
 """With the second since 1970 as the session, numbers stay below 2**62."""
+MOST_FAILED_TASKS = 10_000
+"""Tasks that did not succeed and can be run once more while the run goes on."""
 
 
 class DriverState(msgspec.Struct, eq=False, kw_only=True):
@@ -82,6 +86,10 @@ class DriverState(msgspec.Struct, eq=False, kw_only=True):
     running_tasks: int = 0
     counts: dict[JobState, int] = msgspec.field(default_factory=lambda: dict.fromkeys(FINAL, 0))
     """Tasks by final state."""
+    answered: int = 0
+    """Requests of users that were answered."""
+    failed_tasks: dict[int, Task] = {}
+    """The last tasks of the file that did not succeed: a user may want one to be run once more."""
     losses: dict[int, int] = {}
     """How often tasks without a final result were lost."""
     context_limits: dict[str, int] = {}
@@ -158,6 +166,18 @@ class DriverState(msgspec.Struct, eq=False, kw_only=True):
             if group.state is JobState.WAITING
             for task_id in group.tasks
         )
+
+    def remember_failed(self, task: Task) -> None:
+        self.failed_tasks[task.task_id] = task
+        if len(self.failed_tasks) > MOST_FAILED_TASKS:
+            del self.failed_tasks[next(iter(self.failed_tasks))]
+
+    def known(self, line: TaskLine) -> bool | None:
+        """For a Feeder: None if the task must run, else whether it failed in an earlier life of the run."""
+        failed = self.done.known(line)
+        if failed:
+            self.remember_failed(task_of_line(line))
+        return failed
 
     def start_commands_known(self) -> bool:
         """Whether the source has given all commands that an engine must run before its first task (a pipe may be slow)."""

@@ -101,10 +101,26 @@ class Backlog:
         """The next attempt of tasks that have failed or were lost before."""
         self.held: set[int] = set()
         """Tasks of the file that engines had in hand when the driver was restarted."""
+        self.cancelled: set[int] = set()
+        """Tasks that a user has cancelled and that have not ended."""
+        self.withdrawn: list[Task] = []
+        """Those of them that came up and were not given to the decider. Their ends have to be recorded."""
 
     def give_back(self, task: Task) -> None:
         """A task of the file that needs another decision."""
         self._returned.append(task)
+
+    def came_back(self, task_id: int) -> bool:
+        """Whether the task is one of those that came back."""
+        return any(task.task_id == task_id for task in self._returned)
+
+    def withdraw_cancelled(self) -> list[Task]:
+        """Takes the cancelled tasks out of those that came back, and returns them with those that came up."""
+        if self.cancelled and any(task.task_id in self.cancelled for task in self._returned):
+            self.withdrawn += [task for task in self._returned if task.task_id in self.cancelled]
+            self._returned = deque(task for task in self._returned if task.task_id not in self.cancelled)
+        withdrawn, self.withdrawn = self.withdrawn, []
+        return withdrawn
 
     def add(self, group: TaskGroup) -> None:
         """A submitted job that waits for nothing."""
@@ -155,9 +171,11 @@ class Backlog:
             if not lines:
                 return []
             self.last_given = max(self.last_given, lines[-1].task_id)
-            if not self.held and not self.attempts:
+            if not self.held and not self.attempts and not self.cancelled:
                 return [task_of_line(line) for line in lines]
-            fresh = [self._task(line) for line in lines if line.task_id not in self.held]
+            tasks = [self._task(line) for line in lines if line.task_id not in self.held]
+            fresh = [task for task in tasks if task.task_id not in self.cancelled]
+            self.withdrawn += [task for task in tasks if task.task_id in self.cancelled]
             for line in lines:
                 if line.task_id in self._done:
                     # It ended between being read and being given out.

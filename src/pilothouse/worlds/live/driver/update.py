@@ -14,11 +14,13 @@ from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.engines import ProxyState, ProxyStimulus
 from pilothouse.worlds.live.driver.state import DriverState
+from pilothouse.worlds.live.requests import ANSWER_NOTE, Answer
 
 NOT_HEARD = "not heard since the restart"
 LIMIT_NOTE = "limit of "
 KILL_NOTE = "end of "
-"""Names of notes: how many more tasks a context may be given, and jobs that are to be ended."""
+CANCEL_NOTE = "cancelled task "
+"""Names of notes: how many more tasks a context may be given, jobs that are to be ended, tasks that users have cancelled."""
 
 
 def record(driver: DriverState, entry: r.Record, now: float) -> None:
@@ -73,6 +75,14 @@ def update(driver: DriverState, entry: r.Record, now: float, *, restoring: bool 
             driver.context_limits[name.removeprefix(LIMIT_NOTE)] = int(value)
         case r.Note(name=name, value=value) if name.startswith(KILL_NOTE) and restoring:
             driver.restored_kills[name.removeprefix(KILL_NOTE)] = value.decode()
+        case r.Note(name=name) if name.startswith(CANCEL_NOTE):
+            driver.backlog.cancelled.add(int(name.removeprefix(CANCEL_NOTE)))
+        case r.Note(name=name, value=value) if name.startswith(ANSWER_NOTE):
+            driver.answered = max(driver.answered, msgspec.json.decode(value, type=Answer).number)
+        case r.Reopened(task_id=task_id):
+            ended_as, attempt = driver.done.reopen(task_id)
+            driver.counts[ended_as] -= 1
+            driver.backlog.attempts[task_id] = attempt + 1
         case _:
             pass
 
@@ -91,7 +101,8 @@ def _task_ended(driver: DriverState, ended: r.TaskEnded, *, restoring: bool) -> 
         if ended.state is JobState.LOST:
             driver.losses[ended.task_id] = driver.losses.get(ended.task_id, 0) + 1
         return
-    driver.done.add(ended.task_id, failed=not succeeded)
+    driver.done.add(ended.task_id, ended.state, ended.attempt)
+    driver.backlog.cancelled.discard(ended.task_id)
     driver.backlog.attempts.pop(ended.task_id, None)
     driver.losses.pop(ended.task_id, None)
     if ended.kind != "N":

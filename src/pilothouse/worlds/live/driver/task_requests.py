@@ -1,0 +1,92 @@
+"""What users ask of single tasks while the run goes on: cancel one, run one that did not succeed once more. Sans-IO.
+
+A task of a bundle that runs cannot be ended alone; as a bundle gives back what it has not begun within a second (CUT_S), a
+task that was cancelled is looked at again with every tick until it has ended.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from pilothouse.model import events as e
+from pilothouse.model.lifecycle import JobState
+from pilothouse.worlds.live import records as r
+from pilothouse.worlds.live.driver.assignments import end_task, end_unstarted, kill_for_good
+from pilothouse.worlds.live.driver.state import DriverState
+from pilothouse.worlds.live.driver.submissions import cancel
+from pilothouse.worlds.live.driver.task_groups import TaskGroup
+from pilothouse.worlds.live.driver.update import CANCEL_NOTE, record
+
+CANCELLED = "cancelled"
+
+
+class Refusal(Exception):
+    """Why a request is not obeyed."""
+
+
+def cancel_task(driver: DriverState, task_id: int, now: float) -> str:
+    """Ends a task, or sees to it that it is never begun. What happens, in words. Raises Refusal."""
+    if task_id in driver.done:
+        raise Refusal(f"task {task_id} has ended")
+    if driver.too_late:
+        raise Refusal("the run ends")
+    submitted = next((job_id for job_id, (number, _) in driver.known_jobs.items() if number == task_id), None)
+    if submitted is not None:
+        cancel(driver, submitted, now)
+        return f"job {submitted} is ended"
+    feeder = driver.backlog.feeder
+    in_hand = driver.backlog.came_back(task_id) or any(task_id in group.tasks for group in driver.groups.values())
+    if feeder is None or task_id < 0 or (feeder.nothing_more and not in_hand):
+        raise Refusal(f"there is no task {task_id}")
+    record(driver, r.Note(f"{CANCEL_NOTE}{task_id}", b""), now)
+    look_at_cancelled(driver, now)
+    if task_id in driver.done:
+        return f"task {task_id} will not be run"
+    return f"task {task_id} is ended, or not begun when its turn comes"
+
+
+def look_at_cancelled(driver: DriverState, now: float) -> None:
+    """Ends the cancelled tasks that can be ended now."""
+    cancelled = driver.backlog.cancelled
+    if not cancelled:
+        return
+    for group in list(driver.groups.values()):
+        if group.from_file and not cancelled.isdisjoint(group.tasks):
+            _end_cancelled(driver, group, now)
+    withdraw(driver, now)
+
+
+def withdraw(driver: DriverState, now: float) -> None:
+    """Records the ends of cancelled tasks that the decider never knew."""
+    for task in driver.backlog.withdraw_cancelled():
+        end_task(driver, task, JobState.KILLED, CANCELLED, now)
+        driver.backlog.ended(task.task_id, failed=True)
+
+
+def _end_cancelled(driver: DriverState, group: TaskGroup, now: float) -> None:
+    rest = set(group.tasks) - driver.backlog.cancelled
+    if group.state is JobState.WAITING:
+        for task_id in set(group.tasks) - rest:
+            end_task(driver, group.tasks[task_id], JobState.KILLED, CANCELLED, now, group)
+        if not rest:
+            driver.events.append(e.JobWithdrawn(now, group.job.id))
+            end_unstarted(driver, group, JobState.KILLED, CANCELLED, now)
+    elif not rest and not group.killed:
+        kill_for_good(driver, group, now)
+
+
+def retry_task(driver: DriverState, task_id: int, now: float) -> str:
+    """Queues a task that did not succeed once more. What happens, in words. Raises Refusal."""
+    if task_id not in driver.done.failed:
+        raise Refusal(f"task {task_id} has not failed")
+    if driver.too_late:
+        raise Refusal("the run ends: afterwards, pilothouse run --resume DIR --retry-failed")
+    task = driver.failed_tasks.pop(task_id, None)
+    feeder = driver.backlog.feeder
+    if task is None or feeder is None:
+        raise Refusal(f"task {task_id} is not a line of the task file, or too many have failed since")
+    record(driver, r.Reopened(task_id, driver.date(now)), now)
+    feeder.reopened(task_id, "" if task.request is None else task.request.name)
+    attempt = driver.backlog.attempts[task_id]
+    driver.backlog.give_back(msgspec.structs.replace(task, attempt=attempt))
+    return f"task {task_id} waits for attempt {attempt}"
