@@ -10,19 +10,10 @@ from pathlib import Path
 from e2e.live_runs import finish, rows, start, tasks, until
 from pilothouse.journal.run_reader import RunReader
 from pilothouse.journal.run_state import RunState
-from pilothouse.worlds.live.requests import (
-    AddContext,
-    Answer,
-    CancelTask,
-    Request,
-    RetryTask,
-    StopContext,
-    StopEngine,
-    ask,
-)
+from pilothouse.worlds.live.requests import AddContext, CancelTask, Request, RetryTask, StopContext, StopEngine, ask
 
 STATES = "SELECT task_id, state, attempt FROM ends WHERE final AND kind = 'N' ORDER BY task_id"
-LONG = "sleep 600\n"
+GATE = "until test -e go; do sleep 0.02; done\n"
 
 
 @contextmanager
@@ -32,16 +23,18 @@ def opened(folder: Path) -> Iterator[RunReader]:
         yield reader
 
 
-def answer(reader: RunReader, request: Request) -> Answer:
-    """Asks, and waits for the answer."""
+def answers(reader: RunReader, *requests: Request) -> list[str]:
+    """Asks, and waits for the answers: texts of what is done, and `no: ...`."""
     before = max((found.number for found in reader.read().answers), default=0)
-    ask(reader.folder, request)
+    for request in requests:
+        ask(reader.folder, request)
 
-    def found() -> list[Answer]:
-        return [found for found in reader.read().answers if found.number > before and found.request == request]
+    def found() -> dict[Request, str]:
+        new = [answer for answer in reader.read().answers if answer.number > before]
+        return {answer.request: answer.text if answer.done else f"no: {answer.text}" for answer in new}
 
-    until(found, f"an answer to {request}")
-    return found()[0]
+    until(lambda: len(found()) == len(requests), f"answers to {requests}")
+    return [found()[request] for request in requests]
 
 
 def running(state: RunState) -> set[int]:
@@ -50,75 +43,54 @@ def running(state: RunState) -> set[int]:
 
 def test_tasks_are_cancelled_wherever_they_are(tmp_path: Path) -> None:
     named = "#PILOTHOUSE name=a\nsleep 600\n\n#PILOTHOUSE after=a\necho held\n\n"
-    text = LONG + named + "true\n" * 3 + "#DISBATCH BARRIER\ntrue\n"
+    text = "sleep 600\n" + named + "true\n" * 3 + "#DISBATCH BARRIER\ntrue\n"
     process = start(tmp_path, tasks(tmp_path, text), "--slots", "1", "--dir", "R", "-q")
     with opened(tmp_path / "R") as reader:
         until(lambda: running(reader.read()) == {0}, "the first task runs")
-        for task in (7, 4):  # behind the barrier; in the queue
-            assert answer(reader, CancelTask(task)).done
-        until(lambda: (4, "killed", 1) in rows(tmp_path / "R", STATES), "a waiting task is ended")
-        assert answer(reader, CancelTask(0)).done  # it runs
+        said = answers(reader, CancelTask(7), CancelTask(4), CancelTask(0), CancelTask(-1))
+        assert [text.startswith("no: ") for text in said] == [False, False, False, True]
+        assert said[1] == "task 4 will not be run", "it was in the queue"
         until(lambda: running(reader.read()) == {1}, "the second task runs")
-        assert not answer(reader, CancelTask(0)).done, "it has ended"
-        assert not answer(reader, CancelTask(-1)).done
-        assert answer(reader, CancelTask(1)).done
-    code, _ = finish(process)
-    assert code == 1
+        assert answers(reader, CancelTask(0), CancelTask(1))[0] == "no: task 0 has ended"
+    assert finish(process)[0] == 1
     states = {task: state for task, state, _ in rows(tmp_path / "R", STATES)}
     assert states == {0: "killed", 1: "killed", 2: "omitted", 3: "succeeded", 4: "killed", 5: "succeeded", 7: "killed"}
 
 
 def test_a_failed_task_is_run_once_more_and_a_check_minds_only_its_last_end(tmp_path: Path) -> None:
-    fails = "test -e good || { echo not good >&2; exit 3; }\n"
-    text = fails + "until test -e go; do sleep 0.02; done\n#DISBATCH BARRIER CHECK\ntrue\n"
+    text = "test -e good || { echo not good >&2; exit 3; }\n" + GATE + "#DISBATCH BARRIER CHECK\ntrue\n"
     process = start(tmp_path, tasks(tmp_path, text), "--slots", "2", "--dir", "R", "-q")
     with opened(tmp_path / "R") as reader:
         until(lambda: reader.read().failed == 1, "the first task fails")
-        assert not answer(reader, RetryTask(1)).done, "it runs"
         (tmp_path / "good").touch()
-        assert answer(reader, RetryTask(0)).text == "task 0 waits for attempt 2"
+        assert answers(reader, RetryTask(0), RetryTask(1)) == ["task 0 waits for attempt 2", "no: task 1 has not failed"]
         until(lambda: reader.read().finished == 1, "it succeeds")
         state = reader.read()
         assert state.failed == 0 and state.failures == ()
-        assert not answer(reader, RetryTask(0)).done, "it has not failed"
         (tmp_path / "go").touch()
     assert finish(process)[0] == 0
     assert rows(tmp_path / "R", STATES) == [(0, "succeeded", 2), (1, "succeeded", 1), (3, "succeeded", 1)]
 
 
-def test_what_was_asked_survives_the_driver(tmp_path: Path) -> None:
-    """Cancelled tasks stay cancelled, tasks that are to run again do, added engines come back."""
-    text = "false\n" + LONG + "true\n" * 2
-    process = start(tmp_path, tasks(tmp_path, text), "--slots", "1", "--dir", "R", "-q")
+def test_engines_are_added_and_drained_and_what_was_asked_survives_the_driver(tmp_path: Path) -> None:
+    """Cancelled tasks stay cancelled, tasks that are to run again do, added engines come back, drained ones do not."""
+    process = start(tmp_path, tasks(tmp_path, "false\n" + GATE + "true\n" * 2), "--slots", "1", "--dir", "R", "-q")
     with opened(tmp_path / "R") as reader:
         until(lambda: running(reader.read()) == {1}, "the second task runs")
-        assert answer(reader, CancelTask(3)).done
-        assert answer(reader, RetryTask(0)).done
-        assert answer(reader, AddContext(slots=2)).text == "context added1: starting 1 engine"
-        until(lambda: len(reader.read().contexts.get("added1", ())) == 1, "an engine is added")
-        until(lambda: running(reader.read()) == {1} and reader.read().finished == 3, "the rest runs on it")
+        engine = reader.read().engines[0].engine
+        said = answers(
+            reader, CancelTask(3), RetryTask(0), AddContext(slots=2), StopEngine(engine), StopEngine("no"), StopContext("no"),
+            AddContext(slots=0), AddContext(hosts="-oProxyCommand=touch${IFS}x:1"),
+        )  # fmt: skip
+        assert [text.startswith("no: ") for text in said] == [False] * 4 + [True] * 4
+        assert said[2] == "context added1: starting 1 engine"
+        assert reader.read().engines[0].state == "leaving"
+        until(lambda: reader.read().finished == 3, "the rest runs on the new engine")
         process.send_signal(signal.SIGINT)
         finish(process)
     again = start(tmp_path, "--resume", "R", "-q")
     with opened(tmp_path / "R") as reader:
         until(lambda: {e.context for e in reader.read().engines if e.present} == {"local", "added1"}, "both contexts are back")
-        assert not answer(reader, AddContext(slots=0)).done
-        assert not answer(reader, AddContext(hosts="-oProxyCommand=touch${IFS}x:1")).done
-        ask(reader.folder, CancelTask(1))
-    assert finish(again)[0] == 1
-    assert rows(tmp_path / "R", STATES) == [(0, "failed", 2), (1, "killed", 2), (2, "succeeded", 1), (3, "killed", 1)]
-
-
-def test_an_engine_is_drained_and_shown_as_leaving(tmp_path: Path) -> None:
-    process = start(tmp_path, tasks(tmp_path, "until test -e go; do sleep 0.02; done\n" * 2), "--slots", "1", "--dir", "R", "-q")
-    with opened(tmp_path / "R") as reader:
-        engine = reader.read().engines[0].engine
-        until(lambda: running(reader.read()) == {0}, "the first task runs")
-        assert answer(reader, StopEngine(engine)).done
-        assert reader.read().engines[0].state == "leaving"
-        assert not answer(reader, StopEngine("nobody")).done
-        assert not answer(reader, StopContext("nobody")).done
-        assert answer(reader, AddContext(slots=1)).done
         (tmp_path / "go").touch()
-    assert finish(process)[0] == 0
-    assert rows(tmp_path / "R", "SELECT count(DISTINCT rank) FROM ends") == [(2,)]
+    assert finish(again)[0] == 1
+    assert rows(tmp_path / "R", STATES) == [(0, "failed", 2), (1, "succeeded", 2), (2, "succeeded", 1), (3, "killed", 1)]

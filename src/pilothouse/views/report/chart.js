@@ -122,9 +122,9 @@ function timeLabel(run, date, step) {
   return days ? `${days}d ${clock}` : clock;
 }
 
-function niceTicks(low, high, room) {
+function niceTicks(low, high, room, least = 0) {
   const rough = (high - low) / Math.max(1, room / 34), power = 10 ** Math.floor(Math.log10(Math.max(rough, 1e-9)));
-  const step = [1, 2, 5, 10].map(f => f * power).find(s => s >= rough) || power, ticks = [];
+  const step = Math.max(least, [1, 2, 5, 10].map(f => f * power).find(s => s >= rough) || power), ticks = [];
   for (let i = Math.ceil(low / step); i * step <= high; i++) ticks.push(i * step);
   return ticks;
 }
@@ -132,10 +132,10 @@ function niceTicks(low, high, room) {
 const short = value => Math.abs(value) >= 1e6 ? `${Number((value / 1e6).toPrecision(4))}M`
   : Math.abs(value) >= 1e4 ? `${Number((value / 1e3).toPrecision(4))}k` : String(Number(value.toPrecision(6)));
 
-function frame(pen, look, run, view, width, height, low, high, withTimes) {
+function frame(pen, look, run, view, width, height, low, high, withTimes, leastStep = 0) {
   const plotHeight = height - (withTimes ? 22 : 6), x = date => LEFT + (date - view.begin) / (view.end - view.begin) * (width - LEFT - RIGHT);
   const y = value => plotHeight - (value - low) / (high - low || 1) * (plotHeight - 4);
-  for (const tick of niceTicks(low, high, plotHeight)) {
+  for (const tick of niceTicks(low, high, plotHeight, leastStep)) {
     pen.path([LEFT, y(tick), width - RIGHT, y(tick)], look.grid);
     pen.text(LEFT - 6, y(tick), short(tick), look.soft, "end");
   }
@@ -289,7 +289,7 @@ function rasterise(run, view, rgb, width, height) {
 }
 
 function drawGantt(pen, look, run, view, width, height, withTimes, state) {
-  const { x, y, plotHeight } = frame(pen, look, run, view, width, height, view.low, view.high, withTimes);
+  const { x, y, plotHeight } = frame(pen, look, run, view, width, height, view.low, view.high, withTimes, 1);
   const plotWidth = Math.max(1, width - LEFT - RIGHT), { rgb } = state.colours.get(run);
   const few = boxesShown(run, view) <= MOST_VECTOR_BOXES;
   pen.clip(LEFT, 4, plotWidth, plotHeight - 4);

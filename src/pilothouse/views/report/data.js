@@ -57,6 +57,7 @@ function prepare(run, bytes) {
   const left = everyone.filter(row => !isNaN(leaves[row]));
   run.waiting = summed(sorted(everyone, run.submitted), run.submitted, sorted(left, leaves), leaves, null);
   if (run.capacity_dates) run.capacity = withArea({ dates: run.capacity_dates, values: run.capacity_values });
+  if (run.capacity) run.idle = difference(run.capacity, run.busy);
   if (run.energy_dates) run.power = powerOf(run.energy_dates, run.energy_values);
   run.machines = run.machine_states.map((name, place) =>
     ({ name, steps: run[`machines${place}_dates`]
@@ -146,6 +147,12 @@ function summed(up, upDates, down, downDates, sizes) {
     if (level !== before) { dates.push(date); values.push(level); }
   }
   return withArea({ dates: Float64Array.from(dates), values: Float64Array.from(values) });
+}
+
+// One step function less another.
+function difference(steps, less) {
+  const dates = Float64Array.from(new Set([...steps.dates, ...less.dates])).sort();
+  return withArea({ dates, values: dates.map(date => valueAt(steps, date) - valueAt(less, date)) });
 }
 
 // Watts from joules used so far: between two rows the energy grows evenly.

@@ -6,14 +6,14 @@ const TOKEN_KEY = "pilothouse-token", SURE_MS = 4000, RETRY_MS = [500, 1000, 200
 const live = { token: "", look: null, data: 0, fetching: false, parts: null, tries: 0, reports: 0 };
 
 const wait = ms => new Promise(done => setTimeout(done, ms));
-const asked = (path, more = {}) => fetch(path, { ...more, headers: { Authorization: `Bearer ${live.token}`, ...more.headers } });
+const server = (path, more = {}) => fetch(path, { ...more, headers: { Authorization: `Bearer ${live.token}`, ...more.headers } });
 
 // ---- the stream of states
 
 async function listenToRun() {
   for (;;) {
     try {
-      const answer = await asked("events");
+      const answer = await server("events");
       if (answer.status === 401) { askForToken(); return; }
       if (!answer.ok) throw new Error(await answer.text());
       live.tries = 0;
@@ -53,7 +53,7 @@ function take(look) {
 async function fetchData(number) {
   live.fetching = true;
   try {
-    const answer = await asked("data");
+    const answer = await server("data");
     if (answer.ok) {
       const runs = await unpack(new Uint8Array(await answer.arrayBuffer()));
       if (!drag) { show(runs); live.data = number; }
@@ -84,7 +84,7 @@ function setToken(token) {
 function panel(title, columns, more = null) {
   const card = element("section", null, { className: "card panel" }), table = element("table"), head = element("tr"), top = element("thead"), body = element("tbody");
   const heading = element("h2", title), count = element("span", "", { className: "count" }), empty = element("p", "", { className: "note empty" });
-  columns.forEach(([name, text]) => head.append(element("th", name, { className: text ? "text" : "" })));
+  columns.forEach(([name, kind = ""]) => head.append(element("th", name, { className: kind })));
   heading.append(count);
   top.append(head);
   table.append(top, body);
@@ -110,10 +110,10 @@ function buildLive(look) {
   parts.facts = element("div", null, { className: "facts" });
   parts.panels = element("div", null, { className: "panels" });
   if (look.live) {
-    parts.running = panel("Running, oldest first", [["task"], ["for"], ["node", 1], ["slots", 1], ["command", 1], [""]]);
-    parts.failures = panel("Failures, newest first", [["task"], ["code"], ["node", 1], ["command, and its last line", 1], [""]]);
-    parts.engines = panel("Engines", [["rank"], ["context", 1], ["node", 1], ["slots in use", 1], ["done"], ["failed"], ["state", 1], [""]], addForm());
-    parts.answers = panel("Requests", [["at", 1], ["what became of it", 1]]);
+    parts.running = panel("Running, oldest first", [["task"], ["for"], ["node", "text wide"], ["slots", "text wide"], ["command", "text"], [""]]);
+    parts.failures = panel("Failures, newest first", [["task"], ["code"], ["node", "text wide"], ["command, and its last line", "text"], [""]]);
+    parts.engines = panel("Engines", [["rank", "wide"], ["context", "text wide"], ["node", "text"], ["slots in use", "text"], ["done"], ["failed", "wide"], ["state", "text"], [""]], enginesFoot(parts));
+    parts.answers = panel("Requests", [["at", "text"], ["what became of it", "text"]]);
     parts.panels.append(parts.running.card, parts.failures.card, parts.engines.card, parts.answers.card);
   }
   $("live").replaceChildren(parts.status, parts.bar, parts.facts, parts.panels);
@@ -178,7 +178,7 @@ function showLook(look) {
   fact(state ? "tasks done" : "jobs ended", number(done) + (look.total === null ? "" : ` of ${number(look.total)}`));
   if (!state) { parts.clock.textContent = ""; return; }
   const now = state.ended_at || state.now;
-  parts.clock.textContent = `for ${elapsed(now - state.started_at)}`;
+  parts.clock.textContent = `${going ? "" : "after "}${elapsed(now - state.started_at)}`;
   fact("running", number(state.running));
   if (state.waiting !== null) fact("waiting", number(state.waiting));
   fact("failed", number(state.failed), state.failed ? "bad" : "");
@@ -207,7 +207,7 @@ function showRunning(look, state) {
   const part = live.parts.running, able = look.outcome === "running";
   count(part, state.running_tasks.length, look.shown.running, "Nothing runs.");
   fillRows(part.body, state.running_tasks, task => `${task.task_id}.${task.attempt}`, (row, task) => {
-    const put = cells(row, "", "", "text", "text", "text command"), buttons = element("td", null, { className: "buttons" });
+    const put = cells(row, "", "", "text wide", "text wide", "text command"), buttons = element("td", null, { className: "buttons" });
     buttons.append(outputButton(task.task_id), sureButton("Cancel", "End this task", () => request({ ask: "cancel", task: task.task_id })));
     row.append(buttons);
     return now => put([String(now.task_id), elapsed(live.look.state.now - now.since), now.node, now.slots, now.command]);
@@ -219,7 +219,7 @@ function showFailures(look, state) {
   const part = live.parts.failures;
   count(part, state.failures.length, look.shown.failures, "Nothing has failed.");
   fillRows(part.body, state.failures, bad => `${bad.task_id}.${bad.ended_at}`, (row, bad) => {
-    const put = cells(row, "", "", "text"), words = element("td", null, { className: "text" }), buttons = element("td", null, { className: "buttons" });
+    const put = cells(row, "", "", "text wide"), words = element("td", null, { className: "text words" }), buttons = element("td", null, { className: "buttons" });
     words.append(element("div", bad.command, { className: "command" }));
     const why = [bad.reason, bad.last_words].filter(Boolean).join(": ");
     if (why) words.append(element("div", why, { className: "error" }));
@@ -234,14 +234,13 @@ function showEngines(look, state) {
   const part = live.parts.engines;
   count(part, state.engines.length, look.shown.engines, "No engine has joined.");
   fillRows(part.body, state.engines, engine => engine.engine, (row, engine) => {
-    const put = cells(row, "", "text", "text"), load = element("td", null, { className: "text" }), bar = element("i", null, { className: "load" }), fill = element("i"), words = element("span", "");
+    const put = cells(row, "wide", "text wide", "text"), load = element("td", null, { className: "text" }), bar = element("i", null, { className: "load" }), fill = element("i"), words = element("span", "");
     bar.append(fill);
     load.append(bar, words);
     row.append(load);
-    const rest = cells(row, "", "", "text"), buttons = element("td", null, { className: "buttons" });
+    const rest = cells(row, "", "wide", "text"), buttons = element("td", null, { className: "buttons" });
     const drain = sureButton("Drain", "This engine finishes its tasks and leaves", () => request({ ask: "stop-engine", engine: engine.engine }));
-    const all = sureButton("Context", "All engines of its context finish their tasks and leave", () => request({ ask: "stop-context", context: engine.context }));
-    buttons.append(drain, all);
+    buttons.append(drain);
     row.append(buttons);
     return now => {
       put([String(now.rank), now.context, now.node]);
@@ -249,10 +248,21 @@ function showEngines(look, state) {
       fill.style.width = `${now.slots ? 100 * Math.min(1, now.running / now.slots) : 0}%`;
       rest([number(now.finished), number(now.failed), now.state]);
       row.className = now.state;
-      drain.disabled = all.disabled = now.state !== "running";
+      drain.disabled = now.state !== "running";
     };
   });
   part.card.classList.toggle("still", look.outcome === "ended");
+  const contexts = new Map();
+  for (const engine of state.engines) if (engine.state === "running") contexts.set(engine.context, [...contexts.get(engine.context) || [], engine]);
+  fillRows(live.parts.contexts, contexts.entries(), ([name]) => name, (row, [name]) => {
+    const words = element("td", null, { className: "text" }), buttons = element("td", null, { className: "buttons" });
+    buttons.append(sureButton("Drain", "All engines of this context finish their tasks and leave", () => request({ ask: "stop-context", context: name })));
+    row.append(words, buttons);
+    return ([, engines]) => {
+      const slots = engines.reduce((sum, engine) => sum + engine.slots, 0);
+      words.textContent = `context ${name}: ${number(engines.length)} engine${engines.length === 1 ? "" : "s"}, ${number(slots)} slots`;
+    };
+  });
 }
 
 function showAnswers(state) {
@@ -283,10 +293,18 @@ function sureButton(name, title, act) {
 
 async function request(what) {
   try {
-    const answer = await asked("requests", { method: "POST", body: JSON.stringify(what), headers: { "Content-Type": "application/json" } });
+    const answer = await server("requests", { method: "POST", body: JSON.stringify(what), headers: { "Content-Type": "application/json" } });
     saying(answer.ok ? "asked; the run answers within a second" : await answer.text(), answer.ok ? "" : "bad");
     return answer.ok;
   } catch (problem) { saying(`not asked: ${problem.message}`, "bad"); return false; }
+}
+
+function enginesFoot(parts) {
+  const foot = element("div", null, { className: "foot" }), table = element("table");
+  parts.contexts = element("tbody");
+  table.append(parts.contexts);
+  foot.append(table, addForm());
+  return foot;
 }
 
 function addForm() {
@@ -310,7 +328,7 @@ function outputButton(task) {
 }
 
 async function showOutput(task, stream) {
-  const answer = await asked(`output?task=${task}&stream=${stream}`), text = await answer.text();
+  const answer = await server(`output?task=${task}&stream=${stream}`), text = await answer.text();
   const close = element("button", "Close"), other = element("button", stream === "err" ? "Standard output" : "Standard error"), box = $("keys");
   close.onclick = () => box.close();
   other.onclick = () => showOutput(task, stream === "err" ? "out" : "err");

@@ -112,6 +112,7 @@ function fillStage() {
   const busy = curves("busy");
   for (const run of runs) if (run.capacity) busy.push({ run, steps: run.capacity, colour: OTHER, dash: [3, 3] });
   panels.push({ kind: "timeline", title: "Units in use", curves: busy, height: LINE_HEIGHT });
+  if (runs.some(run => run.idle)) panels.push({ kind: "timeline", title: "Idle slots", curves: curves("idle"), height: LINE_HEIGHT });
   panels.push({ kind: "timeline", title: "Jobs waiting", curves: curves("waiting"), height: LINE_HEIGHT });
   if (runs.some(run => run.power)) panels.push({ kind: "timeline", title: "Power (W)", curves: curves("power"), height: LINE_HEIGHT });
   runs.filter(run => run.machines.length).forEach(run => panels.push({ kind: "timeline", title: `Machines${runs.length > 1 ? ` of ${run.name}` : ""}`, names: true,

@@ -17,7 +17,7 @@ from pilothouse.views.web.http import event
 from pilothouse.views.web.source import Source
 
 STALLED_S = 30.0
-PAUSE_FACTOR = 30.0
+PAUSE_FACTOR = 20.0
 DATA_EVERY_S = 2.0
 log = logging.getLogger("pilothouse.web")
 
@@ -33,10 +33,15 @@ class Viewer:
         """Sends an event unless the last one is still on its way. False: it has been for too long."""
         if self._transport.is_closing():
             return False
-        if self._transport.get_write_buffer_size() == 0:
+        if self.backlog == 0:
             self._free_at = now
             self._transport.write(data)
         return now - self._free_at <= STALLED_S
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that wait to be sent."""
+        return self._transport.get_write_buffer_size()
 
     def cut_off(self) -> None:
         self._transport.abort()
