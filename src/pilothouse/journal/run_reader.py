@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ from pilothouse.journal.lock import is_free
 from pilothouse.journal.plan import Plan, plan_of
 from pilothouse.journal.present import name_column, read_present
 from pilothouse.journal.read import checked, last_line, last_line_column, open_for_reading
-from pilothouse.journal.run_state import EngineRow, Failure, RunningTask, RunState
+from pilothouse.journal.run_state import EngineRow, Failure, QueuedTask, RunningTask, RunState
 from pilothouse.journal.store import FILE_NAME, columns_of, decode_tasks, undamaged
 from pilothouse.journal.waiting import Progress, UnfinishedLines, WaitingTask, waiting_tasks
 from pilothouse.model.errors import InputError
@@ -24,6 +25,8 @@ from pilothouse.worlds.live.requests import ANSWER_NOTE, Answer, StopContext, St
 
 MOST_RUNNING = 1000
 """The running tasks that are shown: those that were assigned first."""
+MOST_WAITING = 50
+"""The first tasks that wait, which are shown."""
 MOST_FAILURES = 200
 """The last failures that are kept for showing."""
 _BATCH = 20_000
@@ -90,7 +93,7 @@ class RunReader:
             ended_at = max([self._last_at, *(left_at or 0.0 for *_, left_at, _lost, _first in engines)])
         begun = (_number(notes.get("started")), self._first_at, *(row.joined_at for row in rows))
         total = _number(notes.get("total"))
-        first = self._first_waiting(notes) if ended_at is None else None
+        queue = self._queue(notes) if ended_at is None else ()
         return RunState(
             name=self.folder.resolve().name.removesuffix("_run") or str(self.folder),
             started_at=min((at for at in begun if at), default=now),
@@ -107,21 +110,23 @@ class RunReader:
             unattended=ended_at is None and is_free(self.folder),
             running_tasks=self._running(assigned, {name: (rank, node, first) for name, rank, _, node, *_, first in engines}),
             waiting=None if total is None else max(0, int(total) - self._finished - running.total()),
-            next_task=first.task_id if first is not None else None,
-            waits_for=first.wait.text if first is not None else "",
+            next_task=queue[0].task_id if queue else None,
+            waits_for=queue[0].waits_for if queue else "",
+            waiting_tasks=queue,
             answers=answers,
         )
 
-    def _first_waiting(self, notes: dict[str, bytes]) -> WaitingTask | None:
-        """The first task that waits; None also if the task file cannot be read any more."""
+    def _queue(self, notes: dict[str, bytes]) -> tuple[QueuedTask, ...]:
+        """The first tasks that wait; none also if the task file cannot be read any more."""
         try:
             if self._unfinished is None:
                 self._plan = plan_of(notes)
                 self._unfinished = UnfinishedLines(self._plan.lines(), self._progress.done)
             present = read_present(self._db, self.folder, self._progress)
-            return next(waiting_tasks(self._unfinished, present, self._plan.job_of), None)
+            waiting = waiting_tasks(self._unfinished, present, self._plan.job_of)
+            return tuple(map(_queued, islice(waiting, MOST_WAITING)))
         except InputError:
-            return None
+            return ()
 
     def _running(
         self, assigned: list[tuple[str, str, str, float, bytes]], engines: dict[str, tuple[int, str, int]]
@@ -202,6 +207,15 @@ class RunReader:
         if again:
             kept = [failure for failure in self._failures if failure.task_id not in again]
             self._failures = deque(kept, maxlen=MOST_FAILURES)
+
+
+def _queued(task: WaitingTask) -> QueuedTask:
+    line, command = task.line, task.job.command
+    if line is not None:
+        name = line.request.name if line.request is not None else ""
+        return QueuedTask(task.task_id, task.wait.text, task.since, line.command.encode("utf-8", "replace").decode(), name)
+    text = "" if command is None else command.line or " ".join(command.argv)
+    return QueuedTask(task.task_id, task.wait.text, task.since, text.encode("utf-8", "replace").decode(), task.job.id)
 
 
 def _answers(notes: dict[str, bytes]) -> tuple[Answer, ...]:

@@ -57,6 +57,18 @@ class Failure(msgspec.Struct, frozen=True):
     """The last line that it wrote to standard error."""
 
 
+class QueuedTask(msgspec.Struct, frozen=True):
+    """A task that waits."""
+
+    task_id: int
+    waits_for: str
+    """As `pilothouse explain` says it."""
+    since: float
+    command: str
+    name: str = ""
+    """As its request names it; of a submitted job, its id."""
+
+
 class RunState(msgspec.Struct, frozen=True):
     """`pilothouse watch --json`: a live run now. Dates are seconds since 1970."""
 
@@ -84,6 +96,8 @@ class RunState(msgspec.Struct, frozen=True):
     """The first task that waits."""
     waits_for: str = ""
     """What it waits for, as `pilothouse explain` says it."""
+    waiting_tasks: tuple[QueuedTask, ...] = ()
+    """The first of those that wait."""
     answers: tuple[Answer, ...] = ()
     """What became of the last requests of users; the last one first."""
 

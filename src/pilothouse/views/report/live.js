@@ -113,8 +113,9 @@ function buildLive(look) {
     parts.running = panel("Running, oldest first", [["task"], ["for"], ["node", "text wide"], ["slots", "text wide"], ["command", "text"], [""]]);
     parts.failures = panel("Failures, newest first", [["task"], ["code"], ["node", "text wide"], ["command, and its last line", "text"], [""]]);
     parts.engines = panel("Engines", [["rank", "wide"], ["context", "text wide"], ["node", "text"], ["slots in use", "text"], ["done"], ["failed", "wide"], ["state", "text"], [""]], enginesFoot(parts));
+    parts.waiting = panel("Waiting, next first", [["task"], ["command", "text"], ["waits for", "text"], [""]]);
     parts.answers = panel("Requests", [["at", "text"], ["what became of it", "text"]]);
-    parts.panels.append(parts.running.card, parts.failures.card, parts.engines.card, parts.answers.card);
+    parts.panels.append(parts.running.card, parts.failures.card, parts.engines.card, parts.waiting.card, parts.answers.card);
   }
   $("live").replaceChildren(parts.status, parts.bar, parts.facts, parts.panels);
   $("live").hidden = false;
@@ -194,6 +195,7 @@ function showLook(look) {
   showRunning(look, state);
   showFailures(look, state);
   showEngines(look, state);
+  showWaiting(look, state);
   showAnswers(state);
 }
 
@@ -263,6 +265,19 @@ function showEngines(look, state) {
       words.textContent = `context ${name}: ${number(engines.length)} engine${engines.length === 1 ? "" : "s"}, ${number(slots)} slots`;
     };
   });
+}
+
+function showWaiting(look, state) {
+  const part = live.parts.waiting;
+  count(part, state.waiting_tasks.length, look.shown.waiting, "Nothing waits.");
+  part.empty.hidden = state.waiting_tasks.length || look.shown.waiting;
+  fillRows(part.body, state.waiting_tasks, task => task.task_id, (row, task) => {
+    const put = cells(row, "", "text command", "text reason"), buttons = element("td", null, { className: "buttons" });
+    buttons.append(sureButton("Cancel", "Do not run this task", () => request({ ask: "cancel", task: task.task_id })));
+    row.append(buttons);
+    return now => put([String(now.task_id), now.name ? `${now.name}: ${now.command}` : now.command, now.waits_for]);
+  });
+  part.card.classList.toggle("still", look.outcome !== "running");
 }
 
 function showAnswers(state) {

@@ -94,7 +94,8 @@ class LiveSource:
         rate = self._meter.per_second(state)
         engines = sorted(state.engines, key=lambda engine: not engine.present)
         self._seen = (state.finished, state.running, len(engines))
-        shown = {"running": state.running, "failures": state.failed, "engines": len(engines)}
+        waiting = len(state.waiting_tasks) if state.waiting is None else max(state.waiting, len(state.waiting_tasks))
+        shown = {"waiting": waiting, "running": state.running, "failures": state.failed, "engines": len(engines)}
         cut = msgspec.structs.replace(
             state, running_tasks=state.running_tasks[:MOST_SHOWN], failures=state.failures[:MOST_SHOWN],
             engines=tuple(engines[:MOST_SHOWN]), answers=state.answers[:MOST_SHOWN],
