@@ -11,7 +11,7 @@ from pilothouse.model.errors import InputError
 from pilothouse.views.metrics import TAU, Metrics
 from pilothouse.views.schedule import Schedule
 from pilothouse.views.story import story
-from pilothouse.views.tables import ROWS, comparison, run_summary
+from pilothouse.views.tables import COLUMNS, comparison, run_summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,9 +89,8 @@ class Comparison(Mapping[str, Result]):
     def metrics(self) -> Any:
         """A row for each policy: a polars or pandas frame, or a list of dictionaries."""
         columns: dict[str, list[Any]] = {"policy": list(self)}
-        for heading, statistic, value, _ in ROWS:
-            name = f"{heading}_{statistic}" if statistic.isalnum() and statistic != "s" else heading
-            columns[name.replace(" ", "_")] = [value(result.metrics) for result in self.values()]
+        for name, value in COLUMNS.items():
+            columns[name] = [value(result.metrics) for result in self.values()]
         return frame(columns)
 
     @cached_property
@@ -129,9 +128,8 @@ def _plot(runs: list[Schedule], path: str, kinds: str, tau: float) -> Figure:
 
 
 def _report(runs: list[Schedule], path: str, tau: float) -> str:
-    from pilothouse.views.report.html import MOST_RUNS, write_report
+    from pilothouse.views.report.html import check_report, write_report
 
-    if len(runs) > MOST_RUNS:
-        raise InputError("report", f"{len(runs)} runs in one report", expected=f"at most {MOST_RUNS}")
+    check_report(path, len(runs))
     write_report(runs, path, tau)
     return path

@@ -16,6 +16,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("pilothouse.cli.init", "Write a small project: a policy, a workload, a task file."),
     "simulate": ("pilothouse.cli.simulate", "Run a workload on a simulated cluster under one policy."),
     "compare": ("pilothouse.cli.compare", "Run a workload under several policies, side by side."),
+    "sweep": ("pilothouse.cli.sweep", "Run a grid of simulations on many cores, and say which differences are significant."),
+    "convert": ("pilothouse.cli.convert", "Write a workload of any format, or a generated one, as an SWF log."),
     "explain": ("pilothouse.cli.explain", "Say why a task waits, where it runs or how it ended; why a job started when it did."),
     "plot": ("pilothouse.cli.plot", "Draw runs into a figure: Gantt chart, utilisation, queue, waits."),
     "report": ("pilothouse.cli.report", "Write one HTML file about runs: charts to zoom, tables, reasons."),

@@ -98,7 +98,8 @@ def _together(*options: Callable[[Command], Command]) -> Callable[[Command], Com
 workload_options = _together(
     click.option(
         "-w", "--workload", "workloads", multiple=True, required=True, metavar="FILE",
-        help="A Batsim workload, an SWF log (may be gzipped) or QCG requests (repeatable).",
+        help="A Batsim workload, a log (SWF, Slurm, PBS, LSF, Flux; may be gzipped), QCG requests, or a generator such as "
+        "lublin:jobs=5000,seed=1 (repeatable).",
     ),
     click.option("--events", multiple=True, metavar="FILE", help="External events, one JSON object a line (repeatable)."),
     click.option(
@@ -106,6 +107,27 @@ workload_options = _together(
         help="How long jobs without a known duration take (QCG requests): seconds, or a file of name,seconds.",
     ),
 )  # fmt: skip
+
+
+shaping_options = _together(
+    click.option(
+        "--load", "load_factor", type=float, default=1.0, metavar="FACTOR", help="Jobs arrive so many times as densely."
+    ),
+    click.option("--week", type=click.IntRange(min=0), metavar="N", help="Only the jobs of week N of the workload, from 0."),
+    click.option(
+        "--warm-up", type=Seconds(), default=0.0, metavar="SECONDS",
+        help="Leave jobs submitted in the first so many seconds out of the metrics.",
+    ),
+    click.option(
+        "--cool-down", type=Seconds(), default=0.0, metavar="SECONDS",
+        help="Leave jobs submitted in the last so many seconds out of the metrics.",
+    ),
+)  # fmt: skip
+
+
+report_option = click.option(
+    "--report", metavar="FILE", help="Also write one HTML file to look at, as `pilothouse report` does."
+)
 
 
 def decider_options(default: str) -> Callable[[Command], Command]:

@@ -26,14 +26,10 @@ def command(runs: tuple[str, ...], output: str, tau: float) -> None:
       pilothouse report tasks.txt.run1
       pilothouse report runs/easy runs/easy-sjbf -o comparison.html
     """
-    from pilothouse.model.errors import InputError
     from pilothouse.views.read_run import add_users, read_runs
-    from pilothouse.views.report.html import MOST_RUNS, write_report
+    from pilothouse.views.report.html import check_report, write_report
 
-    if not output.endswith((".html", ".htm")):
-        raise InputError("-o", "a report is an HTML file", expected="a name that ends with .html", found=output)
-    if len(runs) > MOST_RUNS:
-        raise InputError("report", f"{len(runs)} runs in one report", expected=f"at most {MOST_RUNS}")
+    check_report(output, len(runs))
     read = read_runs(runs)
     for run in read:
         add_users(run)

@@ -7,12 +7,20 @@ from typing import Any
 
 import click
 
-from pilothouse.cli.options import Seconds, decider_options, platform_option, workload_options
+from pilothouse.cli.options import (
+    Seconds,
+    decider_options,
+    platform_option,
+    report_option,
+    shaping_options,
+    workload_options,
+)
 
 
 @click.command()
 @platform_option
 @workload_options
+@shaping_options
 @decider_options("easy")
 @click.option("-e", "--export", "prefix", default="out/", show_default=True, help="Files are called PREFIX + name.")
 @click.option(
@@ -29,6 +37,7 @@ from pilothouse.cli.options import Seconds, decider_options, platform_option, wo
     help="Charge simulated time for each message to the master host (if there is none: the first), as Batsim. "
     "Without it, start times under a Batsim scheduler may differ from those of a real Batsim.",
 )  # fmt: skip
+@report_option
 @click.option("--plot", is_flag=True, help="Also draw utilisation, queue and Gantt chart (PNG and SVG).")
 @click.option(
     "--tau", type=Seconds(above_zero=True), default=10.0, show_default=True,
@@ -47,6 +56,7 @@ def command(**given: Any) -> None:
       pilothouse simulate -p 100 -w KTH-SP2.swf.gz --policy easy -e out/
       pilothouse simulate -p cluster.xml -w workload.json --policy easy-sjbf:estimate=clairvoyant --plot
       pilothouse simulate -p 64 -w trace.swf --policy mine.py:ShortestFirst
+      pilothouse simulate -p nodes.txt -w sacct.txt --policy easy --report report.html
       pilothouse simulate -p 100 -w trace.swf --json | jq .metrics.bounded_slowdown.p95
       pilothouse simulate -p 4x28 -w requests.json --policy qcg --duration 300
       pilothouse simulate -p 100 -w trace.swf --by batsim:tcp://localhost:28000

@@ -12,12 +12,26 @@ from datetime import datetime
 from functools import lru_cache
 from math import inf
 
+from pilothouse.formats.accounting import Fate
+
 NOTHING = frozenset({"", "(null)", "N/A", "n/a", "None", "none", "Unknown", "INVALID"})
 """What Slurm prints for "no value"."""
 _LIMIT = re.compile(r"(?:(\d{1,6})-)?(\d{1,6})(?::(\d{1,2}))?(?::(\d{1,2}))?(?:\.\d+)?")
 _AMOUNT = re.compile(r"(\d{1,18})(?:\.(\d+))?([KMGTP]?)B?[nc]?", re.IGNORECASE)
 _MEBI = {"": 1, "K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 _KEY = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=")
+
+
+_FATES = {
+    "PENDING": Fate.WAITING, "RUNNING": Fate.RUNNING, "SUSPENDED": Fate.RUNNING, "COMPLETING": Fate.RUNNING,
+    "TIMEOUT": Fate.TIME_LIMIT, "REQUEUED": Fate.REQUEUED, "CANCELLED": Fate.CUT_SHORT, "NODE_FAIL": Fate.CUT_SHORT,
+    "PREEMPTED": Fate.CUT_SHORT, "BOOT_FAIL": Fate.CUT_SHORT, "REVOKED": Fate.CUT_SHORT, "OUT_OF_ME": Fate.CUT_SHORT,
+}  # fmt: skip
+
+
+def fate(state: str) -> Fate:
+    """What a job's state means for a workload: `CANCELLED by 1000`, `TIMEOUT`, `OUT_OF_MEMORY`."""
+    return next((found for start, found in _FATES.items() if state.startswith(start)), Fate.FINISHED)
 
 
 @lru_cache(maxsize=4096)

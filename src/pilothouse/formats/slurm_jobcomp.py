@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pilothouse.formats import slurm_fields as fields
-from pilothouse.formats.slurm_log import AccountedJob, workload
+from pilothouse.formats.accounting import AccountedJob, workload
 from pilothouse.formats.text_input import read_bytes
 from pilothouse.formats.workload import Workload
 from pilothouse.model.errors import InputError, quoted
@@ -40,7 +40,7 @@ def _row(found: dict[str, str]) -> AccountedJob:
     task = found.get("ArrayTaskId", "")
     return AccountedJob(
         f"{found['ArrayJobId']}_{task}" if "ArrayJobId" in found and task.isdigit() else found["JobId"],
-        found["JobState"],
+        fields.fate(found["JobState"]),
         fields.count(found.get("ProcCnt", "")),
         fields.date(found.get("SubmitTime", "")),
         fields.date(found.get("EligibleTime", "")),

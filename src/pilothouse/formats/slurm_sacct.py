@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from pilothouse.formats import slurm_fields as fields
-from pilothouse.formats.slurm_log import AccountedJob, workload
+from pilothouse.formats.accounting import AccountedJob, workload
 from pilothouse.formats.text_input import JSON_PROBLEMS, json_error, read_bytes
 from pilothouse.formats.workload import Workload
 from pilothouse.model.errors import InputError, quoted
@@ -31,7 +31,8 @@ def read(path: str | Path, name: str = "w0", *, units: int = 0) -> Workload:
     if data.lstrip()[:1] == b"{":
         return workload(_json_rows(data, path), path, name, units=units)
     rows, broken = _column_rows(data.decode("utf-8", "replace"), path)
-    return workload(rows, path, name, units=units, broken=broken)
+    shifted = "a field holds the delimiter (use sacct --delimiter, or leave JobName out)"
+    return workload(rows, path, name, units=units, left_out={shifted: broken})
 
 
 # ---- columns
@@ -86,7 +87,7 @@ def _row(cell: Callable[[str], str]) -> AccountedJob | None:
     limit_s = minutes * 60.0 if minutes is not None else fields.time_limit(cell("timelimitraw"))
     return AccountedJob(
         job_id,
-        cell("state") or "COMPLETED",
+        fields.fate(cell("state")),
         cpus,
         fields.date(cell("submit")),
         fields.date(cell("eligible")),
@@ -96,6 +97,7 @@ def _row(cell: Callable[[str], str]) -> AccountedJob | None:
         fields.time_limit(cell("suspended")) or 0.0,
         limit_s if limit_s is not None else fields.time_limit(cell("timelimit")),
         cell("user"),
+        "+" in job_id,
     )
 
 
@@ -124,7 +126,7 @@ def _json_row(job: dict[str, Any]) -> AccountedJob:
     limit = _number(time.get("limit"))
     return AccountedJob(
         _json_id(job),
-        str(state[0] if isinstance(state, list) and state else state),
+        fields.fate(str(state[0] if isinstance(state, list) and state else state)),
         _json_cpus(job),
         _date(time.get("submission")),
         _date(time.get("eligible")),

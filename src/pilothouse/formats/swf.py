@@ -141,6 +141,41 @@ def write(records: Iterable[JobRecord], units: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+def write_workload(workload: Workload, units: int) -> tuple[str, dict[str, int]]:
+    """A workload as a log, before anything of it has run; and what the format has no place for, counted.
+
+    Names of users become numbers. Column 4 is the run time of jobs that have one; what computes or transfers has none.
+    """
+    oddities: dict[str, int] = {}
+    users: dict[str, int] = {}
+    lines = []
+    for number, job in enumerate(workload.jobs, 1):
+        run_s = job.runtime
+        if run_s is None and job.profile is not None and isinstance(job.profile.spec, Delay):
+            run_s = job.profile.spec.seconds
+        for odd, what in (
+            (run_s is None, "written without a run time: they compute or transfer"),
+            (bool(job.after), "written without their dependencies"),
+            (job.walltime == inf, "written without a walltime: they have no limit"),
+            (job.shape is not None, "written as a number of units: nodes, GPUs and memory are left out"),
+        ):
+            if odd:
+                oddities[what] = oddities.get(what, 0) + 1
+        known = whole_number(job.user)
+        user = known if known is not None else users.setdefault(job.user, len(users) + 1) if job.user else -1
+        request = -1.0 if job.walltime == inf else job.walltime
+        lines.append(
+            f"{number} {_number(job.submitted_at)} -1 {_number(-1.0 if run_s is None else run_s)} -1 -1 -1 {job.least_units}"
+            f" {_number(request)} -1 -1 {user} -1 -1 -1 -1 -1 -1"
+        )
+    header = ["; Version: 2.2", f"; MaxJobs: {len(lines)}", f"; MaxRecords: {len(lines)}"]
+    header += [f"; MaxProcs: {units}"] if units else []
+    header += [f"; Note: written by pilothouse from {Path(workload.path).name or workload.name}"]
+    for what, count in {**workload.oddities, **oddities}.items():
+        header.append(f"; Note: {count} job{'s' if count > 1 else ''} {what}")
+    return "\n".join([*header, *lines]) + "\n", oddities
+
+
 def _submission(record: JobRecord) -> tuple[float, int, str]:
     local = record.job.local_id
     return record.job.submitted_at, whole_number(local) or 0, record.job.id

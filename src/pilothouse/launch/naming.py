@@ -53,6 +53,14 @@ def policy(text: str) -> Policy:
     return _of_user(name, class_name, parse_options(options, text) if options else {})
 
 
+def source_file(text: str) -> str:
+    """The file that a user's policy is in; "" for one of the catalog."""
+    name = text.partition(":")[0]
+    if name in CATALOG or name.endswith(".py"):
+        return "" if name in CATALOG else name
+    return str(getattr(_load_module(name), "__file__", None) or "")
+
+
 def decider(text: str, *, timeout: float | None = None) -> Decider:
     """A decider by its name: a policy, or a foreign scheduler that a protocol reaches."""
     kind, _, rest = text.partition(":")

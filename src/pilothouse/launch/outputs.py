@@ -30,8 +30,9 @@ class Outputs:
     """Takes records, and hands them to `also` too; `close(...)` writes the summary."""
 
     def __init__(
-        self, prefix: str, exports: tuple[str, ...] = (), tau: float = 10.0, *also: Callable[[list[JobRecord]], object]
-    ) -> None:
+        self, prefix: str, exports: tuple[str, ...] = (), tau: float = 10.0, *also: Callable[[list[JobRecord]], object],
+        window: tuple[float, float] | None = None,
+    ) -> None:  # fmt: skip
         self._prefix = prefix
         self._csv = JobsCsv(opened(prefix + "jobs.csv"))
         for name in COMPANIONS:
@@ -44,7 +45,7 @@ class Outputs:
         if "swf" in exports:
             self._kept = []
             sinks.append(self._kept.extend)
-        self.collector = Collector(tau, *sinks)
+        self.collector = Collector(tau, *sinks, window=window)
         self.record = self.collector.add
 
     def describe(self, **fields: object) -> None:

@@ -16,8 +16,10 @@ from pilothouse.launch.running import calm_collector, supervised
 from pilothouse.views import documents
 from pilothouse.views.documents import RunDocument
 from pilothouse.views.progress import progress
+from pilothouse.views.schedule import Schedule
 from pilothouse.worlds.simulated.inputs import Setup, join, read_workloads
 from pilothouse.worlds.simulated.physics.platform import Platform
+from pilothouse.worlds.simulated.shaping import AS_IT_IS, Shaping
 
 if TYPE_CHECKING:
     from pilothouse.launch.machine_outputs import MachineTables
@@ -37,11 +39,13 @@ def load(
     energy: bool = False,
     solver: str = "fair-bottleneck",
     control_latency: bool = False,
+    shaping: Shaping = AS_IT_IS,
 ) -> Setup:
     """Reads platform, workloads in any format and external events, or raises InputError before anything was written."""
 
+    shaping.check()
     machine = Platform.named(platform)
-    read = read_all(workloads, machine, duration)
+    read = [shaping.of(workload) for workload in read_all(workloads, machine, duration)]
     return join(machine, read, events=events, energy=energy, solver=solver, control_latency=control_latency)
 
 
@@ -73,16 +77,29 @@ def simulate(
     trace_machines: bool,
     control_latency: bool,
     plot: bool,
+    report: str | None = None,
     tau: float,
     as_json: bool,
     quiet: bool,
+    load_factor: float = 1.0,
+    week: int | None = None,
+    warm_up: float = 0.0,
+    cool_down: float = 0.0,
 ) -> int:
     """The options are those of the command. The exit code."""
     calm_collector()
+    if report:
+        from pilothouse.views.report.html import check_report
+
+        check_report(report, 1)
     decider = naming.decider(by, timeout=timeout)
-    setup = load(platform, workloads, events, duration, energy=energy, solver=solver, control_latency=control_latency)
+    shaping = Shaping(load_factor, week, warm_up, cool_down)
+    setup = load(platform, workloads, events, duration, energy=energy, solver=solver, control_latency=control_latency,
+                 shaping=shaping)  # fmt: skip
     units = setup.begins.units
-    outputs = Outputs(prefix, exports, tau)
+    schedule = Schedule(name=by, path="", live=False, policy=by, units=units)
+    also = [schedule.take] if report else []
+    outputs = Outputs(prefix, exports, tau, *also, window=shaping.window(setup.jobs))
     machines = _machine_tables(prefix, trace_machines, energy)
     outputs.describe(decider=by, units=units, jobs=len(setup.jobs), workloads=list(workloads), platform=platform)
     began = time.process_time()
@@ -108,6 +125,11 @@ def simulate(
         plotted = [f"{prefix}plot.png", f"{prefix}plot.svg"]
         draw([read_run(files[0])], plotted, tau=tau, title=by)
         files += plotted
+    if report:
+        from pilothouse.views.report.html import write_report
+
+        write_report([schedule], report, tau)
+        files.append(report)
     if as_json:
         document = RunDocument(
             policy=by, units=units, metrics=metrics, waiting=list(outcome.waiting), files=files, notes=notes

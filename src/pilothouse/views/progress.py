@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sized
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TextIO
@@ -62,9 +62,11 @@ def is_seen(stream: TextIO) -> bool:
 
 
 @contextmanager
-def progress(done: Sized, total: int, label: str = "") -> Iterator[SimulationProgress | None]:
-    """A progress line while the body runs; None where nobody would see it move."""
-    if not is_seen(sys.stderr):
+def progress(
+    done: Sized, total: int, label: str = "", *, hidden: bool = False
+) -> Iterator[SimulationProgress | None]:
+    """A progress line while the body runs; None where nobody would see it move, or several would hide each other."""
+    if hidden or not is_seen(sys.stderr):
         yield None
         return
     bar = SimulationProgress(done, total, label)
@@ -72,3 +74,36 @@ def progress(done: Sized, total: int, label: str = "") -> Iterator[SimulationPro
         yield bar
     finally:
         bar.close()
+
+
+@contextmanager
+def counted_progress(total: int, noun: str, *, already: int = 0) -> Iterator[Callable[[int], None]]:
+    """A line for work in pieces: to be called with the number of those that are done. It shows nothing where nobody would
+    see it move."""
+    began = time.monotonic()
+    shown = 0.0
+    width = 0
+
+    def show(done: int) -> None:
+        nonlocal shown, width
+        now = time.monotonic()
+        if now - shown < _EVERY_SECONDS:
+            return
+        shown = now
+        rate = done / (now - began) if now > began else 0.0
+        left = timedelta(seconds=round((total - done) / rate)) if rate else "?"
+        known = f" ({already:,} known)" if already else ""
+        line = f"{done + already:,} of {total + already:,} {noun}{known}  {rate:,.1f}/s  {left} left"
+        sys.stderr.write("\r" + line.ljust(width))
+        width = len(line)
+        sys.stderr.flush()
+
+    if not is_seen(sys.stderr) or not total:
+        yield lambda done: None
+        return
+    try:
+        show(0)
+        yield show
+    finally:
+        sys.stderr.write("\r" + " " * width + "\r")
+        sys.stderr.flush()

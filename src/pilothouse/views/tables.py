@@ -34,6 +34,12 @@ ROWS: tuple[tuple[str, str, Value, bool | None], ...] = (
 )
 """Heading, statistic, value, and whether more is better (None: neither)."""
 
+COLUMNS: dict[str, Value] = {
+    (f"{heading}_{statistic}" if statistic.isalnum() and statistic != "s" else heading).replace(" ", "_"): value
+    for heading, statistic, value, _ in ROWS
+}
+"""The same as columns of a data frame: `wait_mean`, `utilisation` (in percent), `jobs_rejected`."""
+
 _COLUMN = 14
 _BOLD, _GREEN, _RED, _DIM, _PLAIN = "\x1b[1m", "\x1b[32m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
 

@@ -15,7 +15,10 @@ VARIABLE = "PILOTHOUSE_TRACEBACK"
 
 def tell(line: str, problem: PilothouseError) -> None:
     """Writes the line; before it, if that was asked for, the traceback of what caused the problem."""
-    if os.environ.get(VARIABLE):
-        cause = problem.__cause__ or problem
-        click.echo("".join(traceback.format_exception(cause)), err=True, nl=False)
-    click.echo(f"pilothouse: {line}", err=True)
+    click.echo(told(line, problem), err=True, nl=False)
+
+
+def told(line: str, problem: PilothouseError) -> str:
+    """What `tell` writes."""
+    cause = "".join(traceback.format_exception(problem.__cause__ or problem)) if os.environ.get(VARIABLE) else ""
+    return f"{cause}pilothouse: {line}\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilothouse.formats import slurm_fields, slurm_logs, slurm_resources
+from pilothouse.formats import accounting_logs, slurm_fields, slurm_resources
 from pilothouse.formats.workload import Workload
 from pilothouse.model.errors import InputError, PilothouseError
 from pilothouse.worlds.simulated.physics.platform import Platform
@@ -20,7 +20,7 @@ SAMPLES = Path(__file__).parent / "slurm"
 
 def read(path: Path, units: int = 0) -> Workload:
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    reader = slurm_logs.reader(data)
+    reader = accounting_logs.reader(data)
     assert reader is not None
     return reader(path, "w0", units=units)
 
@@ -114,7 +114,7 @@ def test_damaged_logs_are_an_error_of_ours(tmp_path: Path) -> None:
                 cut = rng.randrange(len(damaged))
                 damaged = damaged[:cut] + rng.choice(alphabet) + damaged[cut + rng.randint(0, 9) :]
             path.write_text(damaged)
-            reader = slurm_logs.reader(damaged.encode())
+            reader = accounting_logs.reader(damaged.encode())
             try:
                 if reader is not None:
                     reader(path, "w0", units=0)

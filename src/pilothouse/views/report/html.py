@@ -19,6 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from pilothouse.access.files import write_whole
+from pilothouse.model.errors import InputError
 from pilothouse.views.metrics import TAU
 from pilothouse.views.report.pack import pack
 from pilothouse.views.schedule import Schedule
@@ -62,6 +63,14 @@ def _text(names: Sequence[str]) -> str:
 
 def _digest(text: str) -> str:
     return b64encode(sha256(text.encode()).digest()).decode()
+
+
+def check_report(path: str, runs: int) -> None:
+    """Raises InputError, before a long simulation, if no report of so many runs could be written into that file."""
+    if not path.endswith((".html", ".htm")):
+        raise InputError(path, "a report is an HTML file", expected="a name that ends with .html")
+    if runs > MOST_RUNS:
+        raise InputError("report", f"{runs} runs in one report", expected=f"at most {MOST_RUNS}")
 
 
 def write_report(runs: Sequence[Schedule], path: str, tau: float = TAU) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from pilothouse.core.contract import World
-from pilothouse.formats import slurm_logs, swf, workload_json
+from pilothouse.formats import accounting_logs, swf, workload_json
 from pilothouse.formats.text_input import read_bytes
 from pilothouse.formats.workload import Workload
 from pilothouse.model.errors import InputError
@@ -19,6 +19,7 @@ from pilothouse.model.events import Begins, Event
 from pilothouse.model.job import Job
 from pilothouse.model.profile import Profile
 from pilothouse.model.record import JobRecord
+from pilothouse.worlds.simulated import generators
 from pilothouse.worlds.simulated.physics import feasible
 from pilothouse.worlds.simulated.physics.machines import Tracer
 from pilothouse.worlds.simulated.physics.platform import Platform
@@ -42,11 +43,7 @@ class Setup(msgspec.Struct):
     @property
     def oddities(self) -> list[str]:
         """One line for each kind of oddity of each file."""
-        return [
-            f"{Path(workload.path).name or 'workload'}: {count:,} job{'s' if count > 1 else ''} {what}"
-            for workload in self.workloads
-            for what, count in workload.oddities.items()
-        ]
+        return [line for workload in self.workloads for line in oddities_of(workload)]
 
     def world(self, record: Callable[[JobRecord], None], tracers: Sequence[Tracer] = ()) -> World:
         """A new world at date 0."""
@@ -83,6 +80,12 @@ class Setup(msgspec.Struct):
             exact_energy=True,
         )
         return MessageServerWorld(server)
+
+
+def oddities_of(workload: Workload) -> list[str]:
+    """What was changed, left out or guessed: a line for each kind, with how many and how."""
+    name = Path(workload.path).name or "workload"
+    return [f"{name}: {count:,} job{'s' if count > 1 else ''} {what}" for what, count in workload.oddities.items()]
 
 
 def load(
@@ -144,9 +147,11 @@ def _read_workload(
     units: int,
     read_other: Callable[[str, str], Workload] | None,
 ) -> Workload:
+    if generators.is_generated(path) and not Path(path).exists():
+        return generators.generate(path, units, name)
     data = read_bytes(path)
     head = data.lstrip()[:1]
-    log = slurm_logs.reader(data)
+    log = accounting_logs.reader(data)
     if log is not None:
         return log(path, name, units=units)
     if head not in (b"{", b"["):

@@ -1,10 +1,10 @@
-"""Slurm's accounting as a workload: rows of sacct or of jobcomp/filetxt, whatever they were read from, become jobs.
+"""The accounting of a resource manager as a workload: its rows, whatever they were read from, become jobs.
 
-In: AccountedJob rows (slurm_sacct.py, slurm_jobcomp.py read them). Out: a Workload whose units are CPUs and whose time
-begins with the first submission. What could not be known, and what was changed or left out, is counted under
-`Workload.oddities`:
+In: AccountedJob rows, which the readers of Slurm's, PBS's, LSF's and Flux's logs make. Out: a Workload whose units are CPUs and
+whose time begins with the first submission. What could not be known, and what was changed or left out, is counted under
+`Workload.oddities`, in the same words for all of them:
 
-* a job is submitted when it became eligible: dependencies and --begin are in that date;
+* a job is submitted when it became eligible: dependencies, holds and begin times are in that date;
 * it runs as long as it did (suspended time left out); where it was cut short, that is less than it would have run;
 * jobs that never started, still wait, or still run are left out: how long they would run is not known;
 * each run of a requeued job is a job of its own.
@@ -12,7 +12,8 @@ begins with the first submission. What could not be known, and what was changed 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import enum
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from pathlib import Path
 
@@ -24,11 +25,24 @@ from pilothouse.model.job import Job
 from pilothouse.model.profile import Delay, Profile
 
 
+class Fate(enum.Enum):
+    """What had become of a job when its row was written."""
+
+    FINISHED = "finished"
+    """By itself, well or badly."""
+    TIME_LIMIT = "time limit"
+    CUT_SHORT = "cut short"
+    """Cancelled, preempted or lost, running or waiting."""
+    REQUEUED = "requeued"
+    WAITING = "waiting"
+    RUNNING = "running"
+
+
 class AccountedJob(msgspec.Struct):
     """One run of a job. Dates are seconds since 1970; None: not known."""
 
     id: str
-    state: str
+    fate: Fate
     cpus: int | None
     submitted_at: float | None
     eligible_at: float | None = None
@@ -38,7 +52,10 @@ class AccountedJob(msgspec.Struct):
     """Without suspended time; None: from the dates."""
     suspended_s: float = 0.0
     limit_s: float | None = None
+    """inf: it had none, and the log says so."""
     user: str = ""
+    part: bool = False
+    """Of a heterogeneous job, whose other parts have rows of their own."""
 
 
 class _Oddities:
@@ -48,6 +65,8 @@ class _Oddities:
     NO_CPUS = "left out: no number of CPUs"
     NO_DATE = "left out: date of submission unknown"
     TOO_LARGE = "left out: larger than the machine"
+    NO_END = "left out: date of end unknown"
+    UNLIMITED = "without a time limit, by its own request"
     NO_LIMIT = "walltime taken from the run time: no limit was told"
     OVERRAN = "cut at the time limit: ran longer"
     TIMED_OUT = "ended by the time limit: would have run longer"
@@ -59,14 +78,11 @@ class _Oddities:
     HETEROGENEOUS = "a part of a heterogeneous job"
 
 
-_CUT = ("CANCELLED", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "REQUEUED", "REVOKED", "OUT_OF_ME")
-
-
-def workload(rows: Iterable[AccountedJob], path: str | Path, name: str, *, units: int, broken: int = 0) -> Workload:
-    """`units`: larger jobs are left out (0: none is); `broken`: lines that could not be read."""
-    oddities: dict[str, int] = {}
-    if broken:
-        oddities["left out: a field holds the delimiter (use sacct --delimiter, or leave JobName out)"] = broken
+def workload(
+    rows: Iterable[AccountedJob], path: str | Path, name: str, *, units: int, left_out: Mapping[str, int] | None = None
+) -> Workload:
+    """`units`: larger jobs are left out (0: none is); `left_out`: what the reader left out, and how often."""
+    oddities: dict[str, int] = {f"left out: {what}": count for what, count in (left_out or {}).items() if count}
     kept: list[tuple[float, AccountedJob, float]] = []
     runs: dict[str, int] = {}
 
@@ -74,9 +90,9 @@ def workload(rows: Iterable[AccountedJob], path: str | Path, name: str, *, units
         oddities[what] = oddities.get(what, 0) + 1
 
     for row in rows:
-        left_out = _left_out(row, units)
-        if left_out:
-            odd(left_out)
+        reason = _left_out(row, units)
+        if reason:
+            odd(reason)
             continue
         assert row.submitted_at is not None and row.started_at is not None
         run_s = row.run_s if row.run_s is not None else (row.ended_at or row.started_at) - row.started_at
@@ -90,10 +106,10 @@ def workload(rows: Iterable[AccountedJob], path: str | Path, name: str, *, units
         raise InputError(str(path), "no job in it that ran", hint="; ".join(f"{n} {what}" for what, n in oddities.items()))
     kept.sort(key=lambda item: (item[0], item[1].id))
     zero = kept[0][0]
-    first_end = min(row.ended_at for _, row, _ in kept if row.ended_at is not None)
+    first_end = min((row.ended_at for _, row, _ in kept if row.ended_at is not None), default=zero)
     early = sum(submitted < first_end for submitted, _, _ in kept)
     if 1 < early < len(kept):
-        # sacct -S selects by activity: nothing that ended before its date is in the log.
+        # Logs are cut by activity (sacct -S): nothing that ended before the first date is in them.
         oddities[_Oddities.BEFORE] = early
     profiles: dict[float, Profile] = {}
     jobs = []
@@ -106,12 +122,14 @@ def workload(rows: Iterable[AccountedJob], path: str | Path, name: str, *, units
 
 
 def _left_out(row: AccountedJob, units: int) -> str:
-    if row.state.startswith("PENDING"):
+    if row.fate is Fate.WAITING:
         return _Oddities.WAITS
     if row.started_at is None:
         return _Oddities.NEVER_STARTED
-    if row.state.startswith(("RUNNING", "SUSPENDED", "COMPLETING")) or (row.ended_at is None and row.run_s is None):
+    if row.fate is Fate.RUNNING:
         return _Oddities.RUNS
+    if row.ended_at is None and row.run_s is None:
+        return _Oddities.NO_END
     if row.submitted_at is None:
         return _Oddities.NO_DATE
     if not row.cpus:
@@ -119,31 +137,34 @@ def _left_out(row: AccountedJob, units: int) -> str:
     return _Oddities.TOO_LARGE if units and row.cpus > units else ""
 
 
-def _note(row: AccountedJob, odd: object) -> None:
-    assert callable(odd)
-    if row.state.startswith("TIMEOUT"):
-        odd(_Oddities.TIMED_OUT)
-    elif row.state.startswith(_CUT):
-        odd(_Oddities.REQUEUED if row.state.startswith("REQUEUED") else _Oddities.CUT_SHORT)
+_NOTES = {Fate.TIME_LIMIT: _Oddities.TIMED_OUT, Fate.REQUEUED: _Oddities.REQUEUED, Fate.CUT_SHORT: _Oddities.CUT_SHORT}
+
+
+def _note(row: AccountedJob, odd: Callable[[str], None]) -> None:
+    if row.fate in _NOTES:
+        odd(_NOTES[row.fate])
     if row.suspended_s > 0:
         odd(_Oddities.SUSPENDED)
-    if "+" in row.id:
+    if row.part:
         odd(_Oddities.HETEROGENEOUS)
 
 
 def _job(
-    row: AccountedJob, job_id: str, submitted: float, run_s: float, profiles: dict[float, Profile], name: str, odd: object
-) -> Job:
-    assert callable(odd) and row.cpus is not None
+    row: AccountedJob, job_id: str, submitted: float, run_s: float, profiles: dict[float, Profile], name: str,
+    odd: Callable[[str], None],
+) -> Job:  # fmt: skip
+    assert row.cpus is not None
     walltime = row.limit_s
     if walltime is None or walltime <= 0:
         odd(_Oddities.NO_LIMIT)
         walltime = run_s or 1.0
-    elif run_s > walltime and not row.state.startswith("TIMEOUT"):
+    elif run_s > walltime and row.fate is not Fate.TIME_LIMIT:
         odd(_Oddities.OVERRAN)
     elif run_s > walltime:
-        run_s = walltime  # Slurm looks at limits once a minute.
+        run_s = walltime  # managers look at limits now and then, Slurm once a minute
+    elif walltime == inf:
+        odd(_Oddities.UNLIMITED)
     profile = profiles.get(run_s)
     if profile is None:
         profile = profiles[run_s] = Profile(f"{name}!delay{run_s:g}", Delay(run_s))
-    return Job(job_id, row.cpus, min(walltime, inf), submitted, profile, user=row.user, runtime=run_s)
+    return Job(job_id, row.cpus, walltime, submitted, profile, user=row.user, runtime=run_s)

@@ -1,0 +1,190 @@
+"""Behind `pilothouse sweep`: simulates every cell of a grid on many cores, keeps results as they come, and shows them.
+
+In: a grid and a folder. Out, in the folder: `cells.jsonl` (the results so far; a sweep that was killed goes on from there),
+`results.csv`, `results.parquet`, `summary.txt`, `plot.png` and `plot.svg`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import click
+import msgspec
+
+from pilothouse.campaign.cell_cache import CellCache
+from pilothouse.campaign.grid import Grid
+from pilothouse.campaign.sweep_results import METRICS, Results, Row, check_metrics, summary
+from pilothouse.journal.lock import hold
+from pilothouse.launch import naming
+from pilothouse.launch.cell import CellResult, CellTask, OtherInputs, make_task, run_cell, takes_seed
+from pilothouse.launch.running import calm_collector
+from pilothouse.launch.simulation import load
+from pilothouse.launch.workers import Died, in_processes
+from pilothouse.model.errors import InputError, RunError
+from pilothouse.views.progress import counted_progress
+from pilothouse.worlds.simulated.generators import is_generated
+from pilothouse.worlds.simulated.inputs import Setup
+from pilothouse.worlds.simulated.shaping import weeks
+
+Count = Callable[[int], None]
+
+
+class Places(msgspec.Struct, frozen=True):
+    """Where the names of a grid are: paths in a grid file are relative to it."""
+
+    folder: Path
+
+    def of(self, name: str) -> str:
+        return str(self.folder / name) if (self.folder / name).is_file() else name
+
+    def policy(self, name: str) -> str:
+        file, colon, rest = name.partition(":")
+        return self.of(file) + colon + rest if file.endswith(".py") else name
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """A sweep that is over."""
+
+    results: Results
+    notes: Sequence[str]
+    """What was odd about the inputs."""
+    simulated: int
+    kept: int
+    """Cells whose results were there already."""
+
+    @property
+    def bad(self) -> list[Row]:
+        return [row for row in self.results.rows if row.problem or row.waiting]
+
+
+def sweep(grid: Grid, folder: Path, *, places: Places, workers: int = 1, dask: str = "", done: Count | None = None) -> Swept:
+    """Simulates what is missing, and writes the table. `done(n)` is called when n cells of this run are done."""
+    grid.check("grid")
+    variants = grid.variants()
+    for policy in variants:
+        naming.policy(places.policy(policy))
+    setups = lru_cache(maxsize=4)(lambda workload, platform: load(places.of(platform), [places.of(workload)]))
+    notes: dict[str, None] = {}
+    for workload in grid.workloads:
+        for platform in map(str, grid.platforms):
+            notes |= dict.fromkeys(setups(workload, platform).oddities)
+
+    def seeded(name: str) -> bool:
+        return "seed=" not in name if is_generated(name) else name in variants and takes_seed(places.policy(name))
+
+    cells = grid.cells(lambda workload, platform: _weeks(setups(workload, platform)), seeded)
+    tasks = [make_task(c, places.of(c.workload), places.of(c.platform), places.policy(c.policy)) for c in cells]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise InputError(str(folder), f"cannot be made: {problem.strerror}") from None
+    with (
+        hold(folder, InputError(str(folder), "another sweep writes there", hint="wait for it, or use another folder")),
+        CellCache(folder / "cells.jsonl", CellResult) as cache,
+    ):
+        missing = list({task.key: task for task in tasks if cache.get(task.key) is None}.values())
+        found = {task.key: cache.get(task.key) for task in tasks}
+        with counted_progress(len(missing), "cells", already=len(tasks) - len(missing)) as shown:
+            for count, (number, result) in enumerate(_simulated(missing, workers, dask), 1):
+                key = missing[number].key
+                if isinstance(result, Died):
+                    found[key] = CellResult(problem=str(result))
+                else:
+                    found[key] = result
+                    cache.put(key, result)
+                shown(count)
+                if done is not None:
+                    done(count)
+        rows = []
+        for task in tasks:
+            made = found[task.key]
+            assert made is not None
+            rows.append(Row(task.cell, variants[task.cell.policy], made.units, made.values, made.waiting, made.problem))
+        results = Results(rows)
+        _write(folder / "results.csv", results.csv().encode())
+        partial = folder / "results.parquet.new"
+        if results.write_parquet(partial):
+            os.replace(partial, folder / "results.parquet")
+    return Swept(results, list(notes), len(missing), len(tasks) - len(missing))
+
+
+def _weeks(setup: Setup) -> list[int]:
+    return weeks(setup.workloads[0])
+
+
+def _simulated(tasks: list[CellTask], workers: int, dask: str) -> Iterator[tuple[int, CellResult | Died]]:
+    try:
+        if dask and tasks:
+            from pilothouse.launch.dask_workers import on_dask
+
+            yield from on_dask(run_cell, tasks, dask)
+        else:
+            yield from in_processes(lambda number: run_cell(tasks[number]), len(tasks), workers)
+    except OtherInputs as problem:
+        raise RunError(str(problem)) from None
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Whole or not at all."""
+    partial = path.with_name(path.name + ".new")
+    partial.write_bytes(data)
+    os.replace(partial, path)
+
+
+def command(
+    *,
+    grid_file: str | None,
+    folder: str,
+    given: dict[str, object],
+    metrics: Sequence[str],
+    base: str,
+    workers: int,
+    dask: str,
+    plot: bool,
+) -> int:
+    """The options are those of the command; those in `given` replace what the file says. The exit code."""
+    calm_collector()
+    grid = Grid.read(grid_file) if grid_file else Grid()
+    for name, value in given.items():
+        setattr(grid, name, value)
+    for name, option in (("workloads", "-w"), ("platforms", "-p")):
+        if not getattr(grid, name):
+            raise InputError(grid_file or "sweep", f"no {name}", hint=f"{option}, or {name} = [...] in a grid file")
+    metrics = metrics or METRICS
+    check_metrics(metrics)
+    if base and base not in grid.variants():
+        raise InputError("--base", f"{base} is not among the policies", expected=", ".join(grid.variants()))
+    places = Places(Path(grid_file).parent if grid_file else Path())
+    began = time.monotonic()
+    swept = sweep(grid, Path(folder), places=places, workers=workers, dask=dask)
+    took_s = time.monotonic() - began
+    for note in swept.notes:
+        click.echo(f"note: {note}")
+    text = summary(swept.results, metrics, base)
+    _write(Path(folder) / "summary.txt", text.encode())
+    click.echo(text, nl=False)
+    files = [name for name in ("results.csv", "results.parquet") if (Path(folder) / name).is_file()] + ["summary.txt"]
+    if plot:
+        from pilothouse.campaign.sweep_plot import draw
+
+        files += draw(swept.results, metrics, Path(folder), base)
+    click.echo(f"{swept.simulated + swept.kept:,} cells: {swept.simulated:,} simulated in {took_s:.1f} s, {swept.kept:,} known")
+    click.echo(f"files: {', '.join(str(Path(folder) / name) for name in files)}")
+    return _report(swept)
+
+
+def _report(swept: Swept) -> int:
+    bad = swept.bad
+    for row in bad[:10]:
+        cell = row.cell
+        place = " ".join(f"{name} {value}" for name, value in (("week", cell.week), ("seed", cell.seed)) if value is not None)
+        what = row.problem or f"deadlock: {row.waiting:,} jobs were left waiting"
+        click.echo(f"pilothouse: {cell.policy}, {cell.workload} on {cell.platform} {place}: {what}", err=True)
+    if len(bad) > 10:
+        click.echo(f"pilothouse: and {len(bad) - 10:,} more cells with problems: see results.csv", err=True)
+    return 1 if bad else 0
+

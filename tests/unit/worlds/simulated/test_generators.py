@@ -1,0 +1,93 @@
+"""Generated workloads: the same text gives the same jobs, and the distributions are those of the models."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from statistics import mean, median
+
+import pytest
+
+from pilothouse.model.errors import InputError
+from pilothouse.worlds.simulated.generators import DAY_S, GENERATORS, generate, is_generated, with_seed
+
+
+def rows(text: str, units: int = 128) -> list[tuple[object, ...]]:
+    return [(job.id, job.units, job.submitted_at, job.runtime, job.walltime, job.user) for job in generate(text, units).jobs]
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_the_same_text_gives_the_same_jobs(name: str) -> None:
+    first = rows(f"{name}:jobs=50,seed=3")
+    assert first == rows(f"{name}:seed=3,jobs=50") != rows(f"{name}:jobs=50,seed=4")
+    assert rows(name) == rows(f"{name}:jobs=1000,seed=0") and len(rows(name)) == 1000
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+@pytest.mark.parametrize("units", [1, 2, 3, 100, 128, 5000])
+def test_jobs_make_sense_on_every_machine(name: str, units: int) -> None:
+    made = generate(f"{name}:jobs=300,overestimate=3", units)
+    assert made.jobs[0].submitted_at == 0.0 and made.units == units
+    for job in made.jobs:
+        assert 1 <= job.units <= units and job.runtime and job.runtime <= job.walltime <= 3 * job.runtime + 1
+    assert all(a.submitted_at <= b.submitted_at for a, b in pairwise(made.jobs))
+    assert made.oddities == {"walltime invented: the run time times 1 to 3": 300}
+    assert all(job.units <= 2 for job in generate(f"{name}:jobs=50,widest=2", units).jobs)
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_the_load_is_what_was_asked_for(name: str) -> None:
+    jobs = generate(f"{name}:jobs=2000,load=0.7", 100).jobs
+    work = sum(job.units * (job.runtime or 0.0) for job in jobs)
+    assert work / (100 * jobs[-1].submitted_at) == pytest.approx(0.7, rel=0.01)
+
+
+def test_lublin_and_feitelson() -> None:
+    """Shares and quantiles of the published model for 128 nodes; arrivals follow the day."""
+    jobs = generate("lublin:jobs=6000", 128).jobs
+    sizes = Counter(job.units for job in jobs)
+    assert sizes[1] / len(jobs) == pytest.approx(0.244, abs=0.02)
+    powers = sum(sizes[1 << exponent] for exponent in range(1, 8)) / len(jobs)
+    assert 0.576 < powers < 0.75, "those drawn as powers of two, and those that are by chance"
+    small = [job.runtime or 0.0 for job in jobs if job.units == 1]
+    large = [job.runtime or 0.0 for job in jobs if job.units >= 64]
+    assert 60 < median(small) < 160 and median(large) > 5 * median(small)
+    hours = Counter(int(job.submitted_at % DAY_S // 3600) for job in jobs)
+    assert sum(hours[hour] for hour in range(9, 18)) > 3 * sum(hours[hour] for hour in range(9))
+    gap = jobs[-1].submitted_at / len(jobs)
+    assert 300 < gap < 900
+
+
+def test_poisson_and_bursts() -> None:
+    jobs = generate("poisson:jobs=5000,runtime=600", 64).jobs
+    gaps = [b.submitted_at - a.submitted_at for a, b in pairwise(jobs)]
+    spread = mean([(gap - mean(gaps)) ** 2 for gap in gaps]) ** 0.5
+    assert spread / mean(gaps) == pytest.approx(1.0, abs=0.1)
+    assert mean([job.runtime or 0.0 for job in jobs]) == pytest.approx(600, rel=0.1)
+    assert set(Counter(job.units for job in jobs)) == {1, 2, 4, 8, 16, 32, 64}
+    burst = Counter((job.user, job.submitted_at, job.units) for job in generate("bursts:jobs=3000,size=15", 64).jobs)
+    assert mean(burst.values()) == pytest.approx(15, rel=0.3), "jobs of a burst share user, date and size"
+
+
+def test_seeds() -> None:
+    assert with_seed("lublin", 3) == "lublin:seed=3"
+    assert with_seed("lublin:jobs=5", 3) == "lublin:jobs=5,seed=3"
+    assert with_seed("lublin:seed=1,jobs=5", 3) == "lublin:seed=1,jobs=5"
+    assert is_generated("bursts") and not is_generated("lublin.swf") and not is_generated("a:b")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("lublin:jbos=3", "no option 'jbos'.*did you mean jobs"), ("poisson:size=3", "no option 'size'"),
+        ("lublin:jobs", "no option 'jobs'"), ("lublin:jobs=many", "not a generated workload"),
+        ("lublin:jobs=0", "jobs; expected 1 to"), ("lublin:jobs=1000000000", "jobs; expected 1 to"),
+        ("poisson:load=0", "load; expected a number above 0"), ("poisson:runtime=inf", "runtime; expected"),
+        ("bursts:overestimate=0.5", "overestimate; expected 1 to"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_line(text: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        generate(text, 4)
+    with pytest.raises(InputError, match="size of the machine"):
+        generate("lublin", 0)
