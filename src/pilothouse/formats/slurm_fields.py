@@ -66,6 +66,7 @@ def time_limit(text: str) -> float | None:
     return seconds
 
 
+@lru_cache(maxsize=4096)
 def count(text: str) -> int | None:
     """A whole number; `1K` is 1000 for counts, and None what is no number."""
     found = _AMOUNT.fullmatch(text)
@@ -75,6 +76,7 @@ def count(text: str) -> int | None:
     return int(number * {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}[found[3].upper()])
 
 
+@lru_cache(maxsize=4096)
 def memory_mb(text: str) -> int | None:
     """`4000M`, `2G`, `512` (MB), with an ending n or c of old versions."""
     found = _AMOUNT.fullmatch(text)
@@ -92,7 +94,9 @@ def tres(text: str) -> dict[str, str]:
 def gres(text: str) -> dict[str, int]:
     """`gpu:2`, `gres:gpu:a100:2`, `gpu:2(S:0-1),fpga:1`, `gres/gpu:1`: name -> how many, types added up."""
     found: dict[str, int] = {}
-    for part in re.sub(r"\([^()]*\)", "", "" if text in NOTHING else text).split(","):
+    if text in NOTHING:
+        return found
+    for part in re.sub(r"\([^()]*\)", "", text).split(","):
         words = part.strip().removeprefix("gres:").removeprefix("gres/").replace("=", ":").split(":")
         if not words[0]:
             continue
@@ -104,7 +108,9 @@ def gres(text: str) -> dict[str, int]:
 def amounts(text: str) -> dict[str, int]:
     """Licences: `matlab:1,ansys@server:2`, name -> how many."""
     found: dict[str, int] = {}
-    for part in ("" if text in NOTHING else text).replace(";", ",").split(","):
+    if text in NOTHING:
+        return found
+    for part in text.replace(";", ",").split(","):
         name, _, number = part.strip().replace("=", ":").partition(":")
         if name:
             found[name] = found.get(name, 0) + (count(number) or 1)

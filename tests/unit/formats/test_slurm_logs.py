@@ -130,7 +130,10 @@ def test_nodes_are_a_platform(tmp_path: Path) -> None:
     assert Platform.load(SAMPLES / "scontrol-show-node.txt").compute_count == 32
     path = tmp_path / "nodes"
     path.write_text(text.replace("CPUTot=4", "CPUTot=6", 1))
-    assert Platform.named(str(path)).compute_count == 34
+    uneven = Platform.named(str(path))
+    assert uneven.compute_count == 34
+    assert [(node.name, node.first, node.count) for node in uneven.nodes()][:3] == [("n1", 0, 6), ("n2", 6, 4), ("n3", 10, 4)]
+    assert uneven.nodes()[0].memory_mb == 2000
     path.write_text("NodeName=n1 State=IDLE\n")
     with pytest.raises(InputError, match="has no CPUs"):
         Platform.named(str(path))

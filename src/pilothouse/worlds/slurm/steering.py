@@ -94,17 +94,18 @@ class Steering:
         self.inventory.update(look.nodes or [])
         running = []
         for row in look.jobs:
-            mark = commands.read_mark(notes.get(row.id, ""))
+            note = notes.get(row.id)
+            mark = None if note is None else commands.read_mark(note)
             seen = self._seen(now, row)
-            ours = self.pair.go in row.partitions or self.pair.queue in row.partitions
-            if row.over or not ours or not (row.holds or seen is Seen.ORDERED or mark is not None):
+            interesting = seen in (Seen.RUNS, Seen.ORDERED) or (mark is not None and seen is not Seen.OVER)
+            if not interesting or not self._is_ours(row):
                 continue
             tracked = self.jobs[row.id] = Tracked(row.id, row, Belief.HELD, row.submitted_at)
             self._again.add(row.id)
             if mark is not None:
                 tracked.submitted_at = min(mark.submitted_at, row.submitted_at)
                 tracked.own_nodes = mark.own_nodes
-            if row.holds or seen is Seen.ORDERED:
+            if seen in (Seen.RUNS, Seen.ORDERED):
                 held = row if row.holds else msgspec.structs.replace(row, node_names=row.wanted_nodes)
                 job = self._adopt(now, tracked, held)
                 if job is not None:
@@ -185,10 +186,11 @@ class Steering:
         return self.pair.queue in row.partitions or self.pair.go in row.partitions
 
     def _seen(self, now: float, row: JobRow) -> Seen:
-        if row.over:
-            return Seen.OVER
-        if row.holds:
-            return Seen.RUNS
+        if row.state != "PENDING":
+            if row.over:
+                return Seen.OVER
+            if row.holds:
+                return Seen.RUNS
         if self.pair.go in row.partitions:
             return Seen.ORDERED
         if self.pair.queue not in row.partitions:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from pilothouse.formats import slurm_resources
+from pilothouse.formats import slurm_fields, slurm_resources
 from pilothouse.formats.platform_xml import PlatformFile, read_platform
 from pilothouse.formats.text_input import read_bytes
 from pilothouse.model.errors import InputError, quoted
@@ -142,10 +142,20 @@ class Platform:
 
     @classmethod
     def of_slurm(cls, text: str, where: str) -> Platform:
-        """The nodes of a Slurm: one unit for each CPU; nodes of different sizes are taken as so many CPUs."""
-        sizes = [node.cpus for node in slurm_resources.read_nodes(text, where)]
-        same = len(set(sizes)) == 1
-        return cls.of_nodes(len(sizes), sizes[0]) if same else cls.of_nodes(sum(sizes), 1)
+        """The nodes of a Slurm, with their names: one unit for each CPU."""
+        return cls.of_table(
+            [
+                Node(
+                    node.name,
+                    0,
+                    node.cpus,
+                    slurm_fields.gres(node.gres).get("gpu", 0),
+                    node.memory_mb,
+                    properties=dict.fromkeys(node.features, ""),
+                )
+                for node in slurm_resources.read_nodes(text, where)
+            ]
+        )
 
     @classmethod
     def of_table(cls, nodes: Sequence[Node]) -> Platform:
