@@ -1,4 +1,4 @@
-"""The Slurm world on a real loopback Slurm of 8 nodes: disturbed runs under each kind of decider, and single promises."""
+"""The Slurm world on a real loopback Slurm of 8 nodes: single promises. test_slurm_trials.py: many jobs, disturbed."""
 
 from __future__ import annotations
 
@@ -7,28 +7,13 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
-from tests.interop.slurm_trial import Trial
 
 from pilothouse.worlds.slurm.daemons import wait_until
 from pilothouse.worlds.slurm.lab import Lab
 from pilothouse.worlds.slurm.lab_files import LabShape
-
-ROOT = Path(__file__).parents[2]
-By = Callable[[], tuple[str, list[str]]]
-
-POLICY_FILE = """
-from pilothouse import Policy
-
-class Widest(Policy):
-    def schedule(self, cluster):
-        for job in sorted(cluster.queue, key=lambda job: -job.least_units):
-            if not cluster.start(job):
-                break
-"""
 
 
 @pytest.fixture(scope="module")
@@ -37,47 +22,6 @@ def slurm_lab(slurm_programs: dict[str, str], tmp_path_factory: pytest.TempPathF
     lab.start()
     yield lab
     lab.stop()
-
-
-def easy(folder: Path, request: pytest.FixtureRequest) -> By:
-    return lambda: ("easy", [])
-
-
-def policy_file(folder: Path, request: pytest.FixtureRequest) -> By:
-    (folder / "widest.py").write_text(POLICY_FILE)
-    return lambda: (f"{folder}/widest.py:Widest", [])
-
-
-def component(folder: Path, request: pytest.FixtureRequest) -> By:
-    library = folder / "libfcfs.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, ROOT / "tests/edc/fcfs.c"], check=True)
-    return lambda: (f"edc:{library}", [])
-
-
-def pybatsim(folder: Path, request: pytest.FixtureRequest) -> By:
-    free_port = request.getfixturevalue("free_port")
-    python: Path = request.getfixturevalue("client_env")("pybatsim3")
-
-    def by() -> tuple[str, list[str]]:
-        endpoint = f"tcp://127.0.0.1:{free_port()}"
-        program = [str(python), str(python.parent / "pybatsim"), "easyBackfill"]
-        return f"batsim:{endpoint}", [*program, "-s", endpoint, "-t", "600000"]
-
-    return by
-
-
-@pytest.mark.parametrize("decider", [easy, pybatsim, component, policy_file], ids=lambda function: function.__name__)
-def test_disturbed_runs(
-    decider: Callable[[Path, pytest.FixtureRequest], By],
-    slurm_lab: Lab,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-) -> None:
-    """`python -m tests.interop.slurm_trial --jobs 200` is the long form."""
-    trial = Trial(slurm_lab, decider(tmp_path, request), jobs=20, seed=17)
-    trial.run(limit_s=150)
-    figures = trial.judge()
-    assert figures["jobs"] == 20
 
 
 def slurm(lab: Lab, *command: str) -> str:
