@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Container, Mapping
 from math import inf
 from pathlib import Path
@@ -23,6 +25,10 @@ MOST_STARTS = 5
 MOST_DEATHS = 100
 """How often an engine that cannot be started is tried, and one that dies is replaced. MOST_DEATHS must be much larger than
 LiveOptions.most_losses: a few tasks that kill engines must not end the run."""
+SHORT_OF = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""Errors of a system that has no process, memory or descriptor left: that may pass."""
+FIRST_PAUSE_S = 1.0
+"""Until the next attempt after such an error; each pause is twice the one before."""
 
 _CODE = "import sys; sys.path.append({root!r}); from pilothouse.worlds.live.engine.process import main; main()"
 _ROOT = str(Path(__file__).resolve().parents[4])
@@ -57,6 +63,8 @@ class ProgramContext:
         self.engines = len(self._waiting)
         self._children: dict[str, tuple[str, subprocess.Popen[bytes], IO[bytes]]] = {}
         self._ended_parts: dict[str, str] = {}
+        self._not_started: dict[str, tuple[str, str, float]] = {}
+        """Key -> part, why, and when to say so: the system was short of something."""
         self._failed: dict[str, int] = {}
         self._died: dict[str, int] = {}
 
@@ -127,6 +135,11 @@ class ProgramContext:
                 # ssh ends with 255 if it fails itself. A program that was killed tells nothing about what it had started.
                 engine_ended = not self.remote or 0 <= code != 255
                 gone.append(Departure(self.name, key, code, text, engine_ended, part))
+        for key, (part, why, until) in list(self._not_started.items()):
+            if time.monotonic() >= until:
+                del self._not_started[key]
+                self._ended_parts[key] = part
+                gone.append(Departure(self.name, key, 1, why, place=part))
         return gone
 
     def close(self, joined: Container[str] = ()) -> None:
@@ -140,8 +153,8 @@ class ProgramContext:
     def _start_one(self, part: str, launch: Launch) -> None:
         key = f"{self.name}-{part or os.getpid()}-{os.urandom(4).hex()}"
         command = self.command(part, launch)
-        complaints = self.output(part)
         try:
+            complaints = self.output(part)
             child = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -151,7 +164,11 @@ class ProgramContext:
                 start_new_session=True,
             )
         except OSError as error:
-            raise RunError(f"{self.name}: cannot run {command[0]}: {error.strerror}") from error
+            why = f"cannot run {command[0]}: {error.strerror}"
+            if error.errno not in SHORT_OF:
+                raise RunError(f"{self.name}: {why}") from error
+            self._not_started[key] = (part, why, time.monotonic() + FIRST_PAUSE_S * 2 ** self._failed.get(part, 0))
+            return
         assert child.stdin is not None
         give_former_limit(child.pid)  # before it reads its configuration, and so before it starts anything
         with contextlib.suppress(BrokenPipeError):  # it has ended already; `ended` reports why

@@ -24,7 +24,7 @@ from typing import NoReturn
 import msgspec
 
 from pilothouse.worlds.live.engine.config import EngineConfig, read_config
-from pilothouse.worlds.live.engine.cylinder import Cylinder, Inbox, decode_finished, send
+from pilothouse.worlds.live.engine.cylinder import FORK_AGAIN_S, Cylinder, Inbox, decode_finished, send
 from pilothouse.worlds.live.engine.descendants import (
     adopt_orphans,
     die_with_parent,
@@ -75,7 +75,7 @@ class Warden:
         for index in range(config.slots + 1):
             links.append(self._fork_cylinder(index, (*links, self._control, theirs)))
         warden_pid = os.getpid()
-        self._engine = os.fork()
+        self._engine = fork()
         if self._engine == 0:
             self._control.close()
             die_with_parent(warden_pid)
@@ -89,7 +89,7 @@ class Warden:
         ours, theirs = socket.socketpair()
         log = self._spool.new_log(index)
         mark = mark_of(os.getpid())
-        pid = os.fork()
+        pid = fork()
         if pid == 0:
             try:
                 mark_tasks(mark)
@@ -157,6 +157,17 @@ class Warden:
                 wire.try_next_address()
         wire.close()
         return heard
+
+
+def fork() -> int:
+    """os.fork, tried again where the system has no process or memory left for it; OSError if that lasts."""
+    for pause_s in FORK_AGAIN_S:
+        try:
+            return os.fork()
+        except OSError as error:
+            print(f"cannot fork: {error.strerror}; trying again after {pause_s:g} s", file=sys.stderr, flush=True)
+            time.sleep(pause_s)
+    return os.fork()
 
 
 def _dealt(config: EngineConfig) -> EngineConfig:
