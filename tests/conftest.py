@@ -26,6 +26,8 @@ SLURM_DIR = "TESTS_OF_PILOTHOUSE_SLURM"
 LEFTOVERS = pytest.StashKey[list[str]]()
 UNTRACKED = pytest.StashKey[set[str]]()
 HOME = pytest.StashKey[str]()
+DESCRIPTORS = pytest.StashKey[dict[str, tuple[int, int]]]()
+"""Of each test file: how many were open before and after it."""
 
 # Tests start the command hundreds of times; compiling all modules each time would be most of the work.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -41,6 +43,26 @@ hypothesis.settings.register_profile(
     "house", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("house")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--descriptors", action="store_true", help="name the test files after which more files are open (-n 0: in one process)"
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Counts open descriptors before and after each test file."""
+    counts = item.config.stash.setdefault(DESCRIPTORS, {})
+    first = counts.setdefault(item.nodeid.partition("::")[0], (open_descriptors(), 0))[0]
+    result = yield
+    counts[item.nodeid.partition("::")[0]] = (first, open_descriptors())
+    return result
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -78,6 +100,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.getoption("--descriptors"):
+        for name, (before, after) in config.stash.get(DESCRIPTORS, {}).items():
+            if after > before:
+                terminalreporter.write_line(f"{name}: {after - before} more descriptors are open ({after})")
     for line in config.stash.get(LEFTOVERS, []):
         terminalreporter.write_line(f"ERROR left behind by a test: {line}", red=True)
 
