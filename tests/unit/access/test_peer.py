@@ -10,6 +10,7 @@ import pytest
 
 from pilothouse.access import peer
 from pilothouse.access.peer import Whose, peer_of
+from second_user import as_second_user
 
 LOOPBACKS = [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
 
@@ -66,7 +67,21 @@ def test_another_user_is_told_from_us(listener: socket.socket) -> None:
         found = peer_of(server)
     os.write(go, b"!")
     os.waitpid(child, 0)
+    os.close(ready)
+    os.close(go)
     assert (found.whose, found.uid) == (Whose.ANOTHER_USER, 65534)
+
+
+def test_root_counts_as_the_same_user(listener: socket.socket) -> None:
+    """A service of a plain user, and a client of root."""
+    with connected(listener):
+
+        def act() -> tuple[str, int | None]:
+            with listener.accept()[0] as server:
+                found = peer_of(server)
+                return found.whose.value, found.uid
+
+        assert as_second_user(act) == (Whose.OURS.value, 0)
 
 
 def test_addresses_of_this_host_are_known() -> None:

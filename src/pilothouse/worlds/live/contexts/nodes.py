@@ -110,7 +110,7 @@ class NodesContext(ProgramContext):
             cores = min(node.cores, max(1, node.cylinders * max(1, node.cores_per_task))) or 1
             command = ["srun", "-N", "1", "-n", "1", "-c", str(cores), "-w", part, *here]
         else:
-            command = here if same_host(part, self._host) else ["ssh", part, shlex.join(here)]
+            command = here if same_host(part, self._host) else ["ssh", "--", part, shlex.join(here)]
         self.log.info("launch command: %r", command)
         return command
 

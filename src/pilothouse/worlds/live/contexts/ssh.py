@@ -11,7 +11,7 @@ from pilothouse.model.numerals import whole_number
 from pilothouse.worlds.live.contexts import Launch
 from pilothouse.worlds.live.contexts.programs import ProgramContext, engine_command
 
-SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=30")
+SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=30", "--")
 
 
 class SshContext(ProgramContext):
