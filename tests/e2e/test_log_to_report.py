@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 import components
 from pilothouse.cli.main import cli
+from pilothouse.views.read_run import add_users, read_run
 from pilothouse.worlds.simulated.inputs import read_workloads
 
 SAMPLES = components.ROOT / "tests" / "unit" / "formats" / "slurm"
@@ -33,6 +34,9 @@ def test_a_recorded_log_becomes_a_report(name: str, tmp_path: Path) -> None:
     one = tmp_path / "one.html"
     run("simulate", "-p", NODES, "-w", str(SAMPLES / name), "-e", f"{tmp_path}/out/", "--report", str(one))
     assert one.stat().st_size > 10_000
+    again = read_run(f"{tmp_path}/out/")
+    add_users(again)
+    assert any(again.users), "a report of the files finds them in the log"
 
 
 def test_a_log_is_converted_and_read_back(tmp_path: Path) -> None:

@@ -18,11 +18,13 @@ from pathlib import Path
 import msgspec
 
 from fuzz import seeds
+from pilothouse.campaign.grid import Grid
 from pilothouse.core.session import Session
 from pilothouse.dropins.batsim5 import config as batsim5_config
 from pilothouse.dropins.batsim5.options import BY_KEY
 from pilothouse.dropins.disbatch.status_file import EarlierRuns
 from pilothouse.formats import (
+    accounting_logs,
     constraint,
     dax,
     duration,
@@ -79,6 +81,7 @@ from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.services.kvs import KeyValueStore, Value
 from pilothouse.worlds.live.services.kvs_wire import Request, RequestReader, WireError, request_bytes
 from pilothouse.worlds.live.wire import messages as m
+from pilothouse.worlds.simulated import generators
 from pilothouse.worlds.simulated.world import SimulatedWorld
 
 NODES = tuple(Node(f"h{i}", i) for i in range(4))
@@ -137,6 +140,17 @@ def used_up(values: object) -> None:
 # ---- files
 
 file_target("swf", ".swf", swf.read, "examples/kth-sp2-5000.swf.gz")
+
+def read_accounting(path: Path) -> object:
+    reader = accounting_logs.reader(path.read_bytes())
+    return None if reader is None else reader(path, units=64)
+
+
+LOGS = "tests/unit/formats/slurm"
+file_target("accounting", ".log", read_accounting, f"{LOGS}/sacct-X-P-D.txt", f"{LOGS}/sacct.json.gz",
+            f"{LOGS}/jobcomp-filetxt.txt", *(f"tests/fuzz/corpus/accounting/{name}" for name in ("pbs.log", "lsb.acct", "flux.json")))  # fmt: skip
+file_target("grid", ".toml", lambda path: Grid.read(str(path)).check("grid"), "tests/fuzz/corpus/grid/one.toml")
+text_target("generator", generators.check, "lublin:jobs=9,seed=3,load=0.8", "bursts:size=3,runtime=1e3,widest=4")
 file_target("workload", ".json", workload_json.read, "examples/tiny.json",
             "batsim4/inputs/workloads/test_various_profile_types.json", "batsim4/inputs/workloads/test_walltime.json",
             "batsim5/inputs/test_delays.json", "batsim4/inputs/extra/par4.json")  # fmt: skip

@@ -75,7 +75,7 @@ class Grid(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         """A grid from a TOML file. Raises InputError."""
         try:
             table = tomllib.loads(read_text(path))
-        except tomllib.TOMLDecodeError as problem:
+        except (ValueError, RecursionError) as problem:  # of TOML's syntax, and of numbers and dates in it
             raise InputError(path, f"not TOML: {problem}") from None
         fields = cls.__struct_fields__
         for key in table:

@@ -47,7 +47,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 AIMS: dict[str, tuple[str, ...]] = {
     "Begin": ("demo", "init"),
-    "Simulate a cluster": ("simulate", "compare", "forecast", "policies"),
+    "Simulate a cluster": ("simulate", "compare", "sweep", "forecast", "policies", "convert"),
     "Run real tasks": ("run", "tasks", "output", "watch"),
     "Steer a resource manager": ("steer", "whatif", "slurm-setup", "slurm-lab", "flux-module", "edc-library"),
     "Look at runs": ("plot", "report", "explain", "diff", "step"),

@@ -124,5 +124,5 @@ def record(line: str, keys: Sequence[str] = ()) -> dict[str, str]:
     else:
         form = _KEY
     marks = list(form.finditer(line))
-    ends = [mark.start() for mark in marks[1:]] + [len(line)]
+    ends = [mark.start() for mark in marks[1:]] + [len(line)] * bool(marks)
     return {mark[1]: line[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)}

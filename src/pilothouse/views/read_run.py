@@ -7,13 +7,15 @@ the status file of a disBatch run. Cost: 6 µs a job of a simulation.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from math import isfinite, isnan
 from pathlib import Path
 
 import msgspec
 
-from pilothouse.formats import jobs_csv, swf
+from pilothouse.formats import accounting_logs, jobs_csv, swf
 from pilothouse.formats.text_input import JSON_PROBLEMS, json_error, read_bytes, read_text
+from pilothouse.formats.workload import Workload
 from pilothouse.journal.store import FILE_NAME as JOURNAL
 from pilothouse.model.errors import InputError, quoted, suggestion
 from pilothouse.model.lifecycle import FROM_BATSIM
@@ -175,9 +177,17 @@ def add_users(schedule: Schedule) -> None:
     users = _users(schedule.path + "jobs.jsonl")
     if not users:
         for number, path in enumerate(schedule.workloads):
-            if path.removesuffix(".gz").endswith(".swf") and Path(path).is_file():
-                users |= {job.id: job.user for job in swf.read(path, f"w{number}").jobs}
+            read = _log_reader(path)
+            if read is not None:
+                users |= {job.id: job.user for job in read(path, f"w{number}").jobs}
     schedule.users = [users.get(job_id, "") for job_id in schedule.ids]
+
+
+def _log_reader(path: str) -> Callable[..., Workload] | None:
+    """What reads a workload that is a log; None: it is none, or is gone."""
+    if not Path(path).is_file():
+        return None
+    return accounting_logs.reader(read_bytes(path)) or (swf.read if path.removesuffix(".gz").endswith(".swf") else None)
 
 
 class _JsonLine(msgspec.Struct):

@@ -70,6 +70,14 @@ def with_seed(text: str, seed: int) -> str:
     return f"{name}:{options + ',' if options else ''}seed={seed}"
 
 
+def check(text: str) -> None:
+    """InputError if the text asks for what no generator makes."""
+    kind, _, options = text.partition(":")
+    if kind not in GENERATORS:
+        raise InputError(text, "no such generator", expected=", ".join(GENERATORS))
+    _request(text, kind, options)
+
+
 def generate(text: str, units: int, name: str = "w0") -> Workload:
     """The workload that the text asks for, on a machine of so many units. InputError."""
     kind, _, options = text.partition(":")
@@ -110,7 +118,7 @@ def _request(text: str, kind: str, options: str) -> Request:
         given[key] = value
     try:
         request = msgspec.convert(given, Request, strict=False)
-    except msgspec.ValidationError as problem:
+    except (msgspec.ValidationError, UnicodeEncodeError) as problem:
         raise InputError(text, f"not a generated workload: {problem}") from None
     for key, least, most in (("jobs", 1, MOST_JOBS), ("widest", 0, inf), ("overestimate", 1, 1e6)):
         if not least <= getattr(request, key) <= most:
