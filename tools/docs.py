@@ -42,6 +42,7 @@ DIRECTIVE = re.compile(r"^<!-- (file|exit|table): (.+) -->$|^<!-- (any output|sh
 MASKS = [
     (re.compile(r"((?:succeeded|failed|skipped).*) in [\d.]+ s  \("), r"\1 in … s  ("),
     (re.compile(r"^(  task \d+ \(line \d+\)), [\d.]+ s:", re.M), r"\1, … s:"),
+    (re.compile(r"simulated in [\d.]+ s,"), "simulated in … s,"),
     (re.compile(r"simulated in [\d.]+ CPU s \([\d,]+ jobs/s\)"), "simulated in … CPU s (… jobs/s)"),
 ]
 

@@ -148,7 +148,7 @@ def read_accounting(path: Path) -> object:
 
 LOGS = "tests/unit/formats/slurm"
 file_target("accounting", ".log", read_accounting, f"{LOGS}/sacct-X-P-D.txt", f"{LOGS}/sacct.json.gz",
-            f"{LOGS}/jobcomp-filetxt.txt", *(f"tests/fuzz/corpus/accounting/{name}" for name in ("pbs.log", "lsb.acct", "flux.json")))  # fmt: skip
+            f"{LOGS}/jobcomp-filetxt.txt")  # fmt: skip
 file_target("grid", ".toml", lambda path: Grid.read(str(path)).check("grid"), "tests/fuzz/corpus/grid/one.toml")
 text_target("generator", generators.check, "lublin:jobs=9,seed=3,load=0.8", "bursts:size=3,runtime=1e3,widest=4")
 file_target("workload", ".json", workload_json.read, "examples/tiny.json",

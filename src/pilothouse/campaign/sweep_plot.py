@@ -41,9 +41,11 @@ def figure(results: Results, metrics: Sequence[str], base: str = "") -> Any:
     if not shown:
         raise InputError("plot", "no cell to draw")
     several = any(len(loads) > 1 for loads in shown.values())
-    height = 1.9 if several else 0.55 + 0.2 * len(policies)
-    size = (1.2 + 2.0 * len(metrics) + (0 if several else 0.5), (height + 0.35) * len(shown) + (0.6 if several else 0.25))
-    made = plt.figure(figsize=size, layout="constrained")
+    height = 2.25 if several else 0.9 + 0.2 * len(policies)
+    width = max(4.0, 1.2 + 2.0 * len(metrics) + (0 if several else 0.5))
+    columns = max(1, min(4, int(width / (0.55 + 0.065 * max(map(len, policies))))))
+    legend = 0.18 * -(-len(policies) // columns) if several else 0.0
+    made = plt.figure(figsize=(width, height * len(shown) + legend + 0.25), layout="constrained")
     axes = made.subplots(len(shown), len(metrics), squeeze=False)
     colours = {policy: COLOURS[number % len(COLOURS)] for number, policy in enumerate(policies)}
     for line, ((workload, platform), loads) in zip(axes, shown.items(), strict=True):
@@ -65,7 +67,7 @@ def figure(results: Results, metrics: Sequence[str], base: str = "") -> Any:
         made.supxlabel(f"95 % intervals over {kind}{judged}", fontsize=7, x=0.01, ha="left")
     if several:
         handles = axes[0][0].get_legend_handles_labels()
-        made.legend(*handles, loc="outside upper center", ncols=min(4, len(policies)), frameon=False)
+        made.legend(*handles, loc="outside upper center", ncols=columns, frameon=False)
     return made
 
 
