@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -46,12 +47,6 @@ def test_a_wrong_page_is_noticed(tmp_path: Path) -> None:
         docs.run_page(page)
 
 
-def test_the_readme_leads_to_every_page() -> None:
-    readme = (components.ROOT / "README.md").read_text()
-    names = [str(page.relative_to(components.ROOT)) for page in docs.pages() if page.name != "README.md"]
-    assert not [name for name in names if f"({name})" not in readme]
-
-
 def test_links_between_pages_lead_somewhere() -> None:
     broken = [
         f"{page.relative_to(components.ROOT)}: {target}"
@@ -60,3 +55,25 @@ def test_links_between_pages_lead_somewhere() -> None:
         if "://" not in target and not (page.parent / target).exists()
     ]
     assert not broken, broken
+
+
+def test_the_site_is_made_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    """Sphinx warns of pages that no menu leads to, and of links and anchors that lead nowhere."""
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "--keep-going",
+        "-n",
+        components.ROOT / "docs",
+        tmp_path / "site",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    pages = sorted((tmp_path / "site").rglob("*.html"))
+    assert {"index.html", "tutorial.html", "search.html"} <= {page.name for page in pages}
+    elsewhere = r"(?:https?:)?//"
+    loaded = re.compile(rf'<(?:script|img|iframe)[^>]* src="{elsewhere}|<link[^>]* href="{elsewhere}|url\({elsewhere}')
+    assert not [page.name for page in pages if loaded.search(page.read_text())]

@@ -191,7 +191,7 @@ def api() -> str:
         if name.startswith("__"):
             continue
         thing = getattr(pilothouse, name)
-        parts.append(f"### {name}\n\n`from pilothouse import {name}`\n\n{inspect.cleandoc(thing.__doc__ or '')}\n")
+        parts.append(f"## {name}\n\n`from pilothouse import {name}`\n\n{inspect.cleandoc(thing.__doc__ or '')}\n")
         if inspect.isfunction(thing):
             parts.append(code(f"{name}{_signature(thing)}") + "\n")
             continue

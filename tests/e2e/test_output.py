@@ -109,3 +109,11 @@ def test_a_retried_task_keeps_the_files_of_its_first_attempt(tmp_path: Path) -> 
     pilothouse(tmp_path, "run", "--resume", "R", "--retry-failed", "-q")
     assert (tmp_path / "0.txt").read_text() == "2\n" and (tmp_path / "0.txt.attempt1").read_text() == "1\n"
     assert pilothouse(tmp_path, "output", "R", "0").stdout == "2\n"
+
+
+def test_output_comes_in_the_order_of_the_tasks_not_of_their_ends(tmp_path: Path) -> None:
+    """The first task ends when the second one has."""
+    (tmp_path / "tasks").write_text("while [ ! -e ended ]; do sleep 0.01; done; echo first\necho second; touch ended\n")
+    pilothouse(tmp_path, "run", "tasks", "--slots", "2", "--dir", "run", "-q")
+    shown = pilothouse(tmp_path, "output", "run").stdout
+    assert shown.index("first") < shown.index("second")

@@ -58,7 +58,7 @@ class OutputReader:
         return list(found)
 
     def read(self, tasks: Iterable[int] | None, after: int = 0) -> Iterator[tuple[int, TaskOutput]]:
-        """The last attempt of each of these tasks that ended, or of all that ended, in the order of their ends.
+        """The last attempt of each of these tasks that ended, or of all that ended, in the order of the tasks.
 
         With each comes its row in the journal: those up to `after` are left out.
         """
@@ -67,7 +67,7 @@ class OutputReader:
         where = "kind = 'N' AND rowid > ?"
         with reading(self._folder) as db:
             if tasks is None:
-                rows = db.execute(f"SELECT {columns} FROM ends WHERE {where} AND final ORDER BY rowid", (after,))
+                rows = db.execute(f"SELECT {columns} FROM ends WHERE {where} AND final ORDER BY task_id", (after,))
                 yield from (self._output(row) for row in rows)
                 return
             for task in tasks:

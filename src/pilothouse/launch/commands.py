@@ -64,4 +64,5 @@ def _lines_of_file(name: str) -> Iterator[bytes]:
             for line in stream:
                 yield line.removesuffix(b"\n")
     except OSError as error:
-        raise InputError(name, f"cannot read the arguments: {error.strerror}") from error
+        hint = "options come before `::::`" if name.startswith("-") else ""
+        raise InputError(name, f"cannot read the arguments: {error.strerror}", hint=hint) from error
