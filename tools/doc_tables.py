@@ -211,7 +211,7 @@ def documents() -> str:
     kinds = {
         "run": known.RunDocument, "comparison": known.ComparisonDocument, "difference": known.DifferenceDocument,
         "moment": known.MomentDocument, "explanation": Story, "task_story": TaskStory, "task": TaskRow, "watch": RunState,
-        "forecast": known.ForecastDocument, "policies": known.PoliciesDocument,
+        "forecast": known.ForecastDocument, "whatif": known.WhatIfDocument, "policies": known.PoliciesDocument,
     }  # fmt: skip
     parts, inside = [], {}
     for kind, thing in kinds.items():
@@ -368,7 +368,7 @@ ROOMS = {
     "protocols": "wires and adapters: batsim, batprotocol, rfc27, qcg",
     "journal": "the record of a live run: write, read, resume",
     "views": "metrics, tables, plots, report/ (the HTML page), explanations, progress, the terminal monitor",
-    "campaign": "many simulations: grids of sweeps, their results and what is significant in them; forecasts",
+    "campaign": "many simulations: grids of sweeps, their results and what is significant in them; forecasts, replays",
     "launch": "from names and options to a run: deciders by name, run folders, signals, output files",
     "dropins": "programs that replace another program: its options, files and habits",
     "cli": "one thin file per command",

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from math import inf
+from pathlib import Path
 
 import msgspec
 
-from pilothouse.campaign.forecast import TaskDurations
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
 from pilothouse.formats.task_file import LineKind, TaskLine
+from pilothouse.journal.read import read_durations
 from pilothouse.journal.waiting import Present, WaitingTask
 from pilothouse.model import events as e
 from pilothouse.model.errors import PilothouseError
@@ -67,6 +68,23 @@ def _simulated(job: Job, run_s: float, units: int, shape: Shape | None, later: f
         job.id, units, max(walltime, run_s), later, Profile(f"{run_s:g}s", Delay(run_s)), priority=job.priority, user=job.user,
         after=job.after, shape=shape, runtime=run_s,
     )  # fmt: skip
+
+
+class TaskDurations:
+    """How long tasks of a run take: the mean of their line, or of all."""
+
+    def __init__(self, mean_s: float, of_lines: dict[tuple[int, int], float] | None = None) -> None:
+        self.mean_s = mean_s
+        self._of_line = {line: seconds for (line, _), seconds in (of_lines or {}).items()}
+
+    @classmethod
+    def so_far(cls, folder: Path) -> TaskDurations | None:
+        """Those of a run that goes on; None: no task has succeeded yet."""
+        mean_s, of_lines = read_durations(folder)
+        return None if mean_s is None else cls(mean_s, of_lines)
+
+    def of(self, task: TaskLine) -> float:
+        return self._of_line.get(task.line_number, self.mean_s)
 
 
 class ExpectedStart(msgspec.Struct, frozen=True):

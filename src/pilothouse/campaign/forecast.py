@@ -1,144 +1,181 @@
-"""Forecast of a task file: its tasks in simulated time, on any number of nodes.
+"""Forecasts: the tasks that are left of a run, simulated many times with lengths that are drawn anew each time.
 
-In: the lines of a task file, a platform, how long tasks take (`TaskDurations`), a policy. Out: a `Forecast`, one phase per
-barrier: nothing below a barrier starts before everything above it has ended, so the phases are simulated one by one.
+In: a RunStart (a task file before its run, or a run in its middle), how long tasks take, a policy. Out: a `Forecast` with
+quantiles. One simulation is one World with the policy that decides in the run; they differ in how long tasks take, and in
+nothing else. Forecasts with the same seed draw the same lengths, so that two policies can be compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
-from math import inf
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
 
 import msgspec
 
+from pilothouse.campaign.durations import Draw, GivenDurations, LearnedDurations
+from pilothouse.campaign.task_world import RunStart, TaskTimes, TaskWorld
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
-from pilothouse.formats.task_file import LineKind, TaskLine
-from pilothouse.journal.read import read_durations, read_tasks
-from pilothouse.model.errors import InputError, quoted
-from pilothouse.model.events import Begins
-from pilothouse.model.job import Job
-from pilothouse.model.profile import Delay, Profile
-from pilothouse.model.record import JobRecord
+from pilothouse.formats.task_file import LineKind
+from pilothouse.model.errors import InputError
+from pilothouse.model.job import Node
 from pilothouse.policies.base import Policy
-from pilothouse.worlds.simulated.physics.platform import Platform
-from pilothouse.worlds.simulated.world import SimulatedWorld
+
+LEAST_SAMPLES = 20
+MOST_SAMPLES = 200
+ENOUGH_TASKS = 20_000
+"""Fewer simulations are made of more tasks, down to LEAST_SAMPLES."""
+LOW, HIGH = 0.05, 0.95
+MOST_NODES = 100_000
+
+Durations = GivenDurations | LearnedDurations
+
+
+class Quantiles(msgspec.Struct, frozen=True):
+    """Nine in ten outcomes lie between `low` and `high`; half of them below `median`."""
+
+    low: float
+    median: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Quantiles:
+        known = sorted(values)
+        return cls(*(quantile(known, share) for share in (LOW, 0.5, HIGH)))
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Of sorted values: a further one lies below with this probability. With few values it is the least or the largest."""
+    place = share * (len(values) + 1) - 1
+    below = min(max(int(place), 0), len(values) - 1)
+    above = min(below + 1, len(values) - 1)
+    part = min(max(place - below, 0.0), 1.0)
+    return values[below] + part * (values[above] - values[below])
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """The tasks between two barriers."""
+    """The tasks between two barriers, and when they are done."""
 
     tasks: int
-    ends_at: float
+    ends: Quantiles
 
 
 class Forecast(msgspec.Struct, frozen=True):
+    """When the tasks are done, in seconds from the beginning of the simulation."""
+
     units: int
+    tasks: int
+    samples: int
+    seconds: Quantiles
     phases: tuple[Phase, ...]
-    busy_unit_s: float
-    guessed: int
-    """Tasks that were not in the earlier run: they are given the mean of their line, or of all."""
+    utilisation: float
+    """Busy slot-seconds over all slot-seconds, on average."""
+    outcomes: tuple[float, ...]
+    """The end in each simulation."""
+    starts: dict[str, Quantiles] = {}
+    """When the tasks start that were asked for; without those that have started."""
 
-    @property
-    def tasks(self) -> int:
-        return sum(phase.tasks for phase in self.phases)
-
-    @property
-    def seconds(self) -> float:
-        return self.phases[-1].ends_at if self.phases else 0.0
-
-    @property
-    def utilisation(self) -> float:
-        return self.busy_unit_s / (self.units * self.seconds) if self.seconds else 0.0
+    def chance(self, within_s: float) -> float:
+        """The share of simulations that are done by then."""
+        return sum(end <= within_s for end in self.outcomes) / len(self.outcomes)
 
 
-class TaskDurations:
-    """How long tasks take: the same for all, or what an earlier run of the file took."""
+class Outcome(msgspec.Struct, frozen=True):
+    """One simulation."""
 
-    def __init__(self, default_s: float, known: dict[tuple[int, int], float] | None = None) -> None:
-        self._known = known or {}
-        self.mean_s = default_s
-        """Where nothing else is known."""
-        self._of_line: dict[int, float] = {}
-        for line, group in groupby(sorted(self._known.items()), key=lambda item: item[0][0]):
-            taken = [seconds for _, seconds in group]
-            self._of_line[line] = sum(taken) / len(taken)
-        self.guessed = 0
+    times: list[TaskTimes]
+    ended_at: float
 
-    @classmethod
-    def named(cls, text: str) -> TaskDurations:
-        """A number of seconds, or the folder of an earlier run."""
-        if Path(text).is_dir():
-            rows = [row for row in read_tasks(Path(text)) if row.ended is not None and row.started is not None]
-            known = {(row.line, row.repeat_index): (row.ended or 0.0) - (row.started or 0.0) for row in rows}
-            if not known:
-                raise InputError(text, "no task of this run has ended")
-            return cls(sum(known.values()) / len(known), known)
-        try:
-            seconds = float(text)
-        except ValueError:
-            seconds = -1.0
-        if not 0 <= seconds < inf:
-            raise InputError("--duration", "no duration", expected="seconds, or a run's folder", found=quoted(text))
-        return cls(seconds)
 
-    @classmethod
-    def so_far(cls, folder: Path) -> TaskDurations | None:
-        """Those of a run that goes on; None: no task has succeeded yet."""
-        mean_s, of_lines = read_durations(folder)
-        return None if mean_s is None else cls(mean_s, of_lines)
-
-    def of(self, task: TaskLine) -> float:
-        known = self._known.get((task.line_number, task.repeat_index))
-        if known is not None:
-            return known
-        if self._known:
-            self.guessed += 1
-        return self._of_line.get(task.line_number, self.mean_s)
+def simulate(start: RunStart, seconds: Draw, policy: Policy) -> Outcome:
+    """Raises InputError if a task can never start."""
+    times: list[TaskTimes] = []
+    world = TaskWorld(start, seconds, times.append)
+    outcome = Session(world, PolicyDecider(policy)).run()
+    if world.refused:
+        task, why = world.refused[0]
+        where = f"task {task.task_id} (line {task.line_number})" if task.line_number else "a job"
+        raise InputError(where, f"will never start on these nodes: {why}")
+    if outcome.waiting:
+        raise InputError(f"job {outcome.waiting[0]}", f"will never start on these nodes; {len(outcome.waiting):,} jobs wait")
+    return Outcome(times, max((task.ended_at for task in times), default=0.0))
 
 
 def forecast(
-    lines: Iterable[TaskLine],
-    platform: str,
-    durations: TaskDurations,
+    start: RunStart,
+    durations: Durations,
     policy: Callable[[], Policy],
     *,
-    units: int = 1,
-    walltime: float = inf,
+    samples: int = 0,
+    seed: int = 0,
+    starts_of: Iterable[str] = (),
 ) -> Forecast:
-    """Simulates the phases of the file, each under a fresh policy. InputError if a task is larger than the platform."""
-    machine = Platform.named(platform)
-    total = machine.compute_count
-    if units > total:
-        raise InputError("--units", "tasks are larger than the platform", expected=f"at most {total}", found=str(units))
-    busy: list[float] = []
+    """`samples` 0: as many as are quick. `starts_of`: tasks and jobs whose starts are wanted."""
+    tasks = sum(line.kind is LineKind.TASK and line.task_id not in start.failed for line in start.lines) + len(start.jobs)
+    count = samples or max(LEAST_SAMPLES, min(MOST_SAMPLES, ENOUGH_TASKS // max(1, tasks)))
+    if durations.certain:
+        count = 1
+    ends: list[float] = []
+    phases: dict[int, list[float]] = {}
+    sizes: dict[int, int] = {}
+    used: list[float] = []
+    wanted: dict[str, list[float]] = {name: [] for name in starts_of}
+    for number in range(count):
+        outcome = simulate(start, durations.draw(Random(f"{seed} {number}")), policy())
+        ends.append(outcome.ended_at)
+        last: dict[int, float] = {}
+        sizes = {}
+        for task in outcome.times:
+            last[task.age] = max(last.get(task.age, 0.0), task.ended_at)
+            sizes[task.age] = sizes.get(task.age, 0) + 1
+            if task.name in wanted:
+                wanted[task.name].append(task.started_at)
+        for age, ended_at in last.items():
+            phases.setdefault(age, []).append(ended_at)
+        busy = sum(len(task.units) * (task.ended_at - task.started_at) for task in outcome.times)
+        used.append(busy / (start.units * outcome.ended_at) if outcome.ended_at else 0.0)
+    return Forecast(
+        units=start.units, tasks=tasks, samples=count, seconds=Quantiles.of(ends),
+        phases=tuple(Phase(sizes.get(age, 0), Quantiles.of(phases[age])) for age in sorted(phases)),
+        utilisation=sum(used) / len(used), outcomes=tuple(ends),
+        starts={name: Quantiles.of(dates) for name, dates in wanted.items() if dates and max(dates) > 0},
+    )  # fmt: skip
 
-    def record(ended: JobRecord) -> None:
-        if ended.started_at is not None:
-            busy.append((ended.ended_at - ended.started_at) * units)
 
-    phases: list[Phase] = []
-    for jobs in _phases(lines, durations, units, walltime):
-        begins = Begins(nodes=machine.nodes())
-        outcome = Session(SimulatedWorld(begins, jobs, platform=machine, record=record), PolicyDecider(policy())).run()
-        start = phases[-1].ends_at if phases else 0.0
-        phases.append(Phase(len(jobs), start + outcome.ended_at))
-    return Forecast(total, tuple(phases), sum(busy), durations.guessed)
+def nodes_needed(
+    start_on: Callable[[int], RunStart],
+    durations: Durations,
+    policy: Callable[[], Policy],
+    within_s: float,
+    most: int,
+    *,
+    least: int = 1,
+    samples: int = 0,
+) -> tuple[int, Forecast] | None:
+    """The least number of nodes with which 95 of 100 simulations are done in time, and their forecast; None: not with `most`.
+
+    More nodes are taken to be never slower: the search halves the range."""
+
+    def on(nodes: int) -> Forecast | None:
+        try:
+            found = forecast(start_on(nodes), durations, policy, samples=samples)
+        except InputError:
+            return None  # so few nodes do not hold the largest task
+        return found if found.seconds.high <= within_s else None
+
+    best, answer = most, forecast(start_on(most), durations, policy, samples=samples)
+    if answer.seconds.high > within_s:
+        return None
+    while least < best:
+        middle = (least + best) // 2
+        found = on(middle)
+        if found is None:
+            least = middle + 1
+        else:
+            best, answer = middle, found
+    return best, answer
 
 
-def _phases(lines: Iterable[TaskLine], durations: TaskDurations, units: int, walltime: float) -> Iterator[list[Job]]:
-    """The tasks between barriers, as jobs that all wait from the phase's beginning on. What engines do when they join
-    or leave is left out: the file does not say how often that will be."""
-    barriers = (LineKind.BARRIER, LineKind.CHECK)
-    for is_barrier, group in groupby(lines, key=lambda line: line.kind in barriers):
-        if not is_barrier:
-            tasks = [line for line in group if line.kind is LineKind.TASK]
-            if tasks:
-                yield [_job(task, durations.of(task), units, walltime) for task in tasks]
-
-
-def _job(task: TaskLine, seconds: float, units: int, walltime: float) -> Job:
-    profile = Profile(f"{seconds}s", Delay(seconds))
-    return Job(f"{task.task_id}", units, walltime, profile=profile, runtime=seconds)
+def nodes_of(count: int, slots: int, gpus: int = 0, memory_mb: int = 0) -> tuple[Node, ...]:
+    """So many equal nodes."""
+    return tuple(Node(f"n{i}", i * slots, slots, gpus=gpus, memory_mb=memory_mb, cores=slots) for i in range(count))

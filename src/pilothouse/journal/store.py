@@ -240,42 +240,43 @@ class Journal:
     def replay(self) -> Iterator[r.Record]:
         """The records that a restarted driver needs, in the order in which it can apply them. Raises InputError."""
         with undamaged(self.path):
-            yield from self._replay()
-
-    def _replay(self) -> Iterator[r.Record]:
-        db = self._db
-        for row in db.execute("SELECT * FROM engines ORDER BY rank"):
-            engine, rank, context, node, slots, first_unit, pid, at, key, gpus, memory_mb, cores = row[:12]
-            owned = tuple(gpus.split(",")) if gpus else ()
-            yield r.EngineJoined(engine, rank, context, node, slots, first_unit, pid, at, key, owned, memory_mb, cores)
-        left = "SELECT engine, left_at, reason, lost FROM engines WHERE left_at IS NOT NULL"
-        for engine, at, reason, lost in db.execute(left):
-            yield r.EngineLeft(engine, at, reason, bool(lost))
-        for row in db.execute("SELECT * FROM jobs ORDER BY task_id"):
-            yield r.JobKnown(*row)
-        for row in db.execute("SELECT * FROM notes"):
-            yield r.Note(*row)
-        last = db.execute("SELECT max(id) FROM assignments").fetchone()[0]
-        if last is not None:
-            yield r.Assigned(last, "", "", "", 0.0, [])
-            yield r.Closed(last, 0.0)
-        columns = "id, job_id, engine, units, at, tasks, gpus, memory_mb"
-        for row in db.execute(f"SELECT {columns} FROM assignments WHERE closed_at IS NULL ORDER BY id"):
-            yield r.Assigned(row[0], row[1], row[2], row[3], row[4], decode_tasks(row[5]), row[6] or "", row[7] or 0)
-        states = {state.value: state for state in JobState}
-        query = """SELECT task_id, attempt, kind, state, return_code, final, job_id, out_bytes + err_bytes, output, left_out
-                   FROM ends ORDER BY rowid"""
-        for task_id, attempt, kind, state, code, final, job_id, written, output, left_out in db.execute(query):
-            yield r.TaskEnded(
-                task_id, 0, -1, attempt, kind, states[state], code, -1, "", -1, 0.0, 0.0, written, b"", 0, b"", b"", "",
-                bool(final), job_id, 0.0, 0, "", b"", output, left_out,
-            )  # fmt: skip
+            yield from replayed(self._db)
 
     def close(self) -> None:
         try:
             self._db.close()
         except sqlite3.Error as error:
             raise RunError(f"{self.path}: cannot close the journal: {error}") from error
+
+
+def replayed(db: sqlite3.Connection) -> Iterator[r.Record]:
+    """The records that a restarted driver needs, in the order in which it can apply them."""
+    for row in db.execute("SELECT * FROM engines ORDER BY rank"):
+        engine, rank, context, node, slots, first_unit, pid, at, key, gpus, memory_mb, cores = row[:12]
+        owned = tuple(gpus.split(",")) if gpus else ()
+        yield r.EngineJoined(engine, rank, context, node, slots, first_unit, pid, at, key, owned, memory_mb, cores)
+    left = "SELECT engine, left_at, reason, lost FROM engines WHERE left_at IS NOT NULL"
+    for engine, at, reason, lost in db.execute(left):
+        yield r.EngineLeft(engine, at, reason, bool(lost))
+    for row in db.execute("SELECT * FROM jobs ORDER BY task_id"):
+        yield r.JobKnown(*row)
+    for row in db.execute("SELECT * FROM notes"):
+        yield r.Note(*row)
+    last = db.execute("SELECT max(id) FROM assignments").fetchone()[0]
+    if last is not None:
+        yield r.Assigned(last, "", "", "", 0.0, [])
+        yield r.Closed(last, 0.0)
+    columns = "id, job_id, engine, units, at, tasks, gpus, memory_mb"
+    for row in db.execute(f"SELECT {columns} FROM assignments WHERE closed_at IS NULL ORDER BY id"):
+        yield r.Assigned(row[0], row[1], row[2], row[3], row[4], decode_tasks(row[5]), row[6] or "", row[7] or 0)
+    states = {state.value: state for state in JobState}
+    query = """SELECT task_id, attempt, kind, state, return_code, final, job_id, out_bytes + err_bytes, output, left_out
+               FROM ends ORDER BY rowid"""
+    for task_id, attempt, kind, state, code, final, job_id, written, output, left_out in db.execute(query):
+        yield r.TaskEnded(
+            task_id, 0, -1, attempt, kind, states[state], code, -1, "", -1, 0.0, 0.0, written, b"", 0, b"", b"", "",
+            bool(final), job_id, 0.0, 0, "", b"", output, left_out,
+        )  # fmt: skip
 
 
 def _column(value: object) -> object:

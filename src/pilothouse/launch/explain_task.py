@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pilothouse.campaign.expected_starts import ExpectedStart, expected_start
-from pilothouse.campaign.forecast import TaskDurations
+from pilothouse.campaign.expected_starts import ExpectedStart, TaskDurations, expected_start
 from pilothouse.journal.present import WaitingReader, waiting_reader
 from pilothouse.journal.read import numbers_of, read_attempts
 from pilothouse.journal.waiting import WaitingTask

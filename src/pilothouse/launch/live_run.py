@@ -27,6 +27,7 @@ from pilothouse.launch.add_engines import JoinInfo, joinable, write_script
 from pilothouse.launch.commands import ArgumentCommands
 from pilothouse.launch.next_requests import with_measured
 from pilothouse.launch.run_options import RunOptions
+from pilothouse.launch.run_plan import RunPlan, plan_of
 from pilothouse.launch.running import calm_collector, is_alive, supervised
 from pilothouse.launch.signals import on_signals
 from pilothouse.launch.task_source import TaskSource, digest, show_tasks, task_lines
@@ -41,17 +42,6 @@ from pilothouse.worlds.live.world import LiveWorld
 
 SCRIPT_NAME = "add-engines.sh"
 """In the run's folder: adds engines to the run."""
-
-
-class RunPlan(msgspec.Struct, kw_only=True):
-    """What a run must remember to be resumed; noted in its journal."""
-
-    options: RunOptions
-    source: str
-    cwd: str
-    total: int | None
-    digest: bytes
-    """Of the task file as it was in the beginning; empty if tasks came from standard input."""
 
 
 def start_run(options: RunOptions, given: str | ArgumentCommands, folder: Path | None, *, quiet: bool) -> int:
@@ -95,7 +85,7 @@ def resume_run(options: RunOptions, folder: Path, *, retry_failed: bool, quiet: 
         journal = Journal(folder, must_exist=True)
         if not journal.noted:
             raise InputError(str(folder), "the run ended before it began", hint=f"start it again: --dir {folder}")
-        plan = _plan_of(folder, journal.note("plan"))
+        plan = plan_of(folder, journal.note("plan"))
         plan.options = plan.options.on(options)
         if retry_failed:
             journal.reopen_failed(time.time())
@@ -105,18 +95,9 @@ def resume_run(options: RunOptions, folder: Path, *, retry_failed: bool, quiet: 
         return _run(plan, folder, journal, None, quiet=quiet)
 
 
-def _plan_of(folder: Path, noted: bytes | None) -> RunPlan:
-    if noted is None:
-        raise InputError(str(folder), "its journal is not one of `pilothouse run`")
-    try:
-        return msgspec.msgpack.decode(noted, type=RunPlan)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(str(folder), f"its journal is damaged, or of another version of pilothouse: {error}") from error
-
-
 def show_next_requests(folder: Path) -> None:
     """Prints the tasks of a run with requests for what they were measured to use."""
-    plan = _plan_of(folder, read_note(folder, "plan"))
+    plan = plan_of(folder, read_note(folder, "plan"))
     lines = task_lines(
         plan.source, None, lambda: None, kind=plan.options.task_format or "", lenient=plan.options.lenient, on_problem=_on_problem
     )

@@ -212,20 +212,67 @@ class ForecastPhase(msgspec.Struct, kw_only=True):
 
     tasks: int
     ends_at: float
-    """Seconds after the beginning."""
+    """Seconds after the beginning: the median."""
+    low: float
+    high: float
+    """Nine in ten simulations lie between these."""
 
 
 class ForecastDocument(msgspec.Struct, kw_only=True):
-    """`pilothouse forecast --json`: when a task file would be done."""
+    """`pilothouse forecast --json`: when the tasks of a file, or of a run that goes on, are done."""
 
     tasks: int
+    """Tasks that have not ended."""
+    slots: int
+    nodes: int
+    """Nodes, or with `--nodes N` the slots of one. With `--until` as many as are enough; of a run the nodes to add."""
+    policy: str
     seconds: float
-    """From the beginning to the end."""
+    """From the beginning (of a run that goes on: from now) to the end: the median."""
+    low: float
+    high: float
+    """Nine in ten simulations lie between these."""
+    samples: int
+    """Simulations."""
     utilisation: float
     """Busy slot-seconds over all slot-seconds."""
-    guessed: int
-    """Tasks whose duration is not known: the mean was taken."""
     phases: list[ForecastPhase]
+    done_at: float | None = None
+    """Of a run that goes on: the median of the end, in seconds since 1970."""
+    until: float | None = None
+    """The date that was asked for, in seconds since 1970."""
+    in_time: bool | None = None
+    """Whether all but one in twenty simulations are done by then."""
+    notes: list[str] = []
+    """What was assumed."""
+
+
+class WhatIfForecast(msgspec.Struct, kw_only=True):
+    """When a run that goes on would be done."""
+
+    policy: str
+    slots: int
+    seconds: float
+    """From now: the median."""
+    low: float
+    high: float
+    """Nine in ten simulations lie between these."""
+
+
+class WhatIfDocument(msgspec.Struct, kw_only=True):
+    """`pilothouse whatif RUN --json`: a run otherwise. Of a run that goes on `now` and `otherwise`, of one that is over
+    `difference`."""
+
+    now: WhatIfForecast | None = None
+    otherwise: WhatIfForecast | None = None
+    sooner_s: float | None = None
+    """By how much it would be done sooner: the median."""
+    sooner_low: float | None = None
+    sooner_high: float | None = None
+    """Nine in ten simulations lie between these."""
+    difference: DifferenceDocument | None = None
+    notes: list[str] = []
+    """What was assumed."""
 
 
 class ListedPolicy(msgspec.Struct, kw_only=True):

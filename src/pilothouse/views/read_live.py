@@ -121,8 +121,12 @@ def _add_task(schedule: Schedule, row: TaskRow, submission: Submission, origin: 
 def _submitted(submission: Submission, origin: float, started: float) -> float:
     """When a job came, by the run's clock. Drop-ins date their jobs in seconds since 1970, others by the world's clock,
     which begins with the run."""
-    at = submission.submitted_at
-    return min(max(0.0, at - origin if at > _SINCE_1970 else at), started)
+    return min(on_clock(submission.submitted_at, origin), started)
+
+
+def on_clock(at: float, origin: float) -> float:
+    """A date of a job by the run's clock, which began at `origin`."""
+    return max(0.0, at - origin if at > _SINCE_1970 else at)
 
 
 def _add_unstarted(schedule: Schedule, submission: Submission, origin: float) -> None:

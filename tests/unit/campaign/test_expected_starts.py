@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pilothouse.campaign.expected_starts import ExpectedStart, expected_start
-from pilothouse.campaign.forecast import TaskDurations
+from pilothouse.campaign.expected_starts import ExpectedStart, TaskDurations, expected_start
 from pilothouse.formats.task_file import TaskReader
 from pilothouse.journal.plan import Plan
 from pilothouse.journal.waiting import HeldTask, Present, Progress, UnfinishedLines, waiting_tasks

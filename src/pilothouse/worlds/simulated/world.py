@@ -39,7 +39,10 @@ Recorder = Callable[[JobRecord], None]
 
 
 class SimulatedWorld:
-    """A World whose clock stands still while the decider thinks. Same input, same events."""
+    """A World whose clock stands still while the decider thinks. Same input, same events.
+
+    Jobs of `begins.running` run when it begins: their profile is what is left of them, and `started_at` may be negative.
+    """
 
     name = "sim"
 
@@ -79,7 +82,8 @@ class SimulatedWorld:
         self._dependencies: Dependencies[Job] = Dependencies()
         self._succeeded: dict[str, bool] = {}
         if self._needed:
-            self._succeeded = dict.fromkeys(self._needed.difference(job.id for job in self._jobs), False)
+            known = [job.id for job in self._jobs] + [run.job.id for run in begins.running]
+            self._succeeded = dict.fromkeys(self._needed.difference(known), False)
         self._external = sorted(external_events, key=attrgetter("at"))
         self._waiting: dict[str, Job] = {}
         self._runs: dict[str, Run] = {}
@@ -109,6 +113,8 @@ class SimulatedWorld:
             self._begins, **{name: wish for name, wish in wishes.items() if wish is not None}
         )
         self._registering = self._begins.dynamic_registration
+        for running in self._begins.running:
+            self._run(Run(running.job, running.units, running.started_at))
         for event in self._external:
             self._agenda.at(event.at, self._add_event, event)
         if self._external:
@@ -241,9 +247,12 @@ class SimulatedWorld:
         run = Run(
             job, decision.units, self._agenda.now, decision.placement, decision.overrides, decision.storage, decision.io_job
         )
-        self._runs[job.id] = run
+        self._run(run)
+
+    def _run(self, run: Run) -> None:
+        self._runs[run.job.id] = run
         if self._physics.machines is not None:
-            self._physics.machines.join(run.units, job.id)
+            self._physics.machines.join(run.units, run.job.id)
         self._physics.start(run)
 
     def _reject(self, decision: d.RejectJob) -> None:

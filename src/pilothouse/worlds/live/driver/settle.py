@@ -98,7 +98,7 @@ def _retire_idle(driver: DriverState, now: float) -> None:
 
 
 def _submit_work(driver: DriverState, now: float) -> None:
-    window = driver.options.window or _enough(driver)
+    window = driver.options.window or enough(driver.engines.units, len(driver.assignments) * driver.options.units)
     if driver.waiting < window:
         for group in driver.backlog.groups(window - driver.waiting, driver.engines.units, now):
             group.step(Stimulus.QUEUED)
@@ -109,13 +109,11 @@ def _submit_work(driver: DriverState, now: float) -> None:
             withdraw(driver, now)
 
 
-def _enough(driver: DriverState) -> int:
+def enough(units: int, busy: int) -> int:
     """How many jobs should wait: one for every free unit, and some more, so that a decider has a choice. More would only
     lie in memory for long before their turn.
     """
-    units = driver.engines.units
-    free = units - len(driver.assignments) * driver.options.units
-    return max(8, min(units + units // 2, max(0, free) + MOST_AHEAD))
+    return max(8, min(units + units // 2, max(0, units - busy) + MOST_AHEAD))
 
 
 def _record_barriers(driver: DriverState, now: float) -> None:

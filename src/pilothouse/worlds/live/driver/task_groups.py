@@ -135,6 +135,11 @@ class Backlog:
         return None
 
     @property
+    def jobs(self) -> tuple[TaskGroup, ...]:
+        """Submitted jobs that wait for nothing and that the decider does not know yet."""
+        return tuple(self._jobs)
+
+    @property
     def empty(self) -> bool:
         return not self._returned and not self._jobs and (self.feeder is None or self.feeder.over)
 

@@ -1,0 +1,181 @@
+"""How long tasks take, as a forecast knows it: given, or learned from tasks that have run.
+
+In: numbers of seconds, or `Observed` tasks (the journals of earlier runs; of a run that goes on, also the tasks that have not
+ended, which take longer than they have run). Out: `Draw`s: one of them says how long every task takes in one simulation.
+
+A task that ran before (the same command, the same repeat index) takes as long again, give or take what it varied by from run to
+run. Another one takes as long as similar tasks: those whose commands differ in numbers only, else those of the same program,
+else all. Each simulation draws the observed tasks again before it draws from them (bootstrap), so that few observations make
+a forecast less certain.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from math import exp, inf, log
+from random import Random
+from statistics import fmean, stdev
+
+import msgspec
+
+from pilothouse.worlds.live.wire.messages import Task
+
+ASSUMED_SPREAD = 0.1
+"""By how much the same task is taken to vary from run to run, if it was seen only once (standard deviation of the logarithm)."""
+MOST_OBSERVED = 1000
+"""Of each group of similar tasks the last ones count."""
+SHORTEST_S = 1e-4
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+
+Key = tuple[str, int]
+"""A task: its command and its repeat index."""
+Draw = Callable[[Task, float], float]
+"""(task, for how long it has run) -> how long it takes in all."""
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """A task that ran, or runs."""
+
+    command: str
+    repeat_index: int
+    seconds: float
+    ended: bool = True
+    """If not, it will have taken longer."""
+
+
+class Match(msgspec.Struct, frozen=True):
+    """How many tasks of a file were seen before."""
+
+    same: int
+    similar: int
+    unknown: int
+    """No task of the same program was seen."""
+
+    @property
+    def tasks(self) -> int:
+        return self.same + self.similar + self.unknown
+
+
+class GivenDurations:
+    """One length for all tasks, or several, of which each task takes one."""
+
+    def __init__(self, seconds: Sequence[float]) -> None:
+        self._seconds = tuple(seconds)
+        self.certain = len(set(self._seconds)) == 1
+        """Every simulation has the same outcome."""
+
+    @property
+    def mean_s(self) -> float:
+        return fmean(self._seconds)
+
+    def draw(self, random: Random) -> Draw:
+        seconds = self._seconds
+        return lambda task, age: max(random.choice(seconds), age)
+
+
+class LearnedDurations:
+    """What tasks took before. `runs`: the observed tasks of each run."""
+
+    certain = False
+
+    def __init__(self, runs: Iterable[Iterable[Observed]]) -> None:
+        self._same: dict[Key, list[float]] = {}
+        """The logarithms of what a task took."""
+        self._similar: dict[str, list[Observed]] = {}
+        for run in runs:
+            in_run: dict[Key, list[float]] = {}
+            for task in run:
+                if task.ended:
+                    in_run.setdefault((task.command, task.repeat_index), []).append(log(max(task.seconds, SHORTEST_S)))
+                for name in groups_of(task.command):
+                    self._similar.setdefault(name, []).append(task)
+            for key, logs in in_run.items():
+                if len(logs) == 1:  # several tasks of one run are similar, whatever their command
+                    self._same.setdefault(key, []).extend(logs)
+        self._similar = {name: found for name, found in self._similar.items() if any(task.ended for task in found)}
+        self.spread = self._spread()
+        self.measured_spread = self.spread is not None
+
+    def _spread(self) -> float | None:
+        """How much the same task varies from run to run; None: no task was seen twice."""
+        again = [logs for logs in self._same.values() if len(logs) > 1]
+        freedom = sum(len(logs) - 1 for logs in again)
+        if not freedom:
+            return None
+        squares = sum((one - fmean(logs)) ** 2 for logs in again for one in logs)
+        return float((squares / freedom) ** 0.5)
+
+    @property
+    def mean_s(self) -> float:
+        """Of all tasks that have ended; inf: none has."""
+        ended = [task.seconds for task in self._similar.get("", ()) if task.ended]
+        return fmean(ended) if ended else inf
+
+    def match(self, tasks: Iterable[Key]) -> Match:
+        """How many of these tasks were seen before, or tasks like them."""
+        same = similar = unknown = 0
+        for key in tasks:
+            if key in self._same:
+                same += 1
+            elif any(name in self._similar for name in groups_of(key[0])[:-1]):
+                similar += 1
+            else:
+                unknown += 1
+        return Match(same, similar, unknown)
+
+    def draw(self, random: Random) -> Draw:
+        drawn: dict[str, Lengths] = {}
+        spread = ASSUMED_SPREAD if self.spread is None else self.spread
+
+        def seconds(task: Task, age: float) -> float:
+            command = os.fsdecode(task.line or b" ".join(task.argv))
+            logs = self._same.get((command, task.repeat_index))
+            if logs is not None:
+                factor = random.gauss(0.0, spread * (1 + 1 / len(logs)) ** 0.5)
+                return max(exp(fmean(logs) + factor), age)
+            name = next(name for name in groups_of(command) if name in self._similar or not name)
+            if name not in drawn:
+                known = self._similar.get(name, [])[-MOST_OBSERVED:]
+                drawn[name] = Lengths([random.choice(known) for _ in known])
+            return drawn[name].one(random, age)
+
+        return seconds
+
+
+class Lengths:
+    """The lengths that tasks of a group have, with those that have not ended (the Kaplan-Meier estimate)."""
+
+    def __init__(self, observed: Sequence[Observed]) -> None:
+        self._seconds: list[float] = []
+        self._below: list[float] = []
+        """The share of tasks that take no longer."""
+        rest, at_risk = 1.0, len(observed)
+        for task in sorted(observed, key=lambda task: (task.seconds, not task.ended)):
+            if task.ended:
+                rest *= 1 - 1 / at_risk
+                self._seconds.append(task.seconds)
+                self._below.append(1 - rest)
+            at_risk -= 1
+        self._longest = max((task.seconds for task in observed), default=SHORTEST_S)
+        logs = [log(max(seconds, SHORTEST_S)) for seconds in self._seconds]
+        self._blur = stdev(logs) * len(logs) ** -0.2 if len(logs) > 1 else 0.0
+
+    def one(self, random: Random, age: float = 0.0) -> float:
+        """How long a task takes that has run for so long already: about as long as one of the observed ones. One that has run
+        for longer than any takes up to as long again."""
+        longer = bisect_right(self._seconds, age)
+        before = self._below[longer - 1] if longer else 0.0
+        index = bisect_right(self._below, before + random.random() * (1 - before))
+        if longer < len(self._seconds) and index < len(self._seconds):
+            # Other lengths than the observed ones are possible as well, the more so the fewer there are (smoothed bootstrap).
+            return max(self._seconds[index] * exp(random.gauss(0.0, self._blur)), age)
+        return max(self._longest, age) * (1 + random.random())
+
+
+def groups_of(command: str) -> tuple[str, str, str]:
+    """The groups of tasks that a command belongs to, the narrowest first: numbers left out; the program; all."""
+    words = command.split(None, 1)
+    return f"={_NUMBER.sub('#', command)}", words[0] if words else " ", ""

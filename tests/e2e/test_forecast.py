@@ -1,0 +1,64 @@
+"""Forecasts and what-ifs of real runs: finished ones, and one that goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from e2e import live_runs
+from pilothouse.launch.forecasts import forecast_run, nodes_to_add
+from pilothouse.launch.run_whatif import whatif_run
+from pilothouse.model.errors import InputError
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_from_a_finished_run_to_forecast_and_what_if(tmp_path: Path, pilothouse: Command) -> None:
+    (tmp_path / "tasks").write_text("#PILOTHOUSE cores=2\nsleep 0.4\n\n#DISBATCH REPEAT 4 sleep 0.2\n")
+    ran = pilothouse("run", "tasks", "--slots", "2", "--dir", "run", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(pilothouse("forecast", "tasks", "--nodes", "6", "--duration", "run", "--json", cwd=tmp_path).stdout)
+    assert (told["tasks"], told["slots"]) == (5, 6)
+    assert 0.3 < told["low"] <= told["seconds"] <= told["high"] < 2
+    enough = pilothouse("forecast", "tasks", "--nodes", "9x2", "--duration", "run", "--until", "30s", cwd=tmp_path)
+    assert enough.returncode == 0
+    assert "1 node is enough" in enough.stdout
+    (tmp_path / "others").write_text("./another --program\n" * 5)
+    for wrong in (("others", "run"), ("tasks", "nowhere"), ("tasks", ".")):
+        refused = pilothouse("forecast", wrong[0], "--nodes", "4", "--duration", wrong[1], cwd=tmp_path)
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
+    otherwise = whatif_run(str(tmp_path / "run"), "easy", 2).difference
+    assert otherwise is not None and otherwise.jobs == 5
+    assert otherwise.earlier == 4, "all but the first start at once on six slots"
+    assert any("replayed as it was" in note for note in whatif_run(str(tmp_path / "run"), "", 1).notes)
+
+
+def test_a_run_that_goes_on_is_run_ahead(tmp_path: Path) -> None:
+    """Four short tasks have ended, two long ones run, and four tasks wait; one of them for all others."""
+    text = "sleep 0.1\n" * 4 + "sleep 600\n" * 2 + "sleep 0.2\n" * 3 + "#DISBATCH BARRIER\nsleep 0.3\n"
+    process = live_runs.start(tmp_path, live_runs.tasks(tmp_path, text), "--slots", "2", "--dir", "run")
+    folder = tmp_path / "run"
+    try:
+        begun = "SELECT 1 FROM assignments WHERE closed_at IS NULL"
+        ended = "SELECT 1 FROM ends WHERE final"
+        live_runs.until(
+            lambda: len(live_runs.rows(folder, ended)) == 4 and len(live_runs.rows(folder, begun)) == 2, "long tasks run"
+        )
+        found = forecast_run(folder, samples=20, starts_of=["6", "10"])
+        assert (found.forecast.tasks, found.running, found.policy) == (6, 2, "fcfs")
+        assert found.forecast.seconds.low > 0
+        assert found.forecast.starts["10"].low >= found.forecast.starts["6"].low
+        more = nodes_to_add(folder, 1e9, samples=20)
+        assert more is not None and more[0] == 0
+        otherwise = whatif_run(str(folder), "easy", 2)
+        assert otherwise.now is not None and otherwise.otherwise is not None
+        assert (otherwise.now.slots, otherwise.otherwise.slots) == (2, 6)
+    finally:
+        process.terminate()
+        live_runs.finish(process)
+    with pytest.raises(InputError, match="no engine"):
+        forecast_run(folder)

@@ -1,0 +1,67 @@
+"""How long tasks take: learned from the same task, from similar ones, and from those that still run."""
+
+from __future__ import annotations
+
+from random import Random
+from statistics import fmean, median
+
+import pytest
+
+from pilothouse.campaign.durations import ASSUMED_SPREAD, LearnedDurations, Lengths, Match, Observed, groups_of
+from pilothouse.worlds.live.wire.messages import Task
+
+
+def drawn(known: LearnedDurations, command: str, age: float = 0.0, repeat: int = -1) -> list[float]:
+    task = Task(1, 1, repeat, line=command.encode())
+    return [known.draw(Random(seed))(task, age) for seed in range(300)]
+
+
+def test_the_same_task_takes_as_long_again_give_or_take() -> None:
+    known = LearnedDurations([[Observed("fit 1", -1, 10.0), Observed("fit 2", -1, 1000.0)]])
+    assert not known.measured_spread
+    found = drawn(known, "fit 1")
+    assert median(found) == pytest.approx(10, rel=0.03)
+    assert max(found) < 10 * (1 + 6 * ASSUMED_SPREAD), "the other task of the program says nothing about this one"
+
+
+def test_two_runs_tell_how_much_tasks_vary() -> None:
+    runs = [[Observed(f"fit {n}", -1, 10.0 * factor) for n in range(50)] for factor in (0.5, 2.0)]
+    known = LearnedDurations(runs)
+    assert known.spread == pytest.approx(0.98, abs=0.01)
+    assert max(drawn(known, "fit 7")) > 40
+
+
+def test_another_task_takes_as_long_as_similar_ones_or_those_of_its_program() -> None:
+    known = LearnedDurations([[Observed(f"fit --n {n}", -1, 10.0 + n) for n in range(5)] + [Observed("plot", -1, 1.0)] * 5])
+    for command in ("fit --n 77", "fit --other"):
+        found = drawn(known, command)
+        assert median(found) == pytest.approx(12, rel=0.05)
+        assert 6 < min(found) < max(found) < 24
+    assert min(drawn(known, "unheard of")) < 2
+    assert known.match([("fit --n 3", -1), ("fit --n 8", -1), ("plot", -1), ("x", -1)]) == Match(1, 2, 1)
+
+
+def test_tasks_that_still_run_make_the_others_longer() -> None:
+    """Of ten tasks that began together five took 1 s, and five still run after 50 s."""
+    seen = [Observed("a 1", -1, 1.0)] * 5 + [Observed("a 2", -1, 50.0, ended=False)] * 5
+    found = drawn(LearnedDurations([seen]), "a 3")
+    assert 0.35 < fmean(length > 50 for length in found) < 0.65
+    running = drawn(LearnedDurations([seen]), "a 2", age=50.0)
+    assert min(running) > 50
+
+
+def test_what_has_run_for_longer_than_any_takes_up_to_as_long_again() -> None:
+    lengths, random = Lengths([Observed("a", -1, 3.0), Observed("a", -1, 5.0)]), Random(1)
+    found = [lengths.one(random) for _ in range(200)]
+    assert median(found) == pytest.approx(4, rel=0.25)
+    assert min(lengths.one(random, 4.0) for _ in range(50)) >= 4
+    same = Lengths([Observed("a", -1, 3.0)] * 5)
+    assert {same.one(random) for _ in range(50)} == {3.0}
+    assert all(20 <= lengths.one(random, 20.0) <= 40 for _ in range(50))
+
+
+def test_groups_differ_in_what_is_left_out() -> None:
+    assert groups_of("./sim --seed 12 --dt 1.5e-3") == groups_of("./sim --seed 9 --dt 2")
+    assert groups_of("./sim a")[0] != groups_of("./sim b")[0]
+    assert groups_of("./sim a")[1] == groups_of("./sim b")[1]
+    assert groups_of("")[2] == groups_of("x")[2]
