@@ -22,8 +22,8 @@ from pilothouse.model.lifecycle import JobState
 from pilothouse.model.profile import Delay, Profile
 from pilothouse.model.record import JobRecord
 from pilothouse.worlds.live.driver.settle import enough
-from pilothouse.worlds.live.driver.task_groups import Backlog, DoneIds
-from pilothouse.worlds.live.feeder import Feeder
+from pilothouse.worlds.live.driver.task_groups import Backlog
+from pilothouse.worlds.live.feeder import DoneIds, Feeder
 from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.wire.messages import Task
 from pilothouse.worlds.simulated.world import SimulatedWorld
@@ -95,7 +95,7 @@ class TaskWorld:
         self._ages = {line.task_id: line.age for line in start.lines}
         self._done = DoneIds()
         for task_id in start.failed:
-            self._done.add(task_id, failed=True)
+            self._done.add(task_id, JobState.FAILED, 1)
         options = start.options
         template = Job("", options.units, options.walltime, shape=options.shape)
         self._backlog = Backlog(template, options.environment, 1 if options.walltime != inf else options.bundle, self._done)
@@ -191,6 +191,6 @@ class TaskWorld:
                 self._told(TaskTimes(name, task.line_number, age, at, ended_at, record.units, record.job))
                 at = ended_at
             if task.line_number:
-                self._done.add(task.task_id, failed=failed)
+                self._done.add(task.task_id, record.state, task.attempt)
                 self._backlog.pace.note(seconds)
                 self._backlog.ended(task.task_id, failed=failed)
