@@ -77,6 +77,7 @@ GENERATED = {f"protocols/batprotocol/{name}.py" for name in ("binary", "messages
 # What the rest of the package may import from worlds/live.
 LIVE_FACE = (
     *("world", "options", "records", "snapshots", "feeder", "pace", "requests", "stream_lines", "contexts", "services"),
+    "task_feed",
     *("engine.config", "wire.messages", "wire.sockets"),
 )
 FOREIGN_WORDS = {"alloc", "allocs", "res", "subtime", "nb_res", "msg_par", "msg_par_hg"}

@@ -13,13 +13,14 @@ from random import Random
 import msgspec
 
 from pilothouse.campaign.durations import Draw, GivenDurations, LearnedDurations
-from pilothouse.campaign.task_world import RunStart, TaskTimes, TaskWorld
+from pilothouse.campaign.task_world import TaskTimes, TaskWorld
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
 from pilothouse.formats.task_file import LineKind
 from pilothouse.model.errors import InputError
 from pilothouse.model.job import Node
 from pilothouse.policies.base import Policy
+from pilothouse.worlds.live.task_feed import RunStart
 
 LEAST_SAMPLES = 20
 MOST_SAMPLES = 200

@@ -11,7 +11,6 @@ from math import inf, isnan
 import msgspec
 
 from pilothouse.campaign.forecast import simulate
-from pilothouse.campaign.task_world import RunStart
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
 from pilothouse.model.errors import InputError
@@ -22,6 +21,7 @@ from pilothouse.model.profile import Delay, Profile
 from pilothouse.model.record import JobRecord
 from pilothouse.policies.base import Policy
 from pilothouse.views.schedule import Schedule
+from pilothouse.worlds.live.task_feed import RunStart
 from pilothouse.worlds.simulated.physics.platform import Platform
 from pilothouse.worlds.simulated.world import SimulatedWorld
 

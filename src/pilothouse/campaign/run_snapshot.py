@@ -7,25 +7,20 @@ that were observed. The journal is opened for reading only.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
 import msgspec
 
 from pilothouse.campaign.durations import Observed
-from pilothouse.campaign.task_world import RunningGroup, RunStart
 from pilothouse.formats.task_file import TaskLine
 from pilothouse.journal.read import read_tasks, reading
 from pilothouse.journal.store import replayed
-from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
 from pilothouse.views.read_live import on_clock
-from pilothouse.worlds.live import records as r
-from pilothouse.worlds.live.driver.restore import restore
-from pilothouse.worlds.live.driver.state import DriverState, new_state
 from pilothouse.worlds.live.options import LiveOptions
-from pilothouse.worlds.live.wire.messages import Task
+from pilothouse.worlds.live.task_feed import RunStart, first_start, present_start
 
 _LAST_ASSIGNMENTS = 1000
 """So many of the last assignments tell how long a job has its units besides running."""
@@ -66,65 +61,12 @@ def run_start(folder: Path, options: LiveOptions, lines: Iterable[TaskLine], now
     """The run as it stands. `now`: seconds since 1970."""
     with reading(folder) as db:
         db.execute("BEGIN")  # all queries see the same moment
-        records = list(replayed(db))
-        overhead = _overhead_s(db)
-        last_ends = dict(db.execute(_LAST_ENDS))
-    driver = new_state(options, unix_offset=now)
-    restore(driver, records, 0.0)
-    assigned = {
-        record.job_id: (record.at, last_ends.get(record.job_id, record.at))
-        for record in records
-        if type(record) is r.Assigned and record.job_id
-    }
-    return RunStart(
-        options=options,
-        nodes=tuple(proxy.node for proxy in driver.engines.present.values()),
-        lines=[line for line in lines if driver.done.known(line) is not False],
-        failed=frozenset(driver.done.failed),
-        running=_running(driver, assigned, now),
-        jobs=_jobs(driver, lambda job: 0.0),
-        mean_s=mean_s,
-        overhead_s=overhead,
-    )
+        start = present_start(options, list(replayed(db)), lines, dict(db.execute(_LAST_ENDS)), now)
+        return msgspec.structs.replace(start, mean_s=mean_s, overhead_s=_overhead_s(db))
 
 
-def first_start(folder: Path, options: LiveOptions, lines: Iterable[TaskLine], began: float, mean_s: float) -> RunStart:
-    """The run as it was when it began, with all engines that were not lost. `began`: seconds since 1970."""
+def run_began(folder: Path, options: LiveOptions, lines: Iterable[TaskLine], began: float, mean_s: float) -> RunStart:
+    """The run as it was when it began: seconds since 1970."""
     with reading(folder) as db:
-        records = list(replayed(db))
-        overhead = _overhead_s(db)
-    lost = {record.engine for record in records if type(record) is r.EngineLeft and record.lost}
-    known = [record for record in records if type(record) in (r.EngineJoined, r.JobKnown)]
-    driver = new_state(options)
-    restore(driver, known, 0.0)
-    nodes = [proxy.node for proxy in driver.engines.present.values() if proxy.id not in lost]
-    return RunStart(
-        options=options,
-        nodes=tuple(nodes) or tuple(proxy.node for proxy in driver.engines.present.values()),
-        lines=list(lines),
-        jobs=_jobs(driver, lambda job: on_clock(job.submitted_at, began)),
-        mean_s=mean_s,
-        overhead_s=overhead,
-    )
-
-
-def _jobs(driver: DriverState, submitted_at: Callable[[Job], float]) -> tuple[tuple[Job, Task], ...]:
-    """The submitted jobs that wait, without those dependencies that are met."""
-    found = []
-    for group in (*driver.backlog.jobs, *driver.dependencies.held.values()):
-        job = group.job
-        after = tuple(name for name in job.after if not driver.outcomes.get(name))
-        job = msgspec.structs.replace(job, after=after, submitted_at=submitted_at(job))
-        found.append((job, next(iter(group.tasks.values()))))
-    return tuple(found)
-
-
-def _running(driver: DriverState, assigned: dict[str, tuple[float, float]], now: float) -> tuple[RunningGroup, ...]:
-    found = []
-    for group in driver.groups.values():
-        if group.tasks:
-            since, last_end = assigned[group.job.id]
-            # The tasks of a group follow each other: the next one began when the last one ended.
-            age_s = max(0.0, now - max(since, last_end))
-            found.append(RunningGroup(group.job, group.units, tuple(group.tasks.values()), age_s, max(0.0, now - since)))
-    return tuple(found)
+        start = first_start(options, list(replayed(db)), lines, lambda job: on_clock(job.submitted_at, began))
+        return msgspec.structs.replace(start, mean_s=mean_s, overhead_s=_overhead_s(db))

@@ -1,4 +1,4 @@
-"""The tasks of a live run in simulated time: what a driver would hand to its decider, on nodes that are simulated.
+"""The tasks of a live run in simulated time: what a driver hands to its decider, on simulated nodes.
 
 In: a `RunStart` (nodes, running tasks, the lines that are left, submitted jobs) and how long each task takes. Out: a World for a
 Session; when each task started and ended. Requests, dependencies, barriers, bundles and the number of jobs that the decider
@@ -8,60 +8,19 @@ sees at once are those of a live run: feeder and backlog are the driver's own. T
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 
 import msgspec
 
 from pilothouse.campaign.durations import Draw
-from pilothouse.formats.task_file import TaskLine
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
-from pilothouse.model.job import Job, Node
-from pilothouse.model.lifecycle import JobState
+from pilothouse.model.job import Job
 from pilothouse.model.profile import Delay, Profile
 from pilothouse.model.record import JobRecord
-from pilothouse.worlds.live.driver.settle import enough
-from pilothouse.worlds.live.driver.task_groups import Backlog
-from pilothouse.worlds.live.feeder import DoneIds, Feeder
-from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.task_feed import RunningGroup, RunStart, TaskFeed
 from pilothouse.worlds.live.wire.messages import Task
 from pilothouse.worlds.simulated.world import SimulatedWorld
-
-
-class RunningGroup(msgspec.Struct, frozen=True):
-    """A job that runs when the simulation begins."""
-
-    job: Job
-    units: IdSet
-    tasks: tuple[Task, ...]
-    """The first of them runs, the others follow it."""
-    age_s: float
-    """How long the first task has run."""
-    held_s: float
-    """How long the job has had its units."""
-
-
-class RunStart(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a simulation of a run begins: before its first task, or in its middle."""
-
-    options: LiveOptions
-    nodes: tuple[Node, ...]
-    lines: list[TaskLine]
-    """The lines of the task file without the tasks that succeeded."""
-    failed: frozenset[int] = frozenset()
-    """Those of them that have failed for good."""
-    running: tuple[RunningGroup, ...] = ()
-    jobs: tuple[tuple[Job, Task], ...] = ()
-    """Submitted jobs that wait, or will be submitted at a date of the simulation."""
-    mean_s: float = inf
-    """How long tasks take, as the driver has seen it: short ones are bundled."""
-    overhead_s: float = 0.0
-    """For how long a job has its units besides running its tasks."""
-
-    @property
-    def units(self) -> int:
-        return sum(node.count for node in self.nodes)
 
 
 class TaskTimes(msgspec.Struct, frozen=True, gc=False):
@@ -93,17 +52,7 @@ class TaskWorld:
         self._groups: dict[str, list[tuple[Task, float]]] = {}
         """The tasks of each job that has not ended, and how long each takes."""
         self._ages = {line.task_id: line.age for line in start.lines}
-        self._done = DoneIds()
-        for task_id in start.failed:
-            self._done.add(task_id, JobState.FAILED, 1)
-        options = start.options
-        template = Job("", options.units, options.walltime, shape=options.shape)
-        self._backlog = Backlog(template, options.environment, 1 if options.walltime != inf else options.bundle, self._done)
-        if start.mean_s < inf:
-            self._backlog.pace.note(start.mean_s)
-        self._backlog.total = len(start.lines)
-        self._backlog.held = {task.task_id for group in start.running for task in group.tasks}
-        self._backlog.feeder = self._feeder = Feeder(iter(start.lines), self._done.known)
+        self._feed = TaskFeed(start)
         running = tuple(self._running(group) for group in start.running)
         self._busy = len(running)
         self._waiting = len(start.jobs)
@@ -126,7 +75,7 @@ class TaskWorld:
             more = self._world.advance()
             assert more is not None and more.now == batch.now
             batch.events.extend(more.events)
-        if not self._no_more and self._feeder.nothing_more:
+        if not self._no_more and self._feed.nothing_more:
             self._no_more = True
             batch.events.append(e.NoMoreJobs(batch.now))
         return batch
@@ -149,15 +98,9 @@ class TaskWorld:
     # ---- jobs
 
     def _next_jobs(self, now: float) -> list[Job]:
-        units, options = self._start.units, self._start.options
-        window = options.window or enough(units, self._busy * options.units)
-        jobs = []
-        for group in self._backlog.groups(window - self._waiting, units, now):
-            # The feeder also hands out what runs since before; the backlog has left that out.
-            timed = [(task, self._seconds(task, 0.0)) for task in group.tasks.values()]
-            jobs.append(self._job(group.job, timed))
-        self._waiting += len(jobs)
-        return jobs
+        found = self._feed.next_jobs(self._waiting, self._busy, now)
+        self._waiting += len(found)
+        return [self._job(job, [(task, self._seconds(task, 0.0)) for task in tasks]) for job, tasks in found]
 
     def _job(self, job: Job, timed: list[tuple[Task, float]], spent_s: float = 0.0, held_s: float = 0.0) -> Job:
         """What the decider is told of a job, and how long it takes from now on. `spent_s`: its first task has run so long."""
@@ -177,7 +120,6 @@ class TaskWorld:
 
     def _record(self, record: JobRecord) -> None:
         timed = self._groups.pop(record.job.id)
-        failed = record.state is not JobState.SUCCEEDED
         if record.started_at is None:
             self.refused += [(task, record.metadata) for task, _ in timed]
         else:
@@ -190,7 +132,4 @@ class TaskWorld:
                 age = self._ages.get(task.task_id, 0)
                 self._told(TaskTimes(name, task.line_number, age, at, ended_at, record.units, record.job))
                 at = ended_at
-            if task.line_number:
-                self._done.add(task.task_id, record.state, task.attempt)
-                self._backlog.pace.note(seconds)
-                self._backlog.ended(task.task_id, failed=failed)
+            self._feed.ended(task, record.state, seconds)

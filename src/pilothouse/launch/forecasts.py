@@ -17,7 +17,6 @@ import msgspec
 from pilothouse.campaign.durations import ASSUMED_SPREAD, GivenDurations, Key, LearnedDurations, Match
 from pilothouse.campaign.forecast import Durations, Forecast, forecast, nodes_needed, nodes_of
 from pilothouse.campaign.run_snapshot import observed_tasks, overhead_s, run_start
-from pilothouse.campaign.task_world import RunStart
 from pilothouse.formats.task_file import LineKind, TaskLine
 from pilothouse.formats.task_table import check_tasks, read_tasks
 from pilothouse.journal.read import read_note
@@ -29,6 +28,7 @@ from pilothouse.model.job import Node
 from pilothouse.model.task_request import shape_for
 from pilothouse.policies.base import Policy
 from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.task_feed import RunStart
 from pilothouse.worlds.simulated.physics.platform import Platform
 
 MOST_UNKNOWN = 0.1

@@ -12,7 +12,7 @@ import msgspec
 
 from pilothouse.campaign.forecast import Forecast, Quantiles, forecast
 from pilothouse.campaign.replay import replay_live, replay_simulated
-from pilothouse.campaign.run_snapshot import first_start
+from pilothouse.campaign.run_snapshot import run_began
 from pilothouse.formats.task_file import LineKind
 from pilothouse.journal.read import is_over, read_note, read_tasks
 from pilothouse.launch import naming
@@ -66,7 +66,7 @@ def _finished(folder: Path, policy: str, add_nodes: int) -> WhatIfDocument:
     began = min(row.started or 0.0 for row in rows)
     really_s = max(row.ended or 0.0 for row in rows) - began
     options, lines = lines_of_run(folder, notes)
-    start = first_start(
+    start = run_began(
         folder, options, [line for line in lines if line.kind is not LineKind.TASK or line.task_id in took],
         float(read_note(folder, "started") or began), sum(took.values()) / len(took),
     )  # fmt: skip

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from pilothouse.campaign.durations import GivenDurations, LearnedDurations, Observed
 from pilothouse.campaign.forecast import Forecast, Quantiles, forecast, nodes_needed, nodes_of, simulate
-from pilothouse.campaign.task_world import RunningGroup, RunStart
 from pilothouse.formats.task_file import TaskReader
 from pilothouse.model.errors import InputError
 from pilothouse.model.idset import IdSet
@@ -19,6 +18,7 @@ from pilothouse.model.job import Job, Node
 from pilothouse.model.task_request import shape_for
 from pilothouse.policies.catalog import make
 from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.task_feed import RunningGroup, RunStart
 from pilothouse.worlds.live.wire.messages import Task
 
 
