@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import inf
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from pilothouse.formats.task_file import TaskLine
-from pilothouse.formats.task_table import read_tasks
 from pilothouse.model.errors import InputError
 from pilothouse.model.job import Job
 from pilothouse.model.task_request import asked, shape_for
+
+if TYPE_CHECKING:
+    from pilothouse.formats.task_file import TaskLine
 
 
 class PlanOptions(msgspec.Struct, frozen=True):
@@ -39,6 +40,8 @@ class Plan(msgspec.Struct, frozen=True):
         """The tasks of the file. Raises InputError if it cannot be read any more."""
         if not self.source:
             return iter(())
+        from pilothouse.formats.task_table import read_tasks  # few readers of a journal need it, and it costs 10 ms
+
         options = self.options
         return read_tasks(_open(self.source), self.source, kind=options.task_format or "", lenient=options.lenient)
 

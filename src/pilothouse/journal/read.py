@@ -13,8 +13,8 @@ from urllib.parse import quote
 import msgspec
 
 from pilothouse.journal.lock import is_free
+from pilothouse.journal.run_state import behind_others
 from pilothouse.journal.store import FILE_NAME, check_version, columns_of, decode_tasks, undamaged
-from pilothouse.journal.waiting import behind_others
 from pilothouse.model.errors import InputError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node

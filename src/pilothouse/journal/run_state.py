@@ -7,6 +7,26 @@ import msgspec
 from pilothouse.worlds.live.requests import Answer
 
 
+class Wait(msgspec.Struct, frozen=True):
+    """What a task waits for."""
+
+    what: str
+    """`cores`, `memory`, `gpus`, `node` (one that is large enough), `engine`, `barrier`, `dependency`, `slot` (it is on a node,
+    behind others of its bundle), `policy`, `driver`."""
+    text: str
+
+    def __str__(self) -> str:
+        return f"waits for {self.text}"
+
+
+def behind_others(before: int, node: str) -> Wait | None:
+    """What a task waits for that its engine has, and so many others of its bundle before it."""
+    if not before:
+        return None
+    others = "1 task of its bundle is before it" if before == 1 else f"{before:,} tasks of its bundle are before it"
+    return Wait("slot", f"its slot on {node}: {others}")
+
+
 class EngineRow(msgspec.Struct, frozen=True):
     """An engine of a live run."""
 

@@ -13,6 +13,7 @@ import msgspec
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.explain import shortage
 from pilothouse.formats.task_file import LineKind, TaskLine
+from pilothouse.journal.run_state import Wait, behind_others
 from pilothouse.model import events as e
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
@@ -21,18 +22,6 @@ from pilothouse.worlds.live.feeder import DoneIds
 
 _BARRIERS = (LineKind.BARRIER, LineKind.CHECK)
 _NEVER = "so it will not run"
-
-
-class Wait(msgspec.Struct, frozen=True):
-    """What a task waits for."""
-
-    what: str
-    """`cores`, `memory`, `gpus`, `node` (one that is large enough), `engine`, `barrier`, `dependency`, `slot` (it is on a node,
-    behind others of its bundle), `policy`, `driver`."""
-    text: str
-
-    def __str__(self) -> str:
-        return f"waits for {self.text}"
 
 
 class HeldTask(msgspec.Struct, frozen=True):
@@ -56,14 +45,6 @@ class HeldTask(msgspec.Struct, frozen=True):
     def wait(self) -> Wait | None:
         """None: it runs."""
         return behind_others(self.before, self.node)
-
-
-def behind_others(before: int, node: str) -> Wait | None:
-    """What a task waits for that its engine has, and so many others of its bundle before it."""
-    if not before:
-        return None
-    others = "1 task of its bundle is before it" if before == 1 else f"{before:,} tasks of its bundle are before it"
-    return Wait("slot", f"its slot on {node}: {others}")
 
 
 class Progress:

@@ -7,13 +7,15 @@ driver reads the same records in the same order, and comes to the same state.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 
-from pilothouse.formats.task_file import TaskLine
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live.wire.messages import Task
+
+if TYPE_CHECKING:
+    from pilothouse.formats.task_file import TaskLine
 
 
 class EngineJoined(msgspec.Struct, frozen=True):
