@@ -12,6 +12,7 @@ import getpass
 import json
 import os
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -143,7 +144,20 @@ def _make_key(path: Path) -> None:
     subprocess.run([keygen, "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
 
 
-def start_sshd(directory: Path, hosts: int = 4) -> SshHosts:
+def _without(directory: Path, hidden: Path) -> Path:
+    """A program that runs what an ssh client asks for where the folder is another one."""
+    script = directory / "elsewhere"
+    inside = f'mount -t tmpfs none {hidden} && exec sh -c "$SSH_ORIGINAL_COMMAND"'
+    script.write_text(f"#!/bin/sh\nexec unshare -m sh -c {shlex.quote(inside)}\n")
+    script.chmod(0o755)
+    trial = ["unshare", "-m", "mount", "-t", "tmpfs", "none", str(hidden)]
+    if subprocess.run(trial, check=False, capture_output=True).returncode:
+        raise MissingComponent("another file system for ssh hosts: unshare -m and mount are not allowed here")
+    return script
+
+
+def start_sshd(directory: Path, hosts: int = 4, hidden: Path | None = None) -> SshHosts:
+    """`hidden`: a folder that these hosts do not see; they have an empty one of the same name. That needs root."""
     sshd = find_program("sshd", "openssh-server")
     ssh = find_program("ssh", "openssh-client")
     scp = find_program("scp", "openssh-client")
@@ -179,6 +193,7 @@ def start_sshd(directory: Path, hosts: int = 4) -> SshHosts:
                 # ours: pyenv waits a minute for its lock, for ever after if a test has killed whoever held it.
                 "SetEnv SHLVL=1",
                 "Subsystem sftp internal-sftp",
+                *([f"ForceCommand {_without(directory, hidden)}"] if hidden is not None else []),
                 "",
             ]
         )

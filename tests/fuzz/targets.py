@@ -354,7 +354,8 @@ def _kvs(data: bytes) -> None:
 def _engine_frames() -> list[bytes]:
     hello = m.Hello(context="c", node="n", slots=2, pid=1, started_at=0.0, properties={})
     result = m.Result(0, 1, 0, 99, 1.0, 2.0, 3, b"out")
-    bodies: list[list[m.FromEngine]] = [[hello], [m.Report([m.Finished(1, [result], True)], [])], [m.Bye("done")], []]
+    report = m.Report([m.Finished(1, [result], True)], [])
+    bodies: list[list[m.FromEngine]] = [[hello], [report], [m.Bye("done")], [], [m.Output(0, b"OP")]]
     found = []
     for number, said in enumerate(bodies):
         with contextlib.suppress(TypeError):
@@ -369,7 +370,7 @@ def _engines(data: bytes) -> None:
         return
     driver = new_state(LiveOptions(bundle=1))
     driver.feed(Feeder(task_file.TaskLine(i, i + 1, -1, "true") for i in range(2)))
-    hello = m.Hello(context="c", node="n", slots=2, pid=1, started_at=0.0, properties={})
+    hello = m.Hello(context="c", node="n", slots=2, pid=1, started_at=0.0, properties={"key": "k"})
     hear(driver, m.EngineFrame(m.VERSION, "e0", 0, 0, 0, [hello]), 0.0)
     settle(driver, 0.5)
     hear(driver, frame, 1.0)

@@ -15,6 +15,8 @@ from pilothouse.worlds.live.wire.messages import (
     Finished,
     FromEngine,
     Hello,
+    Kept,
+    Output,
     Report,
     Result,
     Stop,
@@ -97,7 +99,11 @@ class PlayedCylinder:
             return
         now = self._machine.storm.clock.now
         code = -15 if self._killed else int(b"fail" in self.running.line)
-        self.unsent.append(Result(self.running.task_id, self.running.attempt, code, 1, now, now, reason=self._killed))
+        pack = self._machine.pack
+        place = pack.add(self._machine.storm.output_of(self.running)) if pack is not None else 0
+        self.unsent.append(
+            Result(self.running.task_id, self.running.attempt, code, 1, now, now, reason=self._killed, output=place)
+        )
         self.logged.append(self.unsent[-1])
         self._machine.ended(self.running, self.work)
         self.running = None
@@ -122,6 +128,24 @@ class PlayedCylinder:
             self._next_work()
 
 
+class PlayedPack:
+    """The output of all tasks of an engine that does not see the run's folder."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def add(self, text: bytes) -> int:
+        """What a task has written; the place behind it."""
+        self._data += text
+        return len(self._data)
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def read(self, at: int, most: int) -> bytes:
+        return bytes(self._data[at : at + min(most, 50)])
+
+
 class Machine:
     """One node: its engine, its cylinders, and what happens to it."""
 
@@ -133,9 +157,14 @@ class Machine:
         self._slots = slots
         self._names = 0
         self._life = 0
-        hello = Hello(context="storm", node=name, slots=slots, pid=1, started_at=storm.clock.now)
-        self.engine = Engine(name, hello, storm.clock.now, new_identity=self._new_name)
+        hello = Hello(
+            context="storm", node=name, slots=slots, pid=1, started_at=storm.clock.now, properties={"key": name}
+        )
+        self.pack = PlayedPack() if storm.ships_output else None
+        self.engine = Engine(name, hello, storm.clock.now, new_identity=self._new_name, pack=self.pack, window_bytes=60)
         self._cylinders = [PlayedCylinder(self, index) for index in range(slots + 1)]
+        self.kept = -1
+        """What its warden knows of how much of its pack the driver has."""
         self._starts: list[bytes] = []
         self._stops: list[bytes] = []
         self._age = 0
@@ -233,7 +262,7 @@ class Machine:
 
     def spool(self) -> tuple[list[Finished], list[int]]:
         """What the engine's spool holds: results that the driver may not have, and the tasks that had begun."""
-        finished = [entry for _, entry in self.engine.unacked]
+        finished = self.engine.results
         begun = []
         for cylinder in self._cylinders:
             if cylinder.work is None or cylinder.work.assignment.id in _PER_ENGINE:
@@ -247,7 +276,9 @@ class Machine:
     def crash(self, *, with_will: bool) -> None:
         """kill -9 of the engine (its warden then speaks for it), or of the whole node."""
         self.alive = False
-        if with_will and self.engine.state is not EngineState.SEEKING:
+        if with_will and self.pack is not None and self.engine.state is not EngineState.SEEKING:
+            self._will_of_a_pack()
+        elif with_will and self.engine.state is not EngineState.SEEKING:
             finished, begun = self.spool()
             bodies: list[FromEngine] = [Report(finished), Bye("killed", True, tuple(begun))]
             frame = EngineFrame(VERSION, self.engine.id, 0, 0, 0, bodies)
@@ -255,6 +286,29 @@ class Machine:
                 copied = msgspec.structs.replace(frame)
                 self.storm.clock.after(0.05 + second, lambda copied=copied: self.storm.to_driver(self, copied))
         self._replace()
+
+    def _will_of_a_pack(self) -> None:
+        """The warden sends the rest of the pack, piece by piece, and then what the spool says."""
+        assert self.pack is not None
+        pack, engine, until = self.pack, self.engine.id, self.storm.clock.now + 5.0
+        finished, begun = self.spool()
+        will: list[FromEngine] = [Report(finished), Bye("killed", True, tuple(begun))]
+
+        def send() -> None:
+            kept = self.kept
+            if kept >= pack.size() or self.storm.clock.now < until:
+                piece = [Output(max(0, kept), pack.read(kept, 1000) if kept >= 0 else b"")]
+                bodies = will if kept >= pack.size() else list[FromEngine](piece)
+                self.storm.to_driver(self, EngineFrame(VERSION, engine, 0, 0, 0, bodies))
+            if self.storm.clock.now < until:
+                self.storm.clock.after(0.5, send)
+
+        send()
+
+    def hear_for_warden(self, frame: DriverFrame) -> None:
+        for body in frame.bodies:
+            if type(body) is Kept:
+                self.kept = max(self.kept, body.size)
 
     def _replace(self) -> None:
         """A context starts another engine."""

@@ -40,6 +40,7 @@ from pilothouse.worlds.live.wire.messages import (
     DriverFrame,
     EngineFrame,
     Finished,
+    Task,
     decode_from_driver,
     decode_from_engine,
     encode,
@@ -145,6 +146,10 @@ class Storm:
         self.rebooted: set[str] = set()
         """Engines whose host was restarted: of what they wrote last some may be lost."""
         self.no_descriptors = False
+        self.ships_output = seed % 4 >= 2
+        """Engines do not see the run's folder."""
+        self.packs: dict[str, bytearray] = {}
+        """Those that were sent, in the run's folder."""
         self.session = 0
         self.driver_up = False
         self.executions: dict[int, int] = {}
@@ -279,7 +284,7 @@ class Storm:
     def _spool_of(self, engine: str) -> tuple[list[Finished] | None, set[int] | None]:
         """What is left of a dead engine, where the driver can read it."""
         machine = next((machine for machine in self.machines if machine.engine.id == engine), None)
-        if machine is None or self.random.random() < 0.5:
+        if machine is None or self.random.random() < 0.5 or self.ships_output:
             return None, None
         finished, begun = machine.spool()
         if engine in self.rebooted:
@@ -417,8 +422,8 @@ class Storm:
 
     def _arrive_at_engine(self, engine: str, data: bytes) -> None:
         for machine in self.machines:
-            if machine.alive and machine.engine.id == engine and not (machine.cut_off and self.stormy):
-                machine.hear(decode_from_driver(data))
+            if machine.engine.id == engine and not (machine.cut_off and self.stormy):
+                (machine.hear if machine.alive else machine.hear_for_warden)(decode_from_driver(data))
 
     def _deliveries(self) -> list[float]:
         if not self.stormy:
@@ -438,6 +443,19 @@ class Storm:
         if type(record) is r.TaskEnded and record.final and record.kind != "P":
             assert record.task_id not in self.final, f"task {record.task_id} has two final results"
             self.final[record.task_id] = record
+        if type(record) is r.TaskEnded and record.kind == "N" and record.output:
+            self._check_output(record)
+
+    def _check_output(self, record: r.TaskEnded) -> None:
+        """What a task wrote is there when its end is."""
+        key = next(entry.key for entry in self.disk.records if type(entry) is r.EngineJoined and entry.rank == record.rank)
+        text = output_of(record.task_id, record.attempt)
+        found = bytes(self.packs.get(key, b""))[: record.output]
+        assert found.endswith(text), f"the output of task {record.task_id} is not there"
+
+    @staticmethod
+    def output_of(task: Task) -> bytes:
+        return output_of(task.task_id, task.attempt)
 
     def note_begin(self, task_id: int, machine: Machine) -> None:
         """A task is begun on a machine."""
@@ -502,6 +520,10 @@ class Storm:
         return any(type(record) is r.EngineLeft and record.lost for record in self.disk.records)
 
 
+def output_of(task_id: int, attempt: int) -> bytes:
+    return b"%d#%d;" % (task_id, attempt) * (1 + task_id % 7)
+
+
 class StormWorld:
     """The live world's shell on virtual time: the same order of writing, sending and telling as worlds/live/world.py."""
 
@@ -511,6 +533,7 @@ class StormWorld:
         self._storm = storm
         self.session = storm.session
         self.driver = new_state(storm.options, storm.session)
+        self.driver.kept_output = {key: len(pack) for key, pack in storm.packs.items()}
         if storm.units_come_back:
             self.driver.engines.spare_units = 0
         self._ended = False
@@ -580,6 +603,7 @@ class StormWorld:
         inbox.clear()
         tick(self.driver, now)
         settle(self.driver, now)
+        self.driver.outputs.clear()
         if self.driver.records:
             try:
                 storm.disk.write(self.driver.records, self.session)
@@ -600,6 +624,7 @@ class StormWorld:
     def _flush(self) -> None:
         storm, driver = self._storm, self.driver
         storm.maybe_crash_driver()
+        self._write_outputs()
         if driver.records:
             records, driver.records = driver.records, []
             if storm.weather.slow_disk_s and storm.stormy:
@@ -617,6 +642,18 @@ class StormWorld:
         storm.maybe_crash_driver()
         for frame in frames(driver, storm.clock.now):
             storm.to_engine(frame)
+
+    def _write_outputs(self) -> None:
+        """A driver may be killed in the middle of it."""
+        storm, outputs = self._storm, self.driver.outputs
+        while outputs:
+            key, place, data = outputs.pop(0)
+            pack = storm.packs.setdefault(key, bytearray())
+            assert place <= len(pack), "a part of a pack is missing"
+            half = len(data) // 2
+            pack[place : place + half] = data[:half]
+            storm.maybe_crash_driver()
+            pack[place : place + len(data)] = data
 
     def _check_units(self) -> None:
         """No unit has two owners."""

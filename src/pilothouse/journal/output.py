@@ -26,7 +26,7 @@ class TaskOutput(msgspec.Struct, frozen=True):
     exit_code: int | None
     chunks: list[Chunk]
     left_out: int = 0
-    """Bytes that were not kept, or are on a host that does not share the run's folder."""
+    """Bytes that were not kept: beyond the limit, or the disk was full."""
 
     def text(self, stream: int) -> bytes:
         return b"".join(chunk.data for chunk in self.chunks if chunk.stream == stream)

@@ -44,8 +44,8 @@ class Printer:
                 self._write(chunk.data[max(0, shown[chunk.stream] - chunk.position) :])
                 shown[chunk.stream] = chunk.position + len(chunk.data)
         if output.left_out:
-            why = "--output-limit, or a host that does not share the run's folder"
-            self._warn(f"task {output.task}: {output.left_out:,} bytes of its output were not kept here ({why})")
+            why = "--output-limit, or a full disk"
+            self._warn(f"task {output.task}: {output.left_out:,} bytes of its output were not kept ({why})")
 
 
 def show_all(reader: OutputReader, tasks: list[int] | None, printer: Printer) -> list[int]:

@@ -38,6 +38,7 @@ from pilothouse.worlds.live.driver.state import new_state
 from pilothouse.worlds.live.engine_supply import EngineSupply
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.received_packs import sizes_of_packs, write_parts
 from pilothouse.worlds.live.request_desk import MakeContext, RequestDesk
 from pilothouse.worlds.live.snapshots import Demand, EngineView, demand, engine_views
 from pilothouse.worlds.live.stopping import Stopping
@@ -92,6 +93,7 @@ class LiveWorld:
         self._started_at = time.monotonic()
         self._driver = new_state(options, session, time.time())
         self._driver.backlog.total = total
+        self._driver.kept_output = sizes_of_packs(folder)
         if feeder is not None:
             self._driver.feed(feeder)
         self._recorder = recorder
@@ -442,13 +444,15 @@ class LiveWorld:
             self._warn(f"{driver.waiting} jobs wait, nothing runs, and {why}")
 
     def _flush(self) -> None:
-        """Writes records, then sends frames. While the disk is full nothing is sent, and nothing is lost."""
+        """Writes output and records, then sends frames. While the disk is full nothing is sent, and nothing is lost."""
         driver = self._driver
-        if driver.records:
+        if driver.records or driver.outputs:
             records, driver.records = driver.records, []
             while True:
                 try:
-                    self._recorder.write(records)
+                    write_parts(self.folder, driver.outputs)
+                    if records:
+                        self._recorder.write(records)
                     break
                 except PeerError:
                     self._stopping.abandoned = True  # another driver has the run: nothing is to be said to its engines

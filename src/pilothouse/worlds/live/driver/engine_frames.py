@@ -145,6 +145,8 @@ def hear(driver: DriverState, frame: m.EngineFrame, now: float) -> None:
         for body in frame.bodies:
             if type(body) is not m.Hello:
                 _take(driver, proxy, body, now)
+                if type(body) is m.Output:
+                    driver.wardens_told[proxy.id] = driver.kept_output.get(proxy.joined.key, 0)
             elif not proxy.welcomed:
                 _welcome_back(driver, proxy, body, now)
     elif frame.session != driver.session or not proxy.welcomed:
@@ -158,10 +160,22 @@ def hear(driver: DriverState, frame: m.EngineFrame, now: float) -> None:
 def _take(driver: DriverState, proxy: EngineProxy, body: m.FromEngine, now: float) -> None:
     if type(body) is m.Report:
         take_report(driver, proxy, body, now)
+    elif type(body) is m.Output:
+        proxy.speaks_at = now
+        _take_output(driver, proxy.joined.key, body)
     elif type(body) is m.Bye:
         proxy.speaks_at = now
         reason, begun = (body.reason, set(body.begun)) if body.died else ("", set())
         engine_lost(driver, proxy, reason, begun, now)
+
+
+def _take_output(driver: DriverState, key: str, output: m.Output) -> None:
+    """Part of the pack of an engine that does not see the run's folder; some of it may be there already."""
+    there = driver.kept_output.get(key, 0)
+    data = output.data[there - output.at :] if 0 <= output.at <= there else b""
+    if data and key and "/" not in key:
+        driver.outputs.append((key, there, data))
+        driver.kept_output[key] = there + len(data)
 
 
 def _hear_stranger(driver: DriverState, frame: m.EngineFrame, now: float) -> None:
@@ -233,6 +247,7 @@ def _welcome(driver: DriverState, proxy: EngineProxy) -> None:
             wait_for_driver_s=options.wait_for_driver_s,
             grace_s=options.grace_s,
             linger_s=options.linger_s,
+            kept=driver.kept_output.get(joined.key, 0),
             first_unit=joined.first_unit,
             assignments=tuple(sorted(proxy.assignments)),
             on_join=[task_of_line(line) for line in feeder.engine_start] if feeder else [],
@@ -264,6 +279,9 @@ def frames(driver: DriverState, now: float) -> list[m.DriverFrame]:
         dismissal = m.Dismiss("another engine has its slots", over=True)
         out.append(m.DriverFrame(m.VERSION, engine, session, 0, 0, [dismissal]))
     driver.superseded.clear()
+    for engine, size in driver.wardens_told.items():
+        out.append(m.DriverFrame(m.VERSION, engine, session, 0, 0, [m.Kept(size)]))
+    driver.wardens_told.clear()
     out.extend(m.DriverFrame(m.VERSION, engine, session, 0, 0, []) for engine in driver.not_ready_for)
     driver.dismissals.clear()
     driver.not_ready_for.clear()

@@ -58,6 +58,12 @@ class DriverState(msgspec.Struct, eq=False, kw_only=True):
     """Engines that must be told that they are not of this run (any more)."""
     superseded: list[str] = []
     """Engines whose slots another engine has: they must end."""
+    kept_output: dict[str, int] = {}
+    """Key of an engine -> how much of its pack the run's folder has. world.py puts in what it finds there."""
+    outputs: list[tuple[str, int, bytes]] = []
+    """Parts of packs (key, place, bytes) to be written before the records."""
+    wardens_told: dict[str, int] = {}
+    """Engines whose wardens must be told how much of their pack is there."""
     leases: set[str] = set()
     """Keys of the engines that hold the slots of this driver's contexts. Engines of other programs need none."""
     not_ready_for: list[str] = []

@@ -8,6 +8,8 @@ from typing import BinaryIO
 
 import msgspec
 
+KEYS_FILE = "keys.json"
+"""In the run's folder: the keys of the run (wire/sockets.py)."""
 _LENGTH = struct.Struct("<I")
 
 

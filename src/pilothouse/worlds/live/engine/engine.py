@@ -23,6 +23,7 @@ from math import inf
 
 import msgspec
 
+from pilothouse.worlds.live.engine.shipping import WINDOW_BYTES, Pack, Shipping
 from pilothouse.worlds.live.wire import messages as m
 from pilothouse.worlds.live.wire.channel import Channel
 
@@ -111,7 +112,10 @@ class Engine:
         cores: tuple[int, ...] = (),
         slot_env: dict[str, tuple[str, ...]] | None = None,
         new_identity: Callable[[], str] | None = None,
+        pack: Pack | None = None,
+        window_bytes: int = WINDOW_BYTES,
     ) -> None:
+        """`pack`: the output of its tasks, if it must be sent to the driver; so much of it may be on its way."""
         self.id = identity
         self.state = EngineState.SEEKING
         self.session = 0
@@ -129,6 +133,9 @@ class Engine:
         self._last_taken = 0
         self._welcome: m.Welcome | None = None
         self._channel: Channel[m.FromEngine] = Channel()
+        self._shipping = Shipping(pack, window_bytes) if pack is not None else None
+        self._bye_due = False
+        """Goodbye is to be said when all results have been sent."""
         self._heard_at = now
         self._hello_at = now
         self._alive_at = inf
@@ -161,7 +168,7 @@ class Engine:
                 self._take_body(body, now)
         elif dismissal := next((body for body in frame.bodies if type(body) is m.Dismiss), None):
             self._dismissed(now, over=dismissal.over)
-        self._forget_acknowledged(frame.ack)
+        self._forget_acknowledged(frame.ack, now)
 
     def report(self, cylinder: int, finished: m.Finished, now: float) -> None:
         """A cylinder has news of its assignment."""
@@ -173,8 +180,11 @@ class Engine:
             return  # it had that before it was dismissed
         if finished.closed:
             del self._held[finished.assignment]
-        self.unacked.append((self._channel.next_seq, finished))
-        self._channel.push(m.Report([finished]))
+        if self._shipping is not None:
+            self._shipping.hold(finished)
+            self._ship()
+        else:
+            self._send_result(finished)
         self._check_empty(now)
 
     def cylinder_died(
@@ -214,7 +224,7 @@ class Engine:
             self._step(EngineStimulus.DESERTED)
             self._out.append(Go("the driver was not heard for too long"))
             return
-        if self.state is EngineState.PARTING and (self._channel.idle or now > self._parting_until):
+        if self.state is EngineState.PARTING and (self._all_sent or now > self._parting_until):
             self._step(EngineStimulus.ACKNOWLEDGED)
             self._out.append(Go("done"))
             return
@@ -224,6 +234,7 @@ class Engine:
 
     def take(self, now: float) -> list[Instruction]:
         """The instructions since the last call, frames last."""
+        self._ship()
         for seq, bodies in self._channel.outgoing(now):
             self._out.append(self._frame(seq, bodies))
             self._alive_at = now + self._heartbeat_s
@@ -245,16 +256,21 @@ class Engine:
         self.wait_for_driver_s = welcome.wait_for_driver_s
         self._alive_at = now + self._heartbeat_s
         self._channel = Channel()
-        kept = [finished for _, finished in self.unacked]
-        self.unacked = [(1, finished) for finished in kept]
+        kept = self.results
+        self.unacked = []
         known = {*self._held, *(finished.assignment for finished in kept)}
         # Their results were acknowledged, but the records of that were lost (a power failure).
         forgotten = [n for n in welcome.assignments if n <= self._last_taken and n not in known]
+        if self._shipping is not None:
+            self._shipping.begin(welcome.kept, kept)
+            kept = []
         if kept or forgotten:
             gone = (m.Finished(number, [], closed=True, forgotten=True) for number in forgotten)
+            self.unacked = [(1, finished) for finished in kept]
             self._channel.push(m.Report([*kept, *gone]))
         if self.state is EngineState.PARTING:
-            self._channel.push(m.Bye("done"))
+            self._bye_due = True
+            self._ship()
         self._step(EngineStimulus.WELCOMED)
         self._abandon(set(self._held).difference(welcome.assignments))
         if not first:
@@ -299,7 +315,7 @@ class Engine:
                 self._check_empty(now)
             case m.Dismiss(over=over):
                 self._dismissed(now, over=over)
-            case m.Welcome():
+            case m.Welcome() | m.Kept():
                 pass
 
     def _begin(self, held: Held) -> None:
@@ -339,7 +355,10 @@ class Engine:
         leaving = over or self.state in (EngineState.LEAVING, EngineState.PARTING)
         self._abandon(set(self._held))
         self.unacked.clear()
+        if self._shipping is not None:
+            self._shipping.begin(0, [])
         self._channel = Channel()
+        self._bye_due = False
         self.session = 0
         self._step(EngineStimulus.TOO_LATE if over else EngineStimulus.DISMISSED)
         if leaving:
@@ -389,7 +408,8 @@ class Engine:
                 self._stop_runs = True
                 self._tell(self._hello.slots, m.Work(self._extra(_LEAVE, self._welcome.on_leave), {}))
             return
-        self._channel.push(m.Bye("done"))
+        self._bye_due = True
+        self._ship()
         self._parting_until = now + PARTING_S
         self._step(EngineStimulus.EMPTY)
 
@@ -407,7 +427,38 @@ class Engine:
         hello = msgspec.structs.replace(self._hello, held=tuple(sorted(held)), leaving=leaving)
         self._out.append(m.EngineFrame(m.VERSION, self.id, 0, 0, 0, [hello]))
 
-    def _forget_acknowledged(self, ack: int) -> None:
+    @property
+    def results(self) -> list[m.Finished]:
+        """Those that the driver may not have."""
+        held_back = self._shipping.held_back if self._shipping is not None else []
+        return [*(finished for _, finished in self.unacked), *held_back]
+
+    @property
+    def _all_sent(self) -> bool:
+        return self._channel.idle and not self._bye_due
+
+    def _ship(self) -> None:
+        """Sends output, results behind it, and goodbye behind those."""
+        shipping = self._shipping
+        if shipping is not None and self.session:
+            while True:
+                while (finished := shipping.next_result()) is not None:
+                    self._send_result(finished)
+                piece = shipping.next_piece(self._channel.next_seq)
+                if piece is None:
+                    break
+                self._channel.push(piece)
+        if self._bye_due and not (shipping is not None and shipping.held_back):
+            self._bye_due = False
+            self._channel.push(m.Bye("done"))
+
+    def _send_result(self, finished: m.Finished) -> None:
+        self.unacked.append((self._channel.next_seq, finished))
+        self._channel.push(m.Report([finished]))
+
+    def _forget_acknowledged(self, ack: int, now: float) -> None:
+        if self._shipping is not None and self._shipping.take_acknowledged(ack):
+            self._parting_until = now + PARTING_S
         if self.unacked and self.unacked[0][0] <= ack:
             self.unacked = [entry for entry in self.unacked if entry[0] > ack]
 

@@ -19,6 +19,28 @@ _MOST_WAITING_BYTES = 1 << 18
 _MOST_TAIL_BYTES = 1 << 16
 
 
+class PackTail:
+    """Reads a pack that is being written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd = -1
+
+    def size(self) -> int:
+        try:
+            return os.stat(self._path).st_size
+        except FileNotFoundError:
+            return 0
+
+    def read(self, at: int, most: int) -> bytes:
+        try:
+            if self._fd < 0:
+                self._fd = os.open(self._path, os.O_RDONLY)
+            return os.pread(self._fd, most, at)
+        except FileNotFoundError:
+            return b""
+
+
 class PackWriter:
     """Between `begin` and `end`: `add` whatever the task writes, `flush` at the date `flush_at`."""
 

@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
@@ -35,9 +35,13 @@ from pilothouse.worlds.live.engine.descendants import (
 )
 from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go, Renamed, TellCylinder
 from pilothouse.worlds.live.engine.memory import memory_of_node_mb
-from pilothouse.worlds.live.engine.output import PackWriter
+from pilothouse.worlds.live.engine.output import PackTail, PackWriter
+from pilothouse.worlds.live.engine.shipping import PIECE_BYTES
 from pilothouse.worlds.live.engine.spool import Spool, read_spool
 from pilothouse.worlds.live.wire import messages as m
+
+if TYPE_CHECKING:
+    from pilothouse.worlds.live.wire.sockets import EngineSocket
 
 REPORT_S = 10.0
 """How long a warden tries to reach the driver, unless it knows how long its engine would have waited for one."""
@@ -67,7 +71,7 @@ class Warden:
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
         self._identity = new_identity()
-        self._spool = Spool(config.spool, self._identity)
+        self._spool = Spool(config.spool, self._identity, config.server_public)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         links: list[socket.socket] = []
         self._cylinders: dict[int, int] = {}
@@ -148,6 +152,8 @@ class Warden:
         message = m.encode(m.EngineFrame(m.VERSION, engine, 0, 0, 0, [m.Report(remains.finished), bye]))
         wire = EngineSocket(self._config, f"{engine}/warden")
         until = time.monotonic() + (remains.identity.wait_for_driver_s or REPORT_S)
+        if not self._spool.shared:
+            _ship_rest(wire, engine, PackTail(self._spool.pack), until)
         heard = False
         while not heard and time.monotonic() < until and self._spool.folder.exists():
             # A driver that found the spool itself has removed it.
@@ -168,6 +174,23 @@ def fork() -> int:
             print(f"cannot fork: {error.strerror}; trying again after {pause_s:g} s", file=sys.stderr, flush=True)
             time.sleep(pause_s)
     return os.fork()
+
+
+def _ship_rest(wire: EngineSocket, engine: str, pack: PackTail, until: float) -> None:
+    """Sends what the driver does not have of the pack of a dead engine, piece by piece, each with an answer."""
+    piece, size = m.Output(0, b""), pack.size()
+    while time.monotonic() < until:
+        wire.send(m.encode(m.EngineFrame(m.VERSION, engine, 0, 0, 0, [piece])))
+        if not wire.socket.poll(1000):
+            wire.try_next_address()
+            continue
+        for message in wire.receive():
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # it is asked for again
+                for body in m.decode_from_driver(message).bodies:
+                    if type(body) is m.Dismiss or (type(body) is m.Kept and body.size >= size):
+                        return
+                    if type(body) is m.Kept:
+                        piece = m.Output(body.size, pack.read(body.size, PIECE_BYTES))
 
 
 def _dealt(config: EngineConfig) -> EngineConfig:
@@ -242,8 +265,9 @@ class EngineShell:
             properties={**config.properties, "key": config.key}, ends_at=config.ends_at, leased=config.leased,
         )  # fmt: skip
         self.engine = Engine(
-            identity, hello, time.monotonic(), cores=cores, slot_env=config.slot_env, new_identity=new_identity
-        )
+            identity, hello, time.monotonic(), cores=cores, slot_env=config.slot_env, new_identity=new_identity,
+            pack=None if spool.shared else PackTail(spool.pack),
+        )  # fmt: skip
         self._identified: tuple[str, float] = ("", 0.0)
         self._going = False
         self._tried_at = time.monotonic()

@@ -28,6 +28,7 @@ from pathlib import Path
 import msgspec
 
 from pilothouse.formats.output_pack import PACK_SUFFIX
+from pilothouse.worlds.live.engine.config import KEYS_FILE
 from pilothouse.worlds.live.wire.messages import Finished, Result, encode
 
 SUFFIX = ".spool"
@@ -150,9 +151,12 @@ def read_log(path: Path) -> LogContent:
 class Spool:
     """One engine's spool, made by its warden. The lock is shared by all processes that are forked later."""
 
-    def __init__(self, folder: str, identity: str) -> None:
-        """`folder`: where to make it; if that is not possible (another host), in the folder for temporary files."""
+    def __init__(self, folder: str, identity: str, run_key: str = "") -> None:
+        """`folder`: where to make it; if that is not possible (another host), in the folder for temporary files. `run_key`: the
+        public key of the driver, by which the run's folder is told from a folder of the same name on another host."""
         try:
+            if run_key and run_key.encode() not in (Path(folder).parent / KEYS_FILE).read_bytes():
+                raise FileNotFoundError(folder)
             os.mkdir(folder, 0o700)
             self.folder = Path(folder)
         except OSError:

@@ -4,8 +4,8 @@ A frame goes one way and carries any number of bodies. `session` is the driver's
 (0: none yet), `seq` numbers the frames that must not get lost (0: a mere sign of life), `ack` is the last one of the
 other side that was taken in; an engine's results count as taken in only when the journal has them.
 
-    engine to driver   Hello, Report, Bye
-    driver to engine   Welcome, Start, Kill, Leave, Dismiss
+    engine to driver   Hello, Output, Report, Bye
+    driver to engine   Welcome, Start, Kill, Leave, Dismiss, Kept
     engine to cylinder Prepare, Work, Stop (and Finished back)
 
 Those that come by the thousand are kept from the garbage collector (gc=False): they never refer to each other in a ring.
@@ -20,7 +20,7 @@ import msgspec
 
 from pilothouse.model.task_request import TaskRequest
 
-VERSION = 1
+VERSION = 2
 """Raised with every change that an older peer would misread; a frame of another version is refused with a warning."""
 LINGER_S = 0.05
 """How long a slot waits for the output of commands that a task left in the background."""
@@ -148,6 +148,13 @@ class Report(msgspec.Struct, tag="report", gc=False):
     """Ends of per-engine commands; a negative task id -1-i is STOP command i."""
 
 
+class Output(msgspec.Struct, tag="output", gc=False):
+    """Bytes of the pack of an engine that does not see the run's folder. Results of the tasks that wrote them come later."""
+
+    at: int
+    data: bytes
+
+
 class Bye(msgspec.Struct, tag="bye"):
     """The engine has left. `died`: its warden reports; it has ended what the engine held and is not reported."""
 
@@ -175,6 +182,8 @@ class Welcome(msgspec.Struct, tag="welcome"):
     on_leave: list[Task] = []
     """Per-engine STOP commands: done in order after the last assignment."""
     linger_s: float = LINGER_S
+    kept: int = 0
+    """How much of its pack the run's folder has, if it sends it."""
 
 
 class Start(msgspec.Struct, tag="start", gc=False):
@@ -202,8 +211,14 @@ class Dismiss(msgspec.Struct, tag="dismiss"):
     """The run is over: no engine can join any more."""
 
 
-FromEngine: TypeAlias = Hello | Report | Bye
-FromDriver: TypeAlias = Welcome | Start | Kill | Leave | Dismiss
+class Kept(msgspec.Struct, tag="kept"):
+    """To a warden that sends the rest of a pack: how much of it the run's folder has."""
+
+    size: int
+
+
+FromEngine: TypeAlias = Hello | Report | Bye | Output
+FromDriver: TypeAlias = Welcome | Start | Kill | Leave | Dismiss | Kept
 
 
 class Prepare(msgspec.Struct, tag="prepare"):

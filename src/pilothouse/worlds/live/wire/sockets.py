@@ -18,9 +18,7 @@ from pilothouse.access.files import read_own, write_whole
 from pilothouse.access.interfaces import ALL
 from pilothouse.access.zmq_door import Door, other_users
 from pilothouse.model.errors import InputError, RunError
-from pilothouse.worlds.live.engine.config import Credentials
-
-KEYS_FILE = "keys.json"
+from pilothouse.worlds.live.engine.config import KEYS_FILE, Credentials
 
 
 class Keys(msgspec.Struct, frozen=True):
