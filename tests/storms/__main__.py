@@ -71,6 +71,7 @@ def _print(total: Outcome, spent_s: float) -> None:
         f"  lost {len(total.lost)}, twice {len(total.twice)}, orphans {len(total.orphans)}, "
         f"slots exceeded {len(total.slots_exceeded)}, other problems {len(total.other)}"
     )
+    print(f"  outputs of finished tasks: {total.outputs:,} looked at, {len(total.wrong_outputs)} not whole or there twice")
     print(
         f"  cut off: {total.repeated} ran again, {total.reported_lost} were reported as lost; "
         f"{total.unknown_ends} ended at the very moment of a kill"

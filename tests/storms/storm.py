@@ -19,6 +19,9 @@ import msgspec
 from tests.e2e.live_runs import COMMAND, rows
 from tests.storms import processes
 
+from pilothouse.formats.output_pack import STDERR, STDOUT
+from pilothouse.journal.output import open_outputs
+
 TASK = """\
 n=$1 seconds=$2 bytes=$3 hidden=$4
 exec 8>> locks/task-$n
@@ -26,7 +29,8 @@ flock -w 0.1 8 || echo beside $n $$ $(date +%s%N) >> record
 exec 9>> locks/slot-${PILOTHOUSE_NODE%%#*}-$PILOTHOUSE_SLOT
 flock -w 0.1 9 || echo slot $n $$ $(date +%s%N 9>&-) >> record
 echo begin $n $$ $(date +%s%N 9>&-) >> record
-[ $bytes = 0 ] || head -c $bytes /dev/zero 9>&- | tr '\\0' o 9>&-
+[ $bytes = 0 ] || yes $n.$PILOTHOUSE_ATTEMPT 9>&- | head -c $bytes 9>&-
+echo error of $n.$PILOTHOUSE_ATTEMPT >&2
 [ $seconds = 0 ] || $hidden sleep $seconds 9>&-
 exec date "+end $n $$ %s%N" >> record
 """
@@ -88,6 +92,10 @@ class Outcome(msgspec.Struct):
     twice: list[str] = []
     orphans: list[str] = []
     slots_exceeded: list[str] = []
+    wrong_outputs: list[str] = []
+    """Outputs of finished tasks that are not whole, or there twice."""
+    outputs: int = 0
+    """Outputs that were looked at."""
     other: list[str] = []
     """Runs that do not end, tracebacks, ends that are not true."""
     repeated: int = 0
@@ -99,7 +107,7 @@ class Outcome(msgspec.Struct):
 
     @property
     def problems(self) -> list[str]:
-        return [*self.lost, *self.twice, *self.orphans, *self.slots_exceeded, *self.other]
+        return [*self.lost, *self.twice, *self.orphans, *self.slots_exceeded, *self.wrong_outputs, *self.other]
 
     def add(self, other: Outcome) -> None:
         for name in self.__struct_fields__:
@@ -152,12 +160,14 @@ class Storm:
         chance = self._chance
         (self.folder / "locks").mkdir()
         (self.folder / "task.sh").write_text(TASK)
-        self._output = chance.choice([0, 0, 100, 5000, 200_000])
+        most = chance.choice([100, 5000, 200_000])
+        self._bytes = [chance.choice([0, most]) for _ in range(self.plan.tasks)]
+        """How much each task writes to stdout."""
         lines = []
         for number in range(self.plan.tasks):
             seconds = chance.choice([0, 0, 0, 0.01, 0.05, 0.3])
             hidden = f"'{HIDDEN}'" if chance.random() < 0.2 else "''"
-            lines.append(f"sh task.sh {number} {seconds} {chance.choice([0, self._output])} {hidden}\n")
+            lines.append(f"sh task.sh {number} {seconds} {self._bytes[number]} {hidden}\n")
         (self.folder / "tasks").write_text("".join(lines))
 
     def _start_driver(self) -> None:
@@ -368,6 +378,24 @@ class Storm:
                     outcome.lost.append(f"task {task} is lost although it had ended")
             elif state not in ("succeeded", "failed"):
                 outcome.other.append(f"task {task} is {state}")
+
+        self._check_outputs()
+
+    def _check_outputs(self) -> None:
+        """Every task that succeeded has what its last attempt wrote, whole and once."""
+        outcome = self.outcome
+        with open_outputs(self._run_folder) as reader:
+            for _, output in reader.read(None):
+                if output.state != "succeeded":
+                    continue
+                outcome.outputs += 1
+                size = self._bytes[output.task]
+                line = f"{output.task}.{output.attempt}\n".encode()
+                wanted = (line * (1 + size // len(line)))[:size], b"error of " + line
+                found = output.text(STDOUT), output.text(STDERR)
+                if found != wanted:
+                    sizes = f"{len(found[0])} and {len(found[1])} bytes, not {size} and {len(wanted[1])}"
+                    outcome.wrong_outputs.append(f"task {output.task}, attempt {output.attempt}, wrote {sizes}")
 
     def _judge_repeats(self, task: int, began: list[float], ended: list[float]) -> None:
         self.outcome.repeated += len(began) - 1
