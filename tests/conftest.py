@@ -157,7 +157,7 @@ def free_port() -> Callable[[], int]:
 
 @pytest.fixture(scope="session")
 def client_env() -> Callable[[str], Path]:
-    """`client_env("pybatsim3")` is the Python that has that client: pybatsim2, pybatsim3, qcg or disbatch."""
+    """`client_env("pybatsim3")` is the Python that has that client (components.CLIENT_ENVIRONMENTS)."""
 
     def python_of(name: str) -> Path:
         try:

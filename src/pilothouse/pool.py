@@ -83,7 +83,8 @@ class TaskResult(msgspec.Struct, frozen=True):
 
 class Pool(Executor):
     """Engines that run what is submitted: one on this host with `slots` slots (its cores), one on each of `ssh`
-    (`["node1:8", ...]`), or those of `contexts`. `Pool.slurm()` takes the nodes of the Slurm allocation that it is called in.
+    (`["node1:8", ...]`), or those of `contexts`. `Pool.slurm()` takes the nodes of the Slurm allocation that it is called in,
+    `Pool.here()` those of a job of any batch system.
 
     `policy` decides what runs where: a name as on the command line (`easy`, `easy:estimate=2x`, `file.py:Class`,
     `batsim:ENDPOINT`), a Policy of your own, or a decider that reaches a foreign scheduler.
@@ -139,6 +140,15 @@ class Pool(Executor):
         from pilothouse.worlds.live.contexts.slurm import SlurmContext
 
         return cls(contexts=[SlurmContext.of_environment(os.environ)], **named)
+
+    @classmethod
+    def here(cls, slots: int | None = None, **named: Any) -> Pool:
+        """On the nodes of the batch job that this program runs in (Slurm, SGE, PBS, LSF, Flux); on this host, with `slots` slots,
+        if there is none or `slots` is given."""
+        from pilothouse.worlds.live.contexts.batch_systems import around
+
+        found = around(os.environ) if slots is None else None
+        return cls(slots, contexts=[found.context(os.environ)] if found is not None else None, **named)
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """A function with its arguments, or a command: one line of text for the shell, or a list of words.
@@ -330,7 +340,8 @@ class PoolFuture(Future[Any]):
 
 def _contexts(slots: int | None, ssh: list[str]) -> list[Context]:
     if not ssh:
-        return [LocalContext(slots or len(os.sched_getaffinity(0)))]
+        gpus = tuple(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")))
+        return [LocalContext(slots or len(os.sched_getaffinity(0)), gpus=gpus)]
     from pilothouse.worlds.live.contexts.ssh import SshContext, parse_hosts
 
     return [SshContext(parse_hosts(ssh))]

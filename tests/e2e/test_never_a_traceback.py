@@ -54,7 +54,7 @@ def test_sbatch_options_that_no_shell_reads(tmp_path: Path) -> None:
     code, line = said(
         tmp_path, "run", "--auto-slurm", "1", "--auto-slots", "1", "--sbatch-options", "'", tasks(tmp_path, "true\n")
     )
-    assert code == 2 and "--sbatch-options" in line
+    assert code == 2 and "--auto-options" in line
 
 
 def test_a_device_is_no_workload(tmp_path: Path) -> None:

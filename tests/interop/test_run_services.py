@@ -73,7 +73,8 @@ def test_engines_are_added_by_the_script(tmp_path: Path) -> None:
 
 def test_slurm_jobs_come_with_the_work_and_go_without_it(slurm_cluster: components.SlurmCluster, tmp_path: Path) -> None:
     (tmp_path / "tasks").write_text("#DISBATCH REPEAT 24 echo $SLURM_JOB_ID > job_$DISBATCH_TASKID; sleep 0.5\n")
-    command = [*PILOTHOUSE, "run", "-q", "tasks", "--auto-slurm", "2", "--auto-slots", "3", "--sbatch-options", "-n3 -N1"]
+    command = [*PILOTHOUSE, "run", "-q", "tasks", "--auto", "slurm", "--auto-jobs", "2", "--auto-slots", "3"]
+    command += ["--auto-options", "-n3 -N1"]
     ran = subprocess.run(
         command, cwd=tmp_path, env=environment(slurm_cluster.env), capture_output=True, text=True, check=False, timeout=120
     )

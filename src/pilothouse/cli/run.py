@@ -1,8 +1,9 @@
-"""`pilothouse run`: the tasks of a file, on this host, on others over ssh, or in a Slurm allocation."""
+"""`pilothouse run`: the tasks of a file, on this host, on others over ssh, or on the nodes of a batch job."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -21,6 +22,15 @@ class _WithSources(click.Command):
 
 
 _SOURCES = "pilothouse.sources"
+BATCH_SYSTEMS = {"slurm": "Slurm", "sge": "SGE", "pbs": "PBS", "lsf": "LSF", "flux": "Flux"}
+"""As worlds/live/contexts/batch_systems.py lists them; not imported, so that help is quick."""
+
+
+def _allocation_options(function: Callable[..., None]) -> Callable[..., None]:
+    for name, kind in reversed(BATCH_SYSTEMS.items()):
+        help_text = f"Run on the nodes of this {kind} {'instance' if name == 'flux' else 'job'} (default inside one)."
+        function = click.option(f"--{name}", "allocation", flag_value=name, help=help_text)(function)
+    return function
 
 
 @click.command(cls=_WithSources)
@@ -41,7 +51,7 @@ _SOURCES = "pilothouse.sources"
     help="Tasks at once on this host (default: its cores), or on --ssh hosts without a number.",
 )  # fmt: skip
 @click.option("--ssh", "hosts", multiple=True, metavar="HOST[:SLOTS],...", help="Run on these hosts instead.")
-@click.option("--slurm", is_flag=True, help="Run on the nodes of this Slurm allocation (default inside one).")
+@_allocation_options
 @click.option(
     "--cores", "--units", "-c", "units", type=click.IntRange(1), default=1, show_default=True,
     help="Slots that each task needs, all on one node.",
@@ -117,12 +127,17 @@ _SOURCES = "pilothouse.sources"
 @click.option(
     "--service", is_flag=True, help="Start no engine here; DIR/add-engines.sh adds them, from here or other hosts."
 )
+@click.option("--auto", type=click.Choice(list(BATCH_SYSTEMS)), help="Submit jobs to this batch system while tasks wait.")
 @click.option(
-    "--auto-slurm", type=click.IntRange(0), default=0, metavar="N", help="Keep up to N Slurm jobs while tasks wait."
+    "--auto-jobs", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="The most of these jobs at a time."
 )
+@click.option("--auto-slurm", type=click.IntRange(1), hidden=True, metavar="N", help="The same as --auto slurm --auto-jobs N.")
 @click.option("--auto-slots", type=click.IntRange(0), default=0, metavar="N", help="Slots that each of them brings.")
 @click.option("--auto-idle", type=Seconds(), default=300.0, show_default=True, help="Seconds until an idle one is given back.")
-@click.option("--sbatch-options", default="", metavar="TEXT", help="For each of them, such as '-n8 --time=60'.")
+@click.option(
+    "--auto-options", "--sbatch-options", default="", metavar="TEXT",
+    help="For sbatch, qsub, bsub or flux batch, such as '-n8 --time=60' or '-pe smp 8'.",
+)  # fmt: skip
 @click.option("--redis", default="", metavar="URL", help="Keep the key-value service's values in this Redis.")
 @click.option(
     "--format", "task_format", type=click.Choice(["lines", "csv", "tsv", "jsonl"]),
@@ -133,7 +148,7 @@ _SOURCES = "pilothouse.sources"
 @click.pass_context
 def command(
     ctx: click.Context, /, words: tuple[str, ...], folder: Path | None, resume: Path | None, retry_failed: bool, dry_run: bool,
-    colsep: str, header: str | None, quiet: bool, **given: object,
+    colsep: str, header: str | None, quiet: bool, auto_slurm: int | None, **given: object,
 ) -> None:  # fmt: skip
     """Run the tasks of FILE, one command per line (`-`: from standard input), or COMMAND once for each value.
 
@@ -148,7 +163,8 @@ def command(
       pilothouse run tasks.txt --slots 4 --retries 2 --walltime 3600
       pilothouse run tasks.csv --mem 4G --retry-mem x2
       pilothouse run tasks.txt --ssh node1:16,node2:16
-      pilothouse run tasks.txt --auto-slurm 4 --auto-slots 32 --sbatch-options '-n32 --time=2:00:00'
+      pilothouse run tasks.txt --auto slurm --auto-jobs 4 --auto-slots 32 --auto-options '-n32 --time=2:00:00'
+      pilothouse run tasks.txt --auto sge --auto-slots 8 --auto-options '-pe smp 8'
       pilothouse run 'sim --seed {2} {1} > {1/.}-{2}.out' ::: data/*.in ::: 1 2 3
       pilothouse run --dry-run 'fit --rate {rate} --steps {steps}' :::: parameters.csv
       find . -name '*.png' | pilothouse run 'convert {} {.}.jpg'
@@ -162,6 +178,8 @@ def command(
     from pilothouse.launch.running import check_surroundings
 
     check_surroundings()
+    if auto_slurm:
+        given |= {"auto": "slurm", "auto_jobs": auto_slurm}
     options = RunOptions(**given)  # type: ignore[arg-type]
     sources: list[str] = ctx.meta[_SOURCES]
     if resume is not None:

@@ -1,7 +1,7 @@
 """Engines for a run that goes on: the script in its folder, and the program that the script starts.
 
     ./X_dbUtil.sh -s localhost:4,other:8        adds a context over ssh
-    sbatch -n 40 [-a 1-5] X_dbUtil.sh           adds one in a Slurm job, or one per job of an array
+    sbatch -n 40 [-a 1-5] X_dbUtil.sh           adds one in a Slurm job, or one per job of an array (qsub, bsub, flux batch: too)
     ./X_dbUtil.sh --mon                         watches the run
 
 `pilothouse run` calls its script add-engines.sh. The script holds no secret: it names the run's folder, which only its owner
@@ -28,7 +28,7 @@ import msgspec
 from pilothouse.access.files import read_own, write_whole
 from pilothouse.model.errors import InputError, PilothouseError
 from pilothouse.worlds.live.contexts import Launch
-from pilothouse.worlds.live.contexts.layout import ContextOptions, NoContext, plan
+from pilothouse.worlds.live.contexts.layout import Allocation, ContextOptions, NoContext, plan
 
 if TYPE_CHECKING:
     import argparse
@@ -141,13 +141,15 @@ def main(arguments: Sequence[str]) -> int:
 def open_context(folder: Path, options: ContextOptions, prefix: str, log_level: str) -> NodesContext:
     """The context of this environment, with a number and a log `<prefix>_<label>.context.log` of its own.
 
-    Raises NoContext where there is neither Slurm nor a list of nodes.
+    Raises NoContext where there is neither a job of a batch system nor a list of nodes.
     """
     from pilothouse.worlds.live.contexts.nodes import NodesContext
 
     host = socket.gethostname()
     rank = _claim_rank(folder)
-    layout = plan(options, os.environ, rank=rank, host=host, expand=_expand, read=lambda path: Path(path).read_text())
+    layout = plan(
+        options, os.environ, rank=rank, host=host, expand=_expand, read=lambda path: Path(path).read_text(), other=_allocation
+    )
     open_log(f"{prefix}_{layout.label}.context.log", log_level, "disBatch.context")
     return NodesContext(layout, options, prefix, host)
 
@@ -172,6 +174,13 @@ def _claim_rank(folder: Path) -> int:
             continue
         return rank
     raise InputError(str(folder), f"more than {MOST_CONTEXTS} contexts")
+
+
+def _allocation() -> Allocation | None:
+    from pilothouse.worlds.live.contexts.batch_systems import around
+
+    found = around(os.environ)
+    return found.inside(os.environ) if found is not None else None
 
 
 def _expand(text: str) -> list[str]:

@@ -117,7 +117,7 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, stream: Iterable[bytes] 
             if asked
         ]
     # Engines that are added later may come from anywhere.
-    listens = (ALL,) if options.service or options.auto_slurm else listening(contexts)
+    listens = (ALL,) if options.service or options.auto else listening(contexts)
     service = KeyValueService(folder, listens=listens, redis=options.redis)
     world = LiveWorld(
         options.live_options(service.env), folder=folder, recorder=journal, total=plan.total, session=session,
@@ -136,7 +136,7 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, stream: Iterable[bytes] 
     progress = RunProgress(world, plan.total, quiet=quiet, folder=folder)
     world.on_tick.append(progress.show)
     world.on_task.append(service.task_ended)
-    if options.service or options.auto_slurm:
+    if options.service or options.auto:
         world.no_more()
     decider = naming.decider(options.by, timeout=options.timeout)
     interrupt = on_signals(lambda _number: world.call(lambda: world.stop("interrupted")))
@@ -145,7 +145,7 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, stream: Iterable[bytes] 
         with interrupt, joinable(folder, JoinInfo(world.launch(), added)):
             script = write_script(folder / SCRIPT_NAME, added, folder, service.address)
             if options.service and not quiet:
-                _warn(f"no engine is started here; add some: {script} -s HOST:SLOTS, or {script} in a Slurm job (-h: help)")
+                _warn(f"no engine is started here; add some: {script} -s HOST:SLOTS, or {script} in a batch job (-h: help)")
             with _allocations(options, world, script), supervised(options.decider_command):
                 outcome = Session(world, decider, name=options.by).run()
     finally:
@@ -162,7 +162,7 @@ def _is_gone(engine: EngineView) -> bool:
 
 @contextmanager
 def _allocations(options: RunOptions, world: LiveWorld, script: Path) -> Iterator[None]:
-    """With --auto-slurm: batch jobs come and go with the work, and none outlives the run."""
+    """With --auto: batch jobs come and go with the work, and none outlives the run."""
     plan = options.allocation_plan()
     if plan is None:
         yield

@@ -32,7 +32,6 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     slots: int | None
     hosts: tuple[str, ...]
-    slurm: bool
     units: int
     gpus_per_task: int
     gpu_list: str | None
@@ -56,10 +55,6 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     wait_for_driver: float
     lost_after: float
     service: bool
-    auto_slurm: int
-    auto_slots: int
-    auto_idle: float
-    sbatch_options: str
     redis: str
     lenient: bool
     mem: int = 0
@@ -68,16 +63,27 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     env: tuple[str, ...] = ()
     node_mem: int = 0
     task_format: str | None = None
+    allocation: str | None = None
+    """The batch system in whose job the run is (contexts/batch_systems.py)."""
+    auto: str | None = None
+    """The batch system to which jobs are submitted while tasks wait."""
+    auto_jobs: int = 1
+    auto_slots: int = 0
+    auto_idle: float = 300.0
+    auto_options: str = ""
 
     def settled(self) -> RunOptions:
         """With the defaults that follow from this host and its environment."""
-        elsewhere = self.hosts or self.slots or self.service or self.auto_slurm
+        from pilothouse.worlds.live.contexts.batch_systems import around
+
+        elsewhere = self.hosts or self.slots or self.service or self.auto
+        found = None if elsewhere else around(os.environ)
         here = "" if self.hosts else os.environ.get("CUDA_VISIBLE_DEVICES", "")
         gpus = self.gpu_list if self.gpu_list is not None else here
         return msgspec.structs.replace(
             self,
             slots=self.slots or len(os.sched_getaffinity(0)),
-            slurm=self.slurm or ("SLURM_JOB_ID" in os.environ and not elsewhere),
+            allocation=self.allocation or (found.name if found is not None else None),
             gpu_list=gpus,
             env=tuple(f"{name}={value}" for name, value in self._variables()),
         )
@@ -85,9 +91,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     def on(self, other: RunOptions) -> RunOptions:
         """For a run that is resumed: on the nodes and under the scheduler that `other` names, if it names some."""
         again = self
-        if other.slots or other.hosts or other.slurm:
+        if other.slots or other.hosts or other.allocation:
             hosts = other.hosts or (() if other.slots else self.hosts)
-            again = msgspec.structs.replace(self, slots=other.slots or self.slots, hosts=hosts, slurm=other.slurm)
+            again = msgspec.structs.replace(self, slots=other.slots or self.slots, hosts=hosts, allocation=other.allocation)
         return msgspec.structs.replace(again, decider_command=other.decider_command or self.decider_command)
 
     def check(self) -> None:
@@ -102,10 +108,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
                 )  # fmt: skip
         if self.output_limit:
             output_limits(self.output_limit)
-        self._sbatch_words()
         self._variables()
-        if self.auto_slurm and not self.auto_slots:
-            raise InputError("--auto-slurm", "how many slots does one allocation bring?", expected="--auto-slots N")
+        self.allocation_plan()
         if self.hosts:
             from pilothouse.worlds.live.contexts.ssh import parse_hosts
 
@@ -126,12 +130,6 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
                     option, "all tasks would write to one file" if not names else "several tasks would write to one file",
                     found=quoted(template), hint="put {task} into the name",
                 )  # fmt: skip
-
-    def _sbatch_words(self) -> tuple[str, ...]:
-        try:
-            return tuple(shlex.split(self.sbatch_options))
-        except ValueError as error:
-            raise InputError("--sbatch-options", f"{error}", found=quoted(self.sbatch_options)) from None
 
     def _variables(self) -> list[tuple[str, str]]:
         """What --env says. A name alone stands for its value here; a variable that is not set is left out."""
@@ -158,22 +156,22 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             retries=self.retries, retry_memory=self.retry_mem,
             reissue=self.reissue, at_most_once=self.once == "at-most", fail_fast=self.fail_fast, bundle=self.bundle,
             window=self.window or 0, lost_after_s=self.lost_after, wait_for_driver_s=self.wait_for_driver,
-            grace_s=self.grace, linger_s=self.linger, service=self.service or bool(self.auto_slurm), env=env,
+            grace_s=self.grace, linger_s=self.linger, service=self.service or bool(self.auto), env=env,
         )  # fmt: skip
 
     def contexts(self) -> list[ProgramContext]:
         """Where the engines come from that the run starts itself."""
-        if self.service or self.auto_slurm:
+        if self.service or self.auto:
             return []
         gpus = tuple(part.strip() for part in (self.gpu_list or "").split(",") if part.strip())
         if self.hosts:
             from pilothouse.worlds.live.contexts.ssh import SshContext, parse_hosts
 
             return [SshContext(parse_hosts(self.hosts, self.slots or 0), gpus=gpus, memory_mb=self.node_mem)]
-        if self.slurm:
-            from pilothouse.worlds.live.contexts.slurm import SlurmContext
+        if self.allocation:
+            from pilothouse.worlds.live.contexts.batch_systems import BATCH_SYSTEMS
 
-            return [SlurmContext.of_environment(os.environ, memory_mb=self.node_mem)]
+            return [BATCH_SYSTEMS[self.allocation].context(os.environ, memory_mb=self.node_mem)]
         from pilothouse.worlds.live.contexts.local import LocalContext
 
         return [LocalContext(self.slots or 1, gpus=gpus, memory_mb=self.node_mem)]
@@ -191,13 +189,22 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         return LocalContext(request.slots, name=name, memory_mb=self.node_mem)
 
     def allocation_plan(self) -> AllocationPlan | None:
-        """With --auto-slurm: what may be asked of Slurm."""
-        if not self.auto_slurm:
+        """With --auto: what may be asked of the batch system. Raises InputError."""
+        if not self.auto:
             return None
+        if not self.auto_slots:
+            raise InputError("--auto", "how many slots does one allocation bring?", expected="--auto-slots N")
         from pilothouse.worlds.live.contexts.allocator import AllocationPlan
+        from pilothouse.worlds.live.contexts.batch_systems import BATCH_SYSTEMS
 
-        options = self._sbatch_words() or (f"--ntasks={self.auto_slots}",)
-        return AllocationPlan(slots=self.auto_slots, most=self.auto_slurm, idle_s=self.auto_idle, options=options)
+        try:
+            words = tuple(shlex.split(self.auto_options))
+        except ValueError as error:
+            raise InputError("--auto-options", f"{error}", found=quoted(self.auto_options)) from None
+        options = words or BATCH_SYSTEMS[self.auto].enough(self.auto_slots)
+        return AllocationPlan(
+            slots=self.auto_slots, system=self.auto, most=self.auto_jobs, idle_s=self.auto_idle, options=options
+        )  # fmt: skip
 
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([kMGT]?)B?", re.IGNORECASE)

@@ -3,7 +3,7 @@
     world.py     the face, and the shell around the driver: implements core/contract.py's World
     options, records, snapshots, feeder, pace, requests, stream_lines     what front ends need besides
     driver/      sans-IO: the state of the run, and functions that change it; every change is a record in the journal
-    contexts/    where engines come from: local, ssh, Slurm
+    contexts/    where engines come from: local, ssh, jobs of batch systems
     engine/      one engine per node (engine.py, sans-IO; process.py is its shell, with a warden), and one cylinder per
                  slot that runs one task at a time
     wire/        ZeroMQ with CURVE, typed messages, a channel that neither loses nor repeats

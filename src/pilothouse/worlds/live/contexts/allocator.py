@@ -27,6 +27,8 @@ class AllocationPlan(msgspec.Struct, frozen=True):
     """What the user allows. `slots` is what one allocation brings (nodes times slots per node)."""
 
     slots: int
+    system: str = "slurm"
+    """Its name in batch_systems.py."""
     most: int = 1
     """Allocations at a time, queued ones included."""
     most_queued: int = 1
@@ -36,7 +38,7 @@ class AllocationPlan(msgspec.Struct, frozen=True):
     idle_s: float = 300.0
     """An allocation without work for so long is given back."""
     options: tuple[str, ...] = ()
-    """For sbatch, as they stand: `-N2`, `--time=1:00:00`, `--partition=main`."""
+    """For the command that submits, as they stand: `-N2`, `--time=1:00:00`, `--partition=main`."""
 
 
 class AllocationState(enum.Enum):

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from pilothouse.model.errors import PeerError
 from pilothouse.worlds.live.contexts.allocator import Action, AllocationPlan, Allocator, Cancel, Release, Submit
-from pilothouse.worlds.live.contexts.slurm_queue import SlurmQueue
+from pilothouse.worlds.live.contexts.batch_queue import BatchQueue
+from pilothouse.worlds.live.contexts.batch_systems import BATCH_SYSTEMS, BatchJob, job_name
 from pilothouse.worlds.live.world import LiveWorld
 
 ASK_EVERY_S = 5.0
@@ -25,8 +26,8 @@ class AutoAllocation:
     def __init__(self, world: LiveWorld, plan: AllocationPlan, script: Path, warn: Callable[[str], None]) -> None:
         self._world = world
         self._allocator = Allocator(plan)
-        name, log = f"pilothouse-{world.folder.name}"[:60], str(world.folder / "allocation-%j.log")
-        self._queue = SlurmQueue(str(script), name=name, log=log)
+        job = BatchJob(str(script), job_name(world.folder.name), str(world.folder), plan.options)
+        self._queue = BatchQueue(BATCH_SYSTEMS[plan.system], job)
         self._warn = warn
         self._asked_at = -ASK_EVERY_S
         self._worker: threading.Thread | None = None
@@ -94,7 +95,7 @@ class AutoAllocation:
         for action in actions:
             if isinstance(action, Submit):
                 try:
-                    self._submitted.append(self._queue.submit(self._allocator.plan.options))
+                    self._submitted.append(self._queue.submit())
                 except PeerError as error:
                     self._refusals.append(str(error))
         try:

@@ -1,13 +1,14 @@
 """Which nodes a context has, and how many cylinders and cores per task on each: the rules of disBatch as a function.
 
-In: the context's options, the environment (Slurm's variables, DISBATCH_SSH_NODELIST), this host's name.
-Out: a `Layout`. Slurm wins over a node list in the environment, `-s` wins over both.
+In: the context's options, the environment (Slurm's variables, DISBATCH_SSH_NODELIST), the allocation of another batch system,
+this host's name. Out: a `Layout`. Slurm wins over a node list in the environment, this over other batch systems, `-s` over all.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from math import inf
 
 import msgspec
 
@@ -43,7 +44,23 @@ class ContextOptions(msgspec.Struct, frozen=True):
 
 
 class NoContext(Exception):
-    """Neither Slurm nor a list of ssh nodes is there."""
+    """Neither a job of a batch system nor a list of ssh nodes is there."""
+
+
+class Allocation(msgspec.Struct, frozen=True):
+    """The nodes that a batch system other than Slurm gave to a job (allocations.py)."""
+
+    kind: str
+    """`SGE`, `PBS`, ..."""
+    job_id: str
+    slots: dict[str, int]
+    """Node -> slots, in the order of the batch system."""
+    gpus: tuple[str, ...] = ()
+    """Of every node."""
+    addresses: dict[str, str] = {}
+    """What the batch system calls a node, where that is not its name."""
+    ends_at: float = inf
+    """Seconds since 1970; inf: not known."""
 
 
 class NodePlan(msgspec.Struct, frozen=True):
@@ -56,13 +73,15 @@ class NodePlan(msgspec.Struct, frozen=True):
 
 class Layout(msgspec.Struct, frozen=True):
     kind: str
-    """`Slurm` or `SSH`."""
+    """`SSH`, or the batch system: `Slurm`, `SGE`, ..."""
     nodes: tuple[NodePlan, ...]
     label: str
     retire_command: str = ""
     launch_env: tuple[tuple[str, str], ...] = ()
     """Put into the environment of srun."""
     warnings: tuple[str, ...] = ()
+    allocation: Allocation | None = None
+    """If its nodes are those of a batch system other than Slurm."""
 
     @property
     def usable(self) -> tuple[NodePlan, ...]:
@@ -77,8 +96,10 @@ def plan(
     host: str,
     expand: Callable[[str], list[str]],
     read: Callable[[str], str],
+    other: Callable[[], Allocation | None] = lambda: None,
 ) -> Layout:
-    """The context that options and environment ask for. `expand` writes a Slurm host list out; `read` reads a file.
+    """The context that options and environment ask for. `expand` writes a Slurm host list out; `read` reads a file; `other` looks
+    for the allocation of another batch system.
 
     Raises NoContext, or InputError for a node list that cannot be read.
     """
@@ -88,6 +109,9 @@ def plan(
         layout = _slurm(options, env, expand, read)
     elif "DISBATCH_SSH_NODELIST" in env:
         layout = _ssh(env["DISBATCH_SSH_NODELIST"], options, rank, host)
+    elif (found := other()) is not None:
+        label = options.label or f"J{found.job_id}"
+        layout = Layout(found.kind, _by_cores(found.slots, options), label, allocation=found)
     else:
         raise NoContext
     if options.retire_command is not None:
@@ -107,12 +131,16 @@ def _ssh(text: str, options: ContextOptions, rank: int, host: str) -> Layout:
         if name in cores:
             warnings.append(f"{name} is named more than once: its cores are added up")
         cores[name] = cores.get(name, 0) + count
+    return Layout("SSH", _by_cores(cores, options), options.label or f"SSH{rank}", warnings=tuple(warnings))
+
+
+def _by_cores(cores: Mapping[str, int], options: ContextOptions) -> tuple[NodePlan, ...]:
     per_task = 1 if options.cpus_per_task is None else options.cpus_per_task
     nodes = []
     for name, count_here in cores.items():
         cylinders = options.tasks_per_node or _divide(count_here, per_task)
         nodes.append(NodePlan(name, cylinders, count_here // cylinders if cylinders else count_here, count_here))
-    return Layout("SSH", tuple(nodes), options.label or f"SSH{rank}", warnings=tuple(warnings))
+    return tuple(nodes)
 
 
 def _slurm(

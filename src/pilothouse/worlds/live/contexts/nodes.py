@@ -1,4 +1,4 @@
-"""Engines on the nodes of an ssh list or of a Slurm job, laid out by disBatch's rules.
+"""Engines on the nodes of an ssh list or of a batch job, laid out by disBatch's rules.
 
 In: a Layout, and the run's `Launch`. Out: a context whose nodes are given back when their engines have gone. It serves a
 driver, or a program of its own that adds engines to a run (launch/add_engines.py).
@@ -19,6 +19,7 @@ import msgspec
 from pilothouse.access.interfaces import LOOPBACK, towards, towards_by_ssh
 from pilothouse.model.errors import InputError
 from pilothouse.worlds.live.contexts import Departure, Launch
+from pilothouse.worlds.live.contexts.allocations import start_command
 from pilothouse.worlds.live.contexts.layout import ContextOptions, Layout, same_host
 from pilothouse.worlds.live.contexts.programs import ProgramContext, engine_command
 from pilothouse.worlds.live.contexts.slurm_queue import allocation_end
@@ -34,7 +35,9 @@ class NodesContext(ProgramContext):
 
     def __init__(self, layout: Layout, options: ContextOptions, prefix: str, host: str) -> None:
         """Raises InputError if no node has a cylinder."""
-        super().__init__(layout.label, {node.name: node.cylinders for node in layout.usable})
+        slots = {node.name: node.cylinders for node in layout.usable}
+        found = layout.allocation
+        super().__init__(layout.label, slots, gpus=found.gpus if found else (), ends_at=found.ends_at if found else inf)
         self.layout = layout
         self.remote = any(not same_host(node.name, host) for node in layout.usable) or layout.kind == "Slurm"
         # A step that shares its resources waits for no other one, and tasks may start steps of their own. By a variable,
@@ -62,12 +65,13 @@ class NodesContext(ProgramContext):
 
     def listens(self) -> tuple[str, ...]:
         others = [name for name in self.slots if not same_host(name, self._host)]
-        if self.layout.kind == "Slurm":
+        if self.layout.kind != "SSH":
             return (LOOPBACK, *towards(others))
         return (LOOPBACK, *towards_by_ssh(others)) if others else (LOOPBACK,)
 
     def start(self, launch: Launch) -> None:
-        self.ends_at = allocation_end(os.environ) if self.layout.kind == "Slurm" else inf
+        if self.layout.kind == "Slurm":
+            self.ends_at = allocation_end(os.environ)
         super().start(launch)
 
     def ended(self) -> list[Departure]:
@@ -109,8 +113,12 @@ class NodesContext(ProgramContext):
             node = self._nodes[part]
             cores = min(node.cores, max(1, node.cylinders * max(1, node.cores_per_task))) or 1
             command = ["srun", "-N", "1", "-n", "1", "-c", str(cores), "-w", part, *here]
+        elif same_host(part, self._host):
+            command = here
+        elif self.layout.allocation is not None:
+            command = start_command(self.layout.allocation, part, here)
         else:
-            command = here if same_host(part, self._host) else ["ssh", "--", part, shlex.join(here)]
+            command = ["ssh", "--", part, shlex.join(here)]
         self.log.info("launch command: %r", command)
         return command
 

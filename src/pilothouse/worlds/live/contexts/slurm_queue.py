@@ -1,12 +1,11 @@
-"""Slurm's commands sbatch, squeue and scancel.
+"""Slurm's command squeue.
 
-In: job ids and options. Out: jobs as squeue lists them, ids of new jobs; PeerError if a command fails.
+In: job ids and options. Out: jobs as squeue lists them; PeerError if it fails.
 """
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import inf
 
 import msgspec
@@ -19,7 +18,6 @@ from pilothouse.worlds.slurm_commands import run as _run
 
 END_TIMEOUT_S = 20.0
 """For the end of an allocation: a run starts without it if Slurm is slow."""
-_OVER = {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
 
 
 class SlurmJob(msgspec.Struct, frozen=True):
@@ -29,10 +27,6 @@ class SlurmJob(msgspec.Struct, frozen=True):
     state: str
     ends_at: float
     """Seconds since 1970; inf: not known or without limit."""
-
-    @property
-    def over(self) -> bool:
-        return self.state in _OVER
 
 
 def squeue(*filters: str, timeout_s: float = COMMAND_TIMEOUT_S) -> list[SlurmJob]:
@@ -60,29 +54,3 @@ def is_over(job_id: str) -> bool:
         return all(job.state not in ("RUNNING", "SUSPENDED") for job in squeue(f"--jobs={job_id}", "--states=all"))
     except PeerError as error:
         return "Invalid job id" in str(error)  # squeue's answer about a job that is long over
-
-
-class SlurmQueue:
-    """The batch jobs of one run: all have its name and run its script."""
-
-    def __init__(self, script: str, *, name: str, log: str) -> None:
-        self._script = script
-        self._name = name
-        self._log = log
-
-    def submit(self, options: Sequence[str]) -> str:
-        """The id of the new job. Raises PeerError with sbatch's complaint."""
-        command = ["sbatch", "--parsable", f"--job-name={self._name}", f"--output={self._log}", *options]
-        answer = _run([*command, "--wrap", f"exec {shlex.quote(self._script)}"])
-        return answer.partition(";")[0].strip()
-
-    def known(self, job_ids: Sequence[str]) -> set[str]:
-        """Those of the jobs that wait or run."""
-        if not job_ids:
-            return set()
-        listed = squeue("--states=all", f"--name={self._name}")
-        return {job.job_id for job in listed if not job.over} & set(job_ids)
-
-    def cancel(self, job_ids: Sequence[str]) -> None:
-        if job_ids:
-            _run(["scancel", *job_ids])

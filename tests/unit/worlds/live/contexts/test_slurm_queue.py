@@ -26,10 +26,10 @@ def answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_jobs_are_read_from_what_squeue_lists(answers: Path) -> None:
     running, over, waiting = squeue()
-    assert (running.job_id, running.over) == ("7", False)
+    assert (running.job_id, running.state) == ("7", "RUNNING")
     assert running.ends_at == datetime(2026, 11, 15, 20, 34, 48).timestamp()
-    assert over.over
-    assert (waiting.over, waiting.ends_at) == (False, inf)
+    assert (over.job_id, over.state) == ("8", "COMPLETED")
+    assert (waiting.state, waiting.ends_at) == ("PENDING", inf)
 
 
 def test_the_end_of_an_allocation_is_known_or_asked_for(answers: Path) -> None:
