@@ -4,6 +4,10 @@
   ones only what changed.
 * How long an order waits for Slurm, beside how long `sbatch` into an ordinary partition waits, on the same Slurm: both wait
   for its scheduling pass.
+* The same 300 jobs on this Slurm and in a simulation, under easy (8 minutes): how many start in the same order, and both
+  makespans. Starts within one scheduling pass have no order.
+
+`python bench/slurm.py twin` (or orders, looks) makes one of them.
 """
 
 from __future__ import annotations
@@ -21,15 +25,21 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from pilothouse.worlds.slurm.lab import Lab
-from pilothouse.worlds.slurm.lab_files import parse_shape
-from pilothouse.worlds.slurm.link import Asked, SlurmLink
-from pilothouse.worlds.slurm.look import Look
-from pilothouse.worlds.slurm.steering import Pair
-from pilothouse.worlds.slurm.world import begins_of, first_look, steering_for
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # for what the tests share with this
+
+from tests.interop.slurm_twin import as_seen, makespan, plan, same_order, seen_on, simulated  # noqa: E402
+
+from pilothouse.worlds.slurm.lab import Lab  # noqa: E402
+from pilothouse.worlds.slurm.lab_files import parse_shape  # noqa: E402
+from pilothouse.worlds.slurm.link import Asked, SlurmLink  # noqa: E402
+from pilothouse.worlds.slurm.look import Look  # noqa: E402
+from pilothouse.worlds.slurm.steering import Pair  # noqa: E402
+from pilothouse.worlds.slurm.world import begins_of, first_look, steering_for  # noqa: E402
 
 JOBS = 10_000
 STARTS = 40
+TWINS = 300
 LINE = re.compile(r"\[([^\]]+)\] (.*)")
 ORDERED = re.compile(r".*_update_job: setting partition to go for JobId=(\d+)")
 SUBMITTED = re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+)")
@@ -37,13 +47,18 @@ STARTED = re.compile(r".*(?:Allocate|Started) JobId=(\d+)")
 
 
 def main() -> None:
+    wanted = sys.argv[1:] or ["orders", "twin", "looks"]
     with tempfile.TemporaryDirectory(prefix="pilothouse-bench-") as folder:
         lab = Lab(Path(folder), parse_shape("8x4"))
         lab.start()
         os.environ.update(lab.env)
         try:
-            orders(lab)
-            looks()
+            if "orders" in wanted:
+                orders(lab)
+            if "twin" in wanted:
+                twin(lab)
+            if "looks" in wanted:
+                looks()
         finally:
             lab.stop()
 
@@ -81,6 +96,21 @@ def waits_in(log: Path, position: int, began: re.Pattern[str], partition: str = 
             elif (match := STARTED.match(text)) and match[1] in since and partition in text:
                 waits.append(at - since.pop(match[1]))
     return waits
+
+
+def twin(lab: Lab) -> None:
+    """The simulation gets the jobs as planned, or with the submissions and durations that Slurm saw."""
+    jobs = plan(TWINS, 0)
+    real = seen_on(lab, "easy", jobs)
+    waited = sum(dates.started_at - dates.submitted_at > 2.0 for dates in real.values())
+    print(f"{len(real)} jobs under easy, {waited} waited for more than 2 s; makespan {makespan(real):.0f} s")
+    for what, told in (("as planned", jobs), ("as Slurm saw them", as_seen(jobs, real))):
+        for pass_every_s in (0.0, 1.0):
+            other = simulated(told, lab.shape.nodes, "easy", pass_every_s)
+            print(
+                f"simulated {what}, --control-latency {pass_every_s:g}s: same order for {same_order(real, other):.1%}"
+                f" of the jobs, makespan {makespan(other) / makespan(real) - 1:+.1%}"
+            )
 
 
 def sbatch(partition: str, *options: str) -> None:

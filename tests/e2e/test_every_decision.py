@@ -120,6 +120,13 @@ def with_latency(folder: Path) -> Iterator[World]:
 
 
 @contextlib.contextmanager
+def in_passes(folder: Path) -> Iterator[World]:
+    setup = load("4", [str(TINY)])
+    setup.pass_every_s = 1.0
+    yield setup.world(lambda record: None)
+
+
+@contextlib.contextmanager
 def live(folder: Path) -> Iterator[World]:
     world = LiveWorld(LiveOptions(grace_s=0.5), folder=folder, recorder=Journal(folder), contexts=[LocalContext(2)])
     for number in range(3):
@@ -162,7 +169,7 @@ def slurm(folder: Path) -> Iterator[World]:
     yield SlurmWorld(Pair(), slurm=cluster, once=True)
 
 
-WORLDS = [simulated, with_latency, live, batsim_4, batsim_5, flux, slurm]
+WORLDS = [simulated, with_latency, in_passes, live, batsim_4, batsim_5, flux, slurm]
 
 
 def test_the_examples_and_the_table_are_total() -> None:
@@ -193,6 +200,6 @@ def test_a_world_carries_it_out_or_says_that_it_cannot(
 def test_what_the_simulated_world_can_do_it_can_do_with_latency(tmp_path: Path) -> None:
     """A policy that runs without --control-latency runs with it."""
     for kind in (d.CallEvery, d.Annotate, d.StopWorld, d.SetMetadata, d.KillJobs, d.RejectJob):
-        for world in (simulated, with_latency):
+        for world in (simulated, with_latency, in_passes):
             with world(tmp_path) as made:
                 Session(made, PolicyDecider(OneJobAtATime(EXAMPLES[kind]))).run()

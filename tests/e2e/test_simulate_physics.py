@@ -41,6 +41,16 @@ def test_control_latency_gives_the_dates_of_the_real_batsim(pilothouse: Run, tmp
     assert rows(tmp_path / "jobs.csv")[0]["starting_time"] == "0.000000"
 
 
+def test_control_latency_of_scheduling_passes(pilothouse: Run, tmp_path: Path) -> None:
+    command = ["simulate", "-p", "4", "-w", VARIOUS, "--policy", "fcfs", "-q", "-e", f"{tmp_path}/"]
+    assert pilothouse(*command, "--control-latency", "20s").returncode == 0
+    starts = [float(row["starting_time"]) for row in rows(tmp_path / "jobs.csv")]
+    assert starts[0] == 20.0 and all(start % 20.0 == 0.0 for start in starts)
+    for wrong in ("0", "often", "inf"):
+        done = pilothouse(*command, "--control-latency", wrong)
+        assert done.returncode == 2 and "--control-latency" in done.stderr
+
+
 def test_files_of_machines_and_energy(pilothouse: Run, tmp_path: Path) -> None:
     command = ["simulate", "-p", ENERGY, "-w", VARIOUS, "--policy", "fcfs", "--energy", "-e", f"{tmp_path}/"]
     assert pilothouse(*command).returncode == 0

@@ -119,7 +119,8 @@ class Trial:
                 count = len(left) + max(0, self.jobs - len(self.ids))
                 if not count and not submitter.is_alive():
                     assert not plan, f"did not happen: {plan}"
-                    steer.wait(END_S)  # It sees that nothing is left.
+                    steer.terminate()
+                    steer.wait(END_S)
                     break
                 assert time.monotonic() < end, f"not over: {[(job, states.get(job)) for job in left]}"
                 while plan and count <= plan[0][0]:
@@ -133,7 +134,7 @@ class Trial:
                     if steer.poll() is not None:
                         break
                 if steer.poll() is not None:
-                    assert steer.returncode in (0, -signal.SIGKILL), (self.lab.folder / "steer.log").read_text()[-2000:]
+                    assert steer.returncode == -signal.SIGKILL, (self.lab.folder / "steer.log").read_text()[-2000:]
                     _end(beside)
                     steer, beside = self._start()
                 time.sleep(POLL_S)
@@ -148,7 +149,7 @@ class Trial:
         by, command = self._by()
         self._steers_since = time.time()
         beside = [subprocess.Popen(command, stdout=self._out, stderr=self._out, start_new_session=True)] if command else []
-        steer = [sys.executable, "-m", "pilothouse", "steer", "--world", "slurm?once=1&patience=10s", "--by", by]
+        steer = [sys.executable, "-m", "pilothouse", "steer", "--world", "slurm?patience=10s", "--by", by]
         return subprocess.Popen(steer, env=self.lab.env, stdout=self._out, stderr=self._out), beside
 
     def _plan(self) -> list[tuple[int, str]]:

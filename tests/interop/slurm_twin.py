@@ -1,22 +1,20 @@
-"""The same jobs simulated and on a Slurm, under the same policy: `python -m tests.interop.slurm_twin --jobs 300`.
+"""The same jobs simulated and on a real Slurm, under the same policy. bench/slurm.py prints what comes out.
 
-Slurm starts jobs at its scheduling passes, once a second, and an end is seen at the next look. The simulation is told of both:
-a job holds its nodes until the first pass after its end was seen (`tick_s`, `look_s`).
+The simulation is told what an administrator knows afterwards: when each job was submitted, and how long it held its nodes (a
+job holds them longer than its program runs). It is told of Slurm's scheduling passes as `--control-latency 1s` does.
 tests/simtest/test_slurm_twin.py does the same with a slurmctld on virtual time.
 """
 
 from __future__ import annotations
 
-import argparse
-import math
 import random
-import sys
-import tempfile
-from bisect import bisect_right
-from datetime import datetime
+import re
+import time
 from pathlib import Path
 
-from tests.interop.slurm_trial import LINE, STARTED, Trial
+import msgspec
+from tests.interop.slurm_trial import Trial
+from tests.interop.slurm_verdict import ENDED, STARTED, dated
 
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
@@ -25,114 +23,144 @@ from pilothouse.model.job import Job, Node
 from pilothouse.model.profile import Delay, Profile
 from pilothouse.model.record import JobRecord
 from pilothouse.policies.catalog import make
+from pilothouse.worlds.simulated.scheduling_passes import SimulatedPasses
 from pilothouse.worlds.simulated.world import SimulatedWorld
 from pilothouse.worlds.slurm.lab import Lab
-from pilothouse.worlds.slurm.lab_files import LabShape
 
-TICK_S = 1.0
-LOOK_S = 0.15
-"""From the end of a job until the order that follows from it, on average."""
-SAME_PASS_S = 0.5
-"""Starts that are closer than this are of one pass."""
+PASS_S = 1.0
+"""Slurm makes a scheduling pass every second."""
+BETWEEN_S = 1.45
+"""From one submission to the next, on average: eight nodes are busy for three quarters of the time."""
+SUBMITTED = re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+)")
 
-Planned = tuple[int, float, float]
-"""Nodes, seconds that it runs, time limit in seconds."""
+
+class Planned(msgspec.Struct, frozen=True):
+    """A job."""
+
+    id: str
+    nodes: int
+    run_s: float
+    limit_s: float
+    submitted_at: float
+
+
+class Seen(msgspec.Struct):
+    """Dates of a job that has run."""
+
+    submitted_at: float = 0.0
+    started_at: float = 0.0
+    ended_at: float = 0.0
 
 
 def plan(count: int, seed: int) -> list[Planned]:
     rng = random.Random(seed)
-    return [(rng.choice([1, 1, 2, 2, 3, 4]), round(rng.uniform(2.0, 8.0), 1), 60.0 * rng.randint(1, 5)) for _ in range(count)]
+    jobs, at = [], 0.0
+    for number in range(1, count + 1):
+        nodes, run_s, limit_s = rng.choice([1, 1, 2, 2, 3, 4]), round(rng.uniform(1.0, 6.0), 1), 60.0 * rng.randint(1, 5)
+        jobs.append(Planned(str(number), nodes, run_s, limit_s, round(at, 2)))
+        at += rng.expovariate(1 / BETWEEN_S)
+    return jobs
 
 
-def simulated(
-    jobs: list[Planned], nodes: int, policy: str, tick_s: float = 0.0, look_s: float = LOOK_S
-) -> tuple[dict[str, float], float]:
-    """Starts by number from 1, and the makespan. `tick_s` 0: as if Slurm acted at once."""
-    starts: dict[str, float] = {}
+class Twin(Trial):
+    """Planned jobs on a lab, submitted at their dates."""
+
+    def __init__(self, lab: Lab, policy: str, jobs: list[Planned]) -> None:
+        super().__init__(lab, lambda: (policy, []), jobs=len(jobs), seed=0)
+        self._jobs = jobs
+
+    def submit_all(self) -> None:
+        began = time.monotonic()
+        for job in self._jobs:
+            time.sleep(max(0.0, began + job.submitted_at - time.monotonic()))
+            self.ids.append(self.submit(f"-N{job.nodes}", f"-t{int(job.limit_s // 60)}", sleep=job.run_s))
+
+
+def seen_on(lab: Lab, policy: str, jobs: list[Planned]) -> dict[str, Seen]:
+    """Runs the jobs; number from 1 -> dates, the first submission at 0."""
+    twin = Twin(lab, policy, jobs)
+    twin.run(limit_s=3600.0, plan=[])
+    twin.judge()
+    return _dates(lab.folder / "slurmctld.log", {name: str(number) for number, name in enumerate(twin.ids, 1)})
+
+
+def _dates(log: Path, numbers: dict[str, str]) -> dict[str, Seen]:
+    seen = {number: Seen() for number in numbers.values()}
+    with log.open() as lines:
+        for at, text in dated(lines):
+            if match := SUBMITTED.match(text):
+                seen[numbers[match[1]]].submitted_at = at
+            elif match := STARTED.match(text):
+                seen[numbers[match[1] or match[4]]].started_at = at
+            elif match := ENDED.match(text):
+                seen[numbers[match[1]]].ended_at = at
+    began = min(dates.submitted_at for dates in seen.values())
+    for dates in seen.values():
+        dates.submitted_at, dates.started_at, dates.ended_at = (
+            dates.submitted_at - began,
+            dates.started_at - began,
+            dates.ended_at - began,
+        )
+    return seen
+
+
+def as_seen(jobs: list[Planned], seen: dict[str, Seen]) -> list[Planned]:
+    """The jobs with the dates and durations of a real run."""
+    return [
+        Planned(job.id, job.nodes, dates.ended_at - dates.started_at, job.limit_s, dates.submitted_at)
+        for job in jobs
+        for dates in (seen[job.id],)
+    ]
+
+
+def simulated(jobs: list[Planned], nodes: int, policy: str, pass_every_s: float = PASS_S) -> dict[str, Seen]:
+    """`pass_every_s` 0: as if Slurm acted at once."""
+    seen: dict[str, Seen] = {}
 
     def record(ended: JobRecord) -> None:
         assert ended.started_at is not None
-        starts[ended.job.id] = ended.started_at
+        seen[ended.job.id] = Seen(ended.job.submitted_at, ended.started_at, ended.ended_at)
 
     begins = Begins(nodes=tuple(Node(f"n{number + 1}", number) for number in range(nodes)))
-    made = []
-    for number, (width, run_s, limit_s) in enumerate(jobs, 1):
-        held_s = math.ceil((run_s + look_s) / tick_s) * tick_s if tick_s else run_s
-        profile = Profile(f"{held_s}", Delay(held_s))
-        made.append(Job(str(number), width, limit_s, 0.0, profile, priority=-number))
-    outcome = Session(SimulatedWorld(begins, made, record=record), PolicyDecider(make(policy, {}))).run()
-    return starts, outcome.ended_at
+    made = [
+        Job(job.id, job.nodes, job.limit_s, job.submitted_at, Profile(job.id, Delay(job.run_s)), priority=-number)
+        for number, job in enumerate(jobs)
+    ]
+    if pass_every_s:
+        world: SimulatedWorld = SimulatedPasses(begins, made, record=record, pass_every_s=pass_every_s)
+    else:
+        world = SimulatedWorld(begins, made, record=record)
+    Session(world, PolicyDecider(make(policy, {}))).run()
+    return seen
 
 
-def same_order(real: dict[str, float], other: dict[str, float]) -> float:
-    """The share of jobs in the longest sequence that both have: starts of one pass have no order."""
-    ranked: list[str] = []
-    group: list[str] = []
-    last = -1e9
-    for job_id, at in sorted(real.items(), key=lambda item: item[1]):
-        if at - last > SAME_PASS_S:
-            ranked += sorted(group, key=lambda known: other[known])
-            group = []
-        group.append(job_id)
-        last = at
-    ranked += sorted(group, key=lambda known: other[known])
-    return longest_ascending([other[job_id] for job_id in ranked]) / len(ranked)
+def same_order(one: dict[str, Seen], other: dict[str, Seen], tie_s: float = PASS_S) -> float:
+    """The share of the jobs that can be kept so that no two of them start in one order here and in the other there.
+
+    Starts that are not more than `tie_s` apart have no order. What is left is a partial order ("earlier here, later there"),
+    and the jobs to keep are its largest antichain: all jobs less a maximum matching (Dilworth, König).
+    """
+    inverted = {
+        a: [
+            b
+            for b in one
+            if one[b].started_at - one[a].started_at > tie_s and other[a].started_at - other[b].started_at > tie_s
+        ]
+        for a in one
+    }
+    partner: dict[str, str] = {}
+
+    def match(job: str, tried: set[str]) -> bool:
+        for later in inverted[job]:
+            if later not in tried:
+                tried.add(later)
+                if later not in partner or match(partner[later], tried):
+                    partner[later] = job
+                    return True
+        return False
+
+    return 1.0 - sum(match(job, set()) for job in one) / len(one)
 
 
-def same_pairs(real: dict[str, float], other: dict[str, float]) -> float:
-    """The share of pairs of jobs that start in the same order; starts of one pass have none."""
-    same = pairs = 0
-    items = sorted(real.items(), key=lambda item: item[1])
-    for index, (one, at) in enumerate(items):
-        for two, later in items[index + 1 :]:
-            if later - at > SAME_PASS_S:
-                pairs += 1
-                same += other[one] <= other[two]
-    return same / pairs
-
-
-def longest_ascending(values: list[float]) -> int:
-    """The length of the longest subsequence that never descends."""
-    tails: list[float] = []
-    for value in values:
-        place = bisect_right(tails, value)
-        tails[place : place + 1] = [value]
-    return len(tails)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--policy", default="easy")
-    arguments = parser.parse_args()
-    jobs = plan(arguments.jobs, arguments.seed)
-    with tempfile.TemporaryDirectory(prefix="pilothouse-twin-") as folder:
-        lab = Lab(Path(folder), LabShape(8, 4))
-        lab.start()
-        try:
-            trial = Trial(lab, lambda: (arguments.policy, []), jobs=0, seed=0)
-            trial.ids = [trial.submit(f"-N{width}", f"-t{int(limit_s // 60)}", sleep=run_s) for width, run_s, limit_s in jobs]
-            trial.run(limit_s=3600.0, plan=[])
-            trial.judge()
-            lines = [found for found in map(LINE.match, (lab.folder / "slurmctld.log").open()) if found]
-        finally:
-            lab.stop()
-    numbers = {job_id: str(number) for number, job_id in enumerate(trial.ids, 1)}
-    real: dict[str, float] = {}
-    for found in lines:
-        if match := STARTED.match(found[2]):
-            real[numbers[match[1] or match[4]]] = datetime.fromisoformat(found[1]).timestamp()
-    makespan = max(at + jobs[int(number) - 1][1] for number, at in real.items()) - min(real.values())
-    for tick_s in (0.0, TICK_S):
-        starts, simulated_s = simulated(jobs, 8, arguments.policy, tick_s)
-        print(
-            f"{len(real)} jobs, tick of {tick_s:g} s: the same order for {100 * same_order(real, starts):.1f} % of the jobs"
-            f" and {100 * same_pairs(real, starts):.1f} % of the pairs, makespan {makespan:.0f} s,"
-            f" simulated {simulated_s:.0f} s ({simulated_s / makespan - 1:+.1%})"
-        )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def makespan(seen: dict[str, Seen]) -> float:
+    return max(dates.ended_at for dates in seen.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from math import isnan
+from math import inf, isnan
 from typing import Any, TypeVar
 
 import click
@@ -24,6 +24,27 @@ class Seconds(click.FloatRange):
         seconds: float = super().convert(value, param, ctx)
         if isnan(seconds):
             self.fail(f"{value!r} is not a length of time.", param, ctx)
+        return seconds
+
+
+class Latency(click.ParamType[float | str]):
+    """`messages`, or a length of time above zero: 1s, 500ms."""
+
+    name = "latency"
+    MESSAGES = "messages"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
+        from pilothouse.formats import duration
+        from pilothouse.model.errors import InputError
+
+        if value == self.MESSAGES:
+            return self.MESSAGES
+        try:
+            seconds = duration.parse(value)
+        except InputError as problem:
+            self.fail(str(problem), param, ctx)
+        if not 0.0 < seconds < inf:
+            self.fail(f"{value!r} is not a time from one scheduling pass to the next.", param, ctx)
         return seconds
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from pilothouse.cli.options import (
+    Latency,
     Seconds,
     decider_options,
     platform_option,
@@ -33,9 +34,10 @@ from pilothouse.cli.options import (
 )
 @click.option("--trace-machines", is_flag=True, help="Also write machine_states.csv and pstate_changes.csv (--energy does).")
 @click.option(
-    "--control-latency", is_flag=True,
-    help="Charge simulated time for each message to the master host (if there is none: the first), as Batsim. "
-    "Without it, start times under a Batsim scheduler may differ from those of a real Batsim.",
+    "--control-latency", type=Latency(), is_flag=False, flag_value=Latency.MESSAGES, metavar="[DURATION]",
+    help="Without a value: charge simulated time for each message to the master host (if there is none: the first), as "
+    "Batsim. Without this option, start times under a Batsim scheduler may differ from those of a real Batsim. "
+    "With one, such as 1s: jobs start at the next scheduling pass, and there is one each second, as in Slurm.",
 )  # fmt: skip
 @report_option
 @click.option("--plot", is_flag=True, help="Also draw utilisation, queue and Gantt chart (PNG and SVG).")
@@ -61,7 +63,10 @@ def command(**given: Any) -> None:
       pilothouse simulate -p 4x28 -w requests.json --policy qcg --duration 300
       pilothouse simulate -p 100 -w trace.swf --by batsim:tcp://localhost:28000
       pilothouse simulate -p cluster.xml -w workload.json --by 'edc:./libfcfs.so?init={}' --control-latency
+      pilothouse simulate -p nodes.txt -w sacct.txt --policy easy --control-latency 1s
     """
     from pilothouse.launch.simulation import simulate
 
-    sys.exit(simulate(**given))
+    latency = given.pop("control_latency")
+    messages = latency == Latency.MESSAGES
+    sys.exit(simulate(**given, control_latency=messages, pass_every_s=0.0 if messages else latency or 0.0))

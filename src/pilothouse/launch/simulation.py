@@ -76,6 +76,7 @@ def simulate(
     solver: str,
     trace_machines: bool,
     control_latency: bool,
+    pass_every_s: float = 0.0,
     plot: bool,
     report: str | None = None,
     tau: float,
@@ -96,6 +97,7 @@ def simulate(
     shaping = Shaping(load_factor, week, warm_up, cool_down)
     setup = load(platform, workloads, events, duration, energy=energy, solver=solver, control_latency=control_latency,
                  shaping=shaping)  # fmt: skip
+    setup.pass_every_s = pass_every_s
     units = setup.begins.units
     schedule = Schedule(name=by, path="", live=False, policy=by, units=units)
     also = [schedule.take] if report else []
@@ -115,7 +117,7 @@ def simulate(
         metrics = outputs.close(units, complete=complete, ranks=as_json or not quiet, extra=extra)
     took_s = time.process_time() - began
     notes = setup.oddities
-    if by.partition(":")[0] in BATSIM_DECIDERS and not control_latency:
+    if by.partition(":")[0] in BATSIM_DECIDERS and not (control_latency or pass_every_s):
         notes = [*notes, NO_LATENCY]
     files = [f"{prefix}jobs.csv", f"{prefix}schedule.json"]
     if plot:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -33,6 +34,8 @@ class Setup(msgspec.Struct):
     begins: Begins
     solver: str = "fair-bottleneck"
     control_latency: bool = False
+    pass_every_s: float = 0.0
+    """Jobs start in scheduling passes; 0: at once."""
 
     @property
     def jobs(self) -> list[Job]:
@@ -49,7 +52,12 @@ class Setup(msgspec.Struct):
         """A new world at date 0."""
         if self.control_latency:
             return self._behind_message_server(record, tracers)
-        return SimulatedWorld(
+        make: Callable[..., World] = SimulatedWorld
+        if self.pass_every_s:
+            from pilothouse.worlds.simulated.scheduling_passes import SimulatedPasses
+
+            make = partial(SimulatedPasses, pass_every_s=self.pass_every_s)
+        return make(
             self.begins,
             self.jobs,
             platform=self.platform,

@@ -11,6 +11,7 @@ from math import inf
 import msgspec
 
 from pilothouse.formats import slurm_fields as fields
+from pilothouse.formats.slurm_fields import NOTHING
 from pilothouse.formats.slurm_resources import Reservation, names, records
 from pilothouse.model.errors import InputError, PeerError, quoted
 
@@ -148,12 +149,12 @@ def _job(line: str) -> JobRow:
             names(excluded),
             fields.date(submitted) or 0.0,
             fields.date(begins),
-            dependency not in fields.NOTHING,
+            dependency not in NOTHING,
             user,
-            "" if reservation in fields.NOTHING else reservation,
-            "" if gres in fields.NOTHING else gres,
-            "" if licences in fields.NOTHING else licences,
-            "" if features in fields.NOTHING else features,
+            "" if reservation in NOTHING else reservation,
+            "" if gres in NOTHING else gres,
+            "" if licences in NOTHING else licences,
+            "" if features in NOTHING else features,
             shares in ("NO", "EXCLUSIVE", "USER", "MCS"),
             fields.memory_mb(memory) or 0,
             fields.count(per_node) or 1,
@@ -185,7 +186,7 @@ def read_nodes(text: str) -> tuple[list[NodeRow], frozenset[str]]:
             cpus,
             fields.memory_mb(cells[4]) or 0,
             cells[5],
-            tuple(part for part in cells[6].split(",") if part not in fields.NOTHING),
+            tuple(part for part in cells[6].split(",") if part not in NOTHING),
         )
     return list(found.values()), frozenset(up)
 

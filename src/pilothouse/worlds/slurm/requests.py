@@ -7,7 +7,7 @@ requests share one Shape: core/cluster.py then knows that they fit alike.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import msgspec
 
@@ -29,11 +29,11 @@ class Requests:
         self._counts_memory = counts_memory
         self._shapes: dict[bytes, Shape] = {}
 
-    def job(self, row: JobRow, submitted_at: float, own_nodes: tuple[str, ...], reserved: Iterable[Reservation]) -> Job:
+    def job(self, row: JobRow, submitted_at: float, own_nodes: tuple[str, ...], reserved: Sequence[Reservation]) -> Job:
         """`own_nodes`: the nodes that its user named; `reserved`: reservations that it must keep away from."""
         allowed = self.allowed(row, own_nodes, reserved)
         by_cpu = self._inventory.by_cpu
-        gpus = fields.gres(row.gres).get("gpu", 0)
+        gpus = fields.gres(row.gres).get("gpu", 0) if row.gres else 0
         memory_mb = row.memory_mb if self._counts_memory else 0
         whole = not by_cpu or row.whole_nodes
         per_node = 0 if by_cpu and whole else max(-(-row.cpus // max(1, row.nodes)), row.cpus_per_node) if by_cpu else 1
@@ -61,13 +61,13 @@ class Requests:
         return self._shapes.setdefault(msgspec.json.encode(shape), shape)
 
     def allowed(
-        self, row: JobRow, own_nodes: tuple[str, ...], reserved: Iterable[Reservation]
+        self, row: JobRow, own_nodes: tuple[str, ...], reserved: Sequence[Reservation]
     ) -> tuple[str, ...] | None:
         """The nodes on which a job may run; None: all."""
+        if not (own_nodes or row.excluded_nodes or row.features or row.gres or reserved):
+            return None
         others = frozenset(name for reservation in reserved for name in reservation.nodes)
         asked = fields.gres(row.gres)
-        if not (own_nodes or row.excluded_nodes or row.features or asked or others):
-            return None
         excluded = frozenset(row.excluded_nodes) | others
         found = [
             node.name

@@ -229,7 +229,7 @@ class Steering:
         if row.reservation:
             self._pass_on(tracked)
             return
-        missing = self._missing_licences(tracked)
+        missing = self._missing_licences(tracked) if row.licences else ""
         if tracked.offer_from > now or missing:
             tracked.note = missing or "Slurm did not start it where it was ordered to: it is tried again later"
             self._again.add(tracked.id)
@@ -464,6 +464,8 @@ class Steering:
 
 def order_of(job_id: str) -> tuple[int, ...]:
     """`17_3` as numbers."""
+    if job_id.isdigit():
+        return (int(job_id),)
     return tuple(int(part) for part in job_id.replace("+", "_").split("_") if part.isdigit())
 
 
