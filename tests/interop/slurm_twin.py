@@ -85,15 +85,16 @@ def seen_on(lab: Lab, policy: str, jobs: list[Planned]) -> dict[str, Seen]:
 
 
 def _dates(log: Path, numbers: dict[str, str]) -> dict[str, Seen]:
-    seen = {number: Seen() for number in numbers.values()}
+    seen = {name: Seen() for name in numbers}
+    other = Seen()  # Jobs that ran on this Slurm before.
     with log.open() as lines:
         for at, text in dated(lines):
             if match := SUBMITTED.match(text):
-                seen[numbers[match[1]]].submitted_at = at
+                seen.get(match[1], other).submitted_at = at
             elif match := STARTED.match(text):
-                seen[numbers[match[1] or match[4]]].started_at = at
+                seen.get(match[1] or match[4], other).started_at = at
             elif match := ENDED.match(text):
-                seen[numbers[match[1]]].ended_at = at
+                seen.get(match[1] or match[3] or match[5], other).ended_at = at
     began = min(dates.submitted_at for dates in seen.values())
     for dates in seen.values():
         dates.submitted_at, dates.started_at, dates.ended_at = (
@@ -101,7 +102,7 @@ def _dates(log: Path, numbers: dict[str, str]) -> dict[str, Seen]:
             dates.started_at - began,
             dates.ended_at - began,
         )
-    return seen
+    return {numbers[name]: dates for name, dates in seen.items()}
 
 
 def as_seen(jobs: list[Planned], seen: dict[str, Seen]) -> list[Planned]:
