@@ -42,9 +42,9 @@ def read(path: str | Path, name: str = "w0", *, units: int = 0) -> Workload:
 
 
 def _rows(path: str | Path, text: str, left_out: dict[str, int]) -> Iterator[AccountedJob]:
-    seen: dict[str, tuple[str, Pairs, float]] = {}
-    """Job -> the last record that did not end it, and its date."""
-    deleted: set[str] = set()
+    seen: dict[str, tuple[str, Pairs]] = {}
+    """Job -> S or Q: it has started, or waits; and what that record says."""
+    deleted: dict[str, None] = {}
     ended: set[str] = set()
 
     def odd(what: str) -> None:
@@ -55,7 +55,7 @@ def _rows(path: str | Path, text: str, left_out: dict[str, int]) -> Iterator[Acc
             continue
         match = _LINE.match(line.strip())
         if match is None:
-            if number == 1 and not seen:
+            if number == 1:
                 expected = "MM/DD/YYYY HH:MM:SS;type;job;..."
                 raise InputError(f"{path}:{number}", "not a line of PBS's accounting", expected=expected, found=quoted(line))
             odd("a line that is damaged")
@@ -68,29 +68,28 @@ def _rows(path: str | Path, text: str, left_out: dict[str, int]) -> Iterator[Acc
                 odd("the record of a whole array: its jobs have their own")
             continue
         pairs = {key: value.strip("\"'") for key, value in _PAIR.findall(rest)}
-        date = _written(written)
+        last, start = seen.get(job, ("", {}))
         if kind == "E":
-            before = seen.pop(job, None)
+            seen.pop(job, None)
             ended.add(job)
-            yield _row(job, pairs, Fate.FINISHED, before[1] if before is not None and before[0] == "S" else {}, job in deleted)
+            yield _row(job, pairs, Fate.FINISHED, start if last == "S" else {}, job in deleted)
         elif kind == "R":
-            before = seen.pop(job, None)
-            if before is not None and before[0] == "S":
-                yield _row(job, {"end": str(date or ""), **pairs}, Fate.REQUEUED, before[1], False)
-            seen[job] = "Q", pairs, date
+            if last == "S":
+                yield _row(job, {"end": _written(written), **pairs}, Fate.REQUEUED, start, False)
+            seen[job] = "Q", pairs
         elif kind == "S":
-            seen[job] = "S", pairs, date
-            ended.discard(job)
+            seen[job] = "S", pairs
         elif kind == "Q":
-            seen.setdefault(job, ("Q", pairs, date))
+            seen.setdefault(job, ("Q", pairs))
         elif kind in "DA":
-            deleted.add(job)
-            if seen.get(job, ("Q",))[0] == "Q" and job not in ended:
-                seen.pop(job, None)
-                ended.add(job)
-                yield AccountedJob(_id(job), Fate.CUT_SHORT, None, None)
-    for job, (kind, pairs, _) in seen.items():
-        yield _row(job, pairs, Fate.RUNNING if kind == "S" else Fate.WAITING, {}, False)
+            deleted[job] = None
+    for job in deleted:
+        # Deleted while it ran: E follows, unless the log ends before. S may be in the log of an earlier day.
+        if job not in ended and seen.get(job, ("Q", {}))[0] == "Q":
+            seen.pop(job, None)
+            yield AccountedJob(_id(job), Fate.CUT_SHORT, None, None)
+    for job, (last, pairs) in seen.items():
+        yield _row(job, pairs, Fate.RUNNING if last == "S" else Fate.WAITING, {}, False)
 
 
 def _row(job: str, pairs: Pairs, fate: Fate, start: Pairs, deleted: bool) -> AccountedJob:
@@ -131,11 +130,12 @@ def _date(found: Pairs, key: str) -> float | None:
     return float(number) if number and number < 2**40 else None
 
 
-def _written(text: str) -> float:
+def _written(text: str) -> str:
+    """The local date of a record as the others are; "" if there is no such date."""
     try:
-        return float(int(datetime.strptime(text, "%m/%d/%Y %H:%M:%S").timestamp()))
+        return str(int(datetime.strptime(text, "%m/%d/%Y %H:%M:%S").timestamp()))
     except (ValueError, OverflowError):
-        return 0.0
+        return ""
 
 
 def duration(text: str) -> float | None:

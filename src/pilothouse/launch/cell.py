@@ -15,15 +15,17 @@ import msgspec
 
 from pilothouse.campaign.grid import Cell, with_options
 from pilothouse.core.session import Session
+from pilothouse.formats.workload import Workload
 from pilothouse.launch import naming
-from pilothouse.launch.simulation import load
+from pilothouse.launch.simulation import read_all
 from pilothouse.model.errors import InputError, PilothouseError
 from pilothouse.policies.catalog import CATALOG
 from pilothouse.views.metrics import Collector, Metrics
 from pilothouse.views.tables import COLUMNS
 from pilothouse.worlds.simulated import generators
-from pilothouse.worlds.simulated.inputs import Setup
-from pilothouse.worlds.simulated.shaping import Shaping
+from pilothouse.worlds.simulated.inputs import Setup, join
+from pilothouse.worlds.simulated.physics.platform import Platform
+from pilothouse.worlds.simulated.shaping import AS_IT_IS, Shaping
 
 COUNTS = ("jobs", "succeeded", "failed", "timed_out", "killed", "rejected")
 CODE = ("model", "policies", "core", "formats", "worlds/simulated", "views/metrics.py", "views/schedule.py", "launch/cell.py")
@@ -88,7 +90,7 @@ def run_cell(task: CellTask) -> CellResult:
     cell = task.cell
     shaping = Shaping(cell.load, cell.week, cell.warm_up, cell.cool_down)
     try:
-        setup = _setup(task.platform, task.workload, shaping, task.digests)
+        setup = setup_of(task.workload, task.platform, shaping)
         collector = Collector(cell.tau, window=shaping.window(setup.jobs))
         outcome = Session(setup.world(collector.add), naming.decider(task.policy), name=cell.policy).run()
     except PilothouseError as problem:
@@ -116,9 +118,22 @@ def takes_seed(policy: str) -> bool:
     return "seed" in inspect.signature(type(naming.policy(policy)).__init__).parameters and "seed=" not in rest
 
 
+def setup_of(workload: str, platform: str, shaping: Shaping = AS_IT_IS) -> Setup:
+    """The inputs of a cell, read and checked. The latest are kept, whole and in shape: a log is read once for all its weeks."""
+    return _setup(workload, platform, shaping, (_of_file(workload), _of_file(platform)))
+
+
 @lru_cache(maxsize=4)
-def _setup(platform: str, workload: str, shaping: Shaping, digests: tuple[str, ...]) -> Setup:
-    return load(platform, [workload], shaping=shaping)
+def _setup(workload: str, platform: str, shaping: Shaping, digests: tuple[str, str]) -> Setup:
+    machine, read = _read(workload, platform, digests)
+    return join(machine, [shaping.of(read)])
+
+
+@lru_cache(maxsize=4)
+def _read(workload: str, platform: str, digests: tuple[str, str]) -> tuple[Platform, Workload]:
+    machine = Platform.named(platform)
+    (read,) = read_all([workload], machine)
+    return machine, read
 
 
 def _digests(workload: str, platform: str, policy: str) -> tuple[str, ...]:

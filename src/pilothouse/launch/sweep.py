@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 
 import click
@@ -20,14 +19,12 @@ from pilothouse.campaign.grid import Grid
 from pilothouse.campaign.sweep_results import METRICS, Results, Row, check_metrics, summary
 from pilothouse.journal.lock import hold
 from pilothouse.launch import naming
-from pilothouse.launch.cell import CellResult, CellTask, OtherInputs, make_task, run_cell, takes_seed
+from pilothouse.launch.cell import CellResult, CellTask, OtherInputs, make_task, run_cell, setup_of, takes_seed
 from pilothouse.launch.running import calm_collector
-from pilothouse.launch.simulation import load
 from pilothouse.launch.workers import Died, in_processes
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.views.progress import counted_progress
 from pilothouse.worlds.simulated.generators import is_generated
-from pilothouse.worlds.simulated.inputs import Setup
 from pilothouse.worlds.simulated.shaping import weeks
 
 Count = Callable[[int], None]
@@ -67,16 +64,18 @@ def sweep(grid: Grid, folder: Path, *, places: Places, workers: int = 1, dask: s
     variants = grid.variants()
     for policy in variants:
         naming.policy(places.policy(policy))
-    setups = lru_cache(maxsize=4)(lambda workload, platform: load(places.of(platform), [places.of(workload)]))
     notes: dict[str, None] = {}
+    whole_weeks: dict[tuple[str, str], list[int]] = {}
     for workload in grid.workloads:
         for platform in map(str, grid.platforms):
-            notes |= dict.fromkeys(setups(workload, platform).oddities)
+            setup = setup_of(places.of(workload), places.of(platform))
+            notes |= dict.fromkeys(setup.oddities)
+            whole_weeks[workload, platform] = weeks(setup.workloads[0])
 
     def seeded(name: str) -> bool:
         return "seed=" not in name if is_generated(name) else name in variants and takes_seed(places.policy(name))
 
-    cells = grid.cells(lambda workload, platform: _weeks(setups(workload, platform)), seeded)
+    cells = grid.cells(lambda workload, platform: whole_weeks[workload, platform], seeded)
     tasks = [make_task(c, places.of(c.workload), places.of(c.platform), places.policy(c.policy)) for c in cells]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -87,6 +86,7 @@ def sweep(grid: Grid, folder: Path, *, places: Places, workers: int = 1, dask: s
         CellCache(folder / "cells.jsonl", CellResult) as cache,
     ):
         missing = list({task.key: task for task in tasks if cache.get(task.key) is None}.values())
+        missing.sort(key=lambda task: (task.workload, task.platform, task.cell.load, task.cell.week or 0))  # reads are shared
         found = {task.key: cache.get(task.key) for task in tasks}
         with counted_progress(len(missing), "cells", already=len(tasks) - len(missing)) as shown:
             for count, (number, result) in enumerate(_simulated(missing, workers, dask), 1):
@@ -105,15 +105,9 @@ def sweep(grid: Grid, folder: Path, *, places: Places, workers: int = 1, dask: s
             assert made is not None
             rows.append(Row(task.cell, variants[task.cell.policy], made.units, made.values, made.waiting, made.problem))
         results = Results(rows)
-        _write(folder / "results.csv", results.csv().encode())
-        partial = folder / "results.parquet.new"
-        if results.write_parquet(partial):
-            os.replace(partial, folder / "results.parquet")
+        _write(folder / "results.csv", lambda path: bool(path.write_bytes(results.csv().encode())))
+        _write(folder / "results.parquet", results.write_parquet)
     return Swept(results, list(notes), len(missing), len(tasks) - len(missing))
-
-
-def _weeks(setup: Setup) -> list[int]:
-    return weeks(setup.workloads[0])
 
 
 def _simulated(tasks: list[CellTask], workers: int, dask: str) -> Iterator[tuple[int, CellResult | Died]]:
@@ -128,11 +122,16 @@ def _simulated(tasks: list[CellTask], workers: int, dask: str) -> Iterator[tuple
         raise RunError(str(problem)) from None
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all."""
+def _write(path: Path, write: Callable[[Path], bool]) -> None:
+    """Whole or not at all; what an earlier sweep wrote goes if this one cannot write it."""
     partial = path.with_name(path.name + ".new")
-    partial.write_bytes(data)
-    os.replace(partial, path)
+    try:
+        if write(partial):
+            os.replace(partial, path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as problem:
+        raise RunError(f"{path} cannot be written: {problem.strerror}") from None
 
 
 def command(
@@ -165,7 +164,7 @@ def command(
     for note in swept.notes:
         click.echo(f"note: {note}")
     text = summary(swept.results, metrics, base)
-    _write(Path(folder) / "summary.txt", text.encode())
+    _write(Path(folder) / "summary.txt", lambda path: bool(path.write_bytes(text.encode())))
     click.echo(text, nl=False)
     files = [name for name in ("results.csv", "results.parquet") if (Path(folder) / name).is_file()] + ["summary.txt"]
     if plot:

@@ -53,6 +53,8 @@ Resource_List.select=2:ncpus=3+1:ncpus=2
 01/02/2026 10:10:00;Q;8.head;queue=q
 cut off in the mid
 01/02/2026 10:11:00;E;9.head;{ASKED} start=0 end=1600 Exit_status=-4
+01/02/2026 10:11:00;D;11.head;requestor=ann@head
+01/02/2026 10:11:05;E;11.head;user=eve ctime=1020 start=1100 end=1110 Resource_List.ncpus=2 Exit_status=271
 01/02/2026 10:12:00;E;10-2.head;{ASKED} start=1500 end=1510 Resource_List.walltime=unlimited Resource_List.nodes=n7+n8:ppn=2
 """
 
@@ -65,16 +67,17 @@ def test_pbs(tmp_path: Path) -> None:
         ("4", 1, 0.0, 30.0, 172800.0, "ann"),
         ("4#2", 3, 0.0, 100.0, 172800.0, "ann"),
         ("6", 8, 10.0, 20.0, 20.0, "bob"),
+        ("11", 2, 20.0, 10.0, 10.0, "eve"),
         ("3_7", 3, 60.0, 60.0, 60.0, "ann"),
     ]
     told = found.oddities
     for what, count in (
         ("never started", 3), ("still waiting", 1), ("still running", 1), ("whole array", 1), ("damaged", 1),
-        ("earlier run of a requeued", 1), ("ended by the time limit", 1), ("cancelled, preempted", 1), ("eligible", 1),
-        ("no limit was told", 1), ("without a time limit", 1),
+        ("earlier run of a requeued", 1), ("ended by the time limit", 1), ("cancelled, preempted", 2), ("eligible", 1),
+        ("no limit was told", 2), ("without a time limit", 1),
     ):  # fmt: skip
         assert sum(n for words, n in told.items() if what in words) == count, (what, told)
-    assert len(read(tmp_path / "small", PBS, units=4).jobs) == 4
+    assert len(read(tmp_path / "small", PBS, units=4).jobs) == 5
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import components
-from pilothouse.campaign.grid import Grid
+from pilothouse.campaign.grid import Cell, Grid
+from pilothouse.launch.cell import OtherInputs, make_task, run_cell
 from pilothouse.launch.sweep import Places, Swept, sweep
 from pilothouse.launch.workers import MOST_TRIES, Died, in_processes
 from pilothouse.model.errors import InputError, PilothouseError
@@ -150,6 +152,16 @@ def test_mistakes_come_before_any_work(changes: dict[str, list[object]], says: s
     with pytest.raises(InputError, match=says):
         swept(tmp_path / "out", grid)
     assert not (tmp_path / "out" / "results.csv").exists()
+
+
+def test_a_worker_with_other_inputs_refuses(tmp_path: Path) -> None:
+    cell = Cell("poisson:jobs=5", "4", 1.0, None, None, "easy")
+    task = make_task(cell, cell.workload, cell.platform, cell.policy)
+    assert not run_cell(task).problem
+    other = structs.replace(task, digests=("of another version", *task.digests[1:]))
+    with pytest.raises(OtherInputs, match="must be the same on all machines"):
+        run_cell(other)
+    assert other.key != task.key
 
 
 def test_two_sweeps_do_not_write_one_folder(tmp_path: Path) -> None:
