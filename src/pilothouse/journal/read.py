@@ -61,6 +61,8 @@ class TaskRow(msgspec.Struct, frozen=True):
     """The most that it used."""
     last_line: str = ""
     """The last line that a task that did not succeed wrote to standard error."""
+    submitted: float | None = None
+    """When its line of the file was read and the decider was told of it."""
 
 
 def read_tasks(folder: Path, *, failed: bool = False, last: int | None = None) -> Iterator[TaskRow]:
@@ -234,10 +236,11 @@ class _Places:
         """`where`: the assignments that matter."""
         query = "SELECT engine, rank, first_unit, slots FROM engines"
         self._engines = {engine: tuple(rest) for engine, *rest in db.execute(query)}
-        self._by_job: dict[str, list[tuple[float, str, str]]] = {}
-        made = f"SELECT job_id, at, engine, units FROM assignments WHERE {where} ORDER BY id"
-        for job_id, at, engine, units in db.execute(made, given):
-            self._by_job.setdefault(job_id, []).append((at, engine, units))
+        self._by_job: dict[str, list[tuple[float, str, str, float]]] = {}
+        came = "coalesce(submitted_at, 0.0)" if "submitted_at" in columns_of(db, "assignments") else "0.0"
+        made = f"SELECT job_id, at, engine, units, {came} FROM assignments WHERE {where} ORDER BY id"
+        for job_id, at, engine, units, came_at in db.execute(made, given):
+            self._by_job.setdefault(job_id, []).append((at, engine, units, came_at))
 
     def placed(self, row: TaskRow) -> TaskRow:
         """The row, with engine, units and slots of the assignment that it belongs to: the last one made before it began."""
@@ -245,10 +248,10 @@ class _Places:
         begun = [assigned for assigned in made if row.started is None or assigned[0] <= row.started + _CLOCKS_DIFFER_S]
         if not begun:
             return row
-        _, engine, units = begun[-1]
+        _, engine, units, came_at = begun[-1]
         rank, first, count = self._engines.get(engine, (-1, 0, 0))
         slots = IdSet((IdSet.parse(units).mask >> first) & ((1 << count) - 1)).to_text()
-        return msgspec.structs.replace(row, engine=engine, rank=rank, units=units, slots=slots)
+        return msgspec.structs.replace(row, engine=engine, rank=rank, units=units, slots=slots, submitted=came_at or None)
 
 
 def _ends(db: sqlite3.Connection, where: str, places: _Places) -> Iterator[TaskRow]:

@@ -36,7 +36,7 @@ CREATE TABLE IF NOT EXISTS engines (
 CREATE TABLE IF NOT EXISTS jobs (job_id TEXT PRIMARY KEY, task_id INTEGER, data BLOB);
 CREATE TABLE IF NOT EXISTS assignments (
     id INTEGER PRIMARY KEY, job_id TEXT, engine TEXT, units TEXT, at REAL, tasks BLOB, gpus TEXT,
-    memory_mb INTEGER, closed_at REAL);
+    memory_mb INTEGER, submitted_at REAL, closed_at REAL);
 CREATE INDEX IF NOT EXISTS open_assignments ON assignments (id) WHERE closed_at IS NULL;
 CREATE TABLE IF NOT EXISTS ends (
     task_id INTEGER, line_number INTEGER, repeat_index INTEGER, attempt INTEGER, kind TEXT, state TEXT,
@@ -49,7 +49,10 @@ CREATE TABLE IF NOT EXISTS refusals (job_id TEXT, at REAL, reason TEXT);
 """
 _SESSION = "SELECT value FROM notes WHERE name='session'"
 _OUTPUT = ("last_line BLOB", "output INTEGER", "left_out INTEGER")
-_LATER = {"ends": ("cpu_s REAL", "memory_kb INTEGER", "name TEXT", *_OUTPUT), "assignments": ("gpus TEXT", "memory_mb INTEGER")}
+_LATER = {
+    "ends": ("cpu_s REAL", "memory_kb INTEGER", "name TEXT", *_OUTPUT),
+    "assignments": ("gpus TEXT", "memory_mb INTEGER", "submitted_at REAL"),
+}
 """Columns that journals of earlier versions lack."""
 _BY_NAME = "CREATE INDEX IF NOT EXISTS ends_by_name ON ends (name) WHERE name != ''"
 

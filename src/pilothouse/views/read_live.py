@@ -1,7 +1,8 @@
 """Reads the journal of a live run into a Schedule: one row a task, as its last attempt went.
 
-Tasks of a task file are submitted when the run begins. Tasks that have not been begun have no row; `Schedule.total` counts
-them where their number is known.
+Tasks of a task file are submitted when the driver reads their lines and tells the decider of them: it reads on as slots become
+free. Journals of earlier versions do not say when; there they are submitted when the run begins. Tasks that have not been begun
+have no row; `Schedule.total` counts them where their number is known.
 """
 
 from __future__ import annotations
@@ -97,7 +98,10 @@ def _add_task(schedule: Schedule, row: TaskRow, submission: Submission, origin: 
     schedule.users.append(submission.user)
     started = date_or_nan(row.started) - origin
     ended = date_or_nan(row.ended) - origin
-    schedule.submitted.append(_submitted(submission, origin, started))
+    if row.submitted is not None:
+        schedule.submitted.append(min(max(0.0, row.submitted - origin), started))
+    else:
+        schedule.submitted.append(_submitted(submission, origin, started))
     schedule.started.append(started)
     schedule.ended.append(started if ended < started else ended)  # a clock may be set back
     schedule.requested.append(submission.units or width)

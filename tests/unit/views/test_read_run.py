@@ -160,7 +160,8 @@ def live_run(folder: Path) -> Schedule:
         journal.write([r.EngineJoined(f"e{rank}", rank, "local", f"n{rank}", 2, rank * 2, 77, 1000.0 + 5 * rank)])
     for number, (job, units) in enumerate((("0", "0"), ("1", "1"), ("2", "2-3")), 1):
         engine = "e0" if number < 3 else "e1"
-        journal.write([r.Assigned(number, job, engine, units, 1001.0, [Task(number - 1, line=b"true")])])
+        task = Task(number - 1, line=b"true")
+        journal.write([r.Assigned(number, job, engine, units, 1001.0, [task], submitted_at=1000.5 if number == 2 else 0.0)])
     journal.write([ended(0, 1002.0, "0"), ended(1, 1003.0, "1", JobState.FAILED), r.Closed(1, 1012.0), r.Closed(2, 1013.0)])
     journal.write([_known(Job("waits", 3, submitted_at=2.5, command=Command(line="true")), 7)])
     journal.close()
@@ -182,7 +183,7 @@ def test_a_live_run_that_goes_on(tmp_path: Path) -> None:
     assert isnan(schedule.ended[3])
     assert schedule.widths == array("l", [2, 1, 1, 0])
     assert schedule.requested[3] == 3
-    assert schedule.submitted[3] == 2.5
+    assert list(schedule.submitted) == [0.0, 0.0, 0.5, 2.5]
     assert schedule.allocated == ["2-3", "0", "1", ""]
     assert schedule.last_words == {2: "last words"}
     assert schedule.memory[1] == 2048 * 1024

@@ -64,6 +64,8 @@ class Assigned(msgspec.Struct, frozen=True, gc=False):
     """Names of GPUs by engine; see `text_of_gpus`."""
     memory_mb: int = 0
     """Memory that it was given on each of its nodes."""
+    submitted_at: float = 0.0
+    """When its tasks were read from the file and the decider was told of them; 0 for submitted jobs, which say it themselves."""
 
 
 def text_of_gpus(gpus: Mapping[str, tuple[str, ...]]) -> str:

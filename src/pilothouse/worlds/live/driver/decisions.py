@@ -56,7 +56,9 @@ def _start(driver: DriverState, decision: d.StartJob, now: float) -> None:
     take_gpus(driver, group)
     memory_mb = 0 if group.job.shape is None else group.job.shape.memory_mb_per_node
     gpus = r.text_of_gpus(group.gpus)
-    record(driver, r.Assigned(number, group.job.id, proxy.id, units, driver.date(now), tasks, gpus, memory_mb), now)
+    came_at = driver.date(group.job.submitted_at) if group.from_file and group.job.submitted_at else 0.0
+    given = r.Assigned(number, group.job.id, proxy.id, units, driver.date(now), tasks, gpus, memory_mb, came_at)
+    record(driver, given, now)
     group.step(Stimulus.LAUNCHED)
     if not has_all:
         driver.spanning.add(group.job.id)
