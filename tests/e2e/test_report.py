@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 import time
 from array import array
 from collections.abc import Iterator
@@ -260,7 +261,8 @@ def test_a_report_of_300_000_jobs(chromium: Browser, tmp_path: Path) -> None:
             before = cpu_s(chromium)
             chromium.js("pilothouse.redraw()")
             redraws.append(cpu_s(chromium) - before)
-        assert min(redraws) < 0.050, redraws
+        assert statistics.median(redraws) < 0.050, redraws
+        assert redraws[0] < 2 * min(redraws), f"the first one is as fast as the others: {redraws}"
     finally:
         chromium.call("Performance.disable")
 

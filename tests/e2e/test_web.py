@@ -76,12 +76,15 @@ class Served:
 
 @contextmanager
 def served(folder: Path, *options: str) -> Iterator[Served]:
-    process = subprocess.Popen([*COMMAND, "web", str(folder), *options], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*COMMAND, "web", str(folder), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         yield Served(process, folder)
     finally:
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.communicate(timeout=20)[1] == "", "it has complained"
+        assert process.returncode == 0
 
 
 @pytest.fixture(scope="module")

@@ -137,7 +137,7 @@ function frame(pen, look, run, view, width, height, low, high, withTimes, leastS
   const y = value => plotHeight - (value - low) / (high - low || 1) * (plotHeight - 4);
   for (const tick of niceTicks(low, high, plotHeight, leastStep)) {
     pen.path([LEFT, y(tick), width - RIGHT, y(tick)], look.grid);
-    pen.text(LEFT - 6, y(tick), short(tick), look.soft, "end");
+    pen.text(LEFT - 6, Math.max(6, y(tick)), short(tick), look.soft, "end");
   }
   const { ticks, step } = timeTicks(view.begin, view.end, width - LEFT - RIGHT);
   for (const tick of ticks) {

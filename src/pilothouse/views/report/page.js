@@ -23,8 +23,9 @@ function lookNow() {
   return look;
 }
 
-const LINES = ["#2f86c9", ...CATEGORIES.slice(1)]; // the first blue of the boxes is too dark for a line on black
-const lineOf = place => ({ colour: LINES[place % LINES.length], dash: place ? [[5, 3], [2, 2], [7, 2, 2, 2]][(place - 1) % 3] : null });
+// The first blue of the boxes is too dark for a thin line on black.
+const firstLine = () => document.documentElement.dataset.theme === "dark" ? "#6db7f2" : CATEGORIES[0];
+const lineOf = place => ({ colour: place % CATEGORIES.length ? CATEGORIES[place % CATEGORIES.length] : firstLine(), dash: place ? [[5, 3], [2, 2], [7, 2, 2, 2]][(place - 1) % 3] : null });
 
 // ---- showing runs
 
@@ -46,6 +47,18 @@ function show(runs) {
   fillTables();
   paint();
   redraw();
+  if (!before) warmUp();
+}
+
+// The first drawings of a large run are slow, as the browser compiles what they call: these are done before anyone looks.
+function warmUp() {
+  const { view } = page, third = (view.end - view.begin) / 3;
+  if (page.runs.every(run => run.boxCount <= MOST_FINE_BOXES)) return;
+  const parts = [{ ...view, begin: view.begin + third, end: view.end - third }, { ...view, high: view.low + (view.high - view.low) / 2 }];
+  for (const part of [...parts, view, view]) {
+    page.view = part;
+    redraw();
+  }
 }
 
 function fillColours() {
@@ -474,7 +487,7 @@ function showKeys() {
 function turnTheme() {
   setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
   try { localStorage.setItem("pilothouse-theme", document.documentElement.dataset.theme); } catch { /* a page without storage keeps no theme */ }
-  if (page.runs.length) { redraw(); drawCurves(); }
+  if (page.runs.length) { fillStage(); redraw(); drawCurves(); }
 }
 
 function setTheme(theme) { document.documentElement.dataset.theme = theme; }

@@ -72,8 +72,8 @@ class Dashboard:
         try:
             await self._answer(reader, writer)
             await asyncio.wait_for(writer.drain(), ANSWER_S)
-        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
-            writer.transport.abort()
+        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            writer.transport.abort()  # cancelled: the server ends, and asyncio would print a traceback for each connection
         finally:
             self._knocking.pop(writer, None)
             writer.close()
