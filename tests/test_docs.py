@@ -47,6 +47,16 @@ def test_a_wrong_page_is_noticed(tmp_path: Path) -> None:
         docs.run_page(page)
 
 
+def test_screens_are_in_the_pages_and_small() -> None:
+    """Those that tools/screens.py makes of report and dashboard: light, dark, narrow."""
+    text = "".join(page.read_text() for page in docs.pages())
+    images = components.ROOT / "docs" / "images"
+    for name in ("report", "dashboard"):
+        for shape in ("light", "dark", "narrow"):
+            assert f"images/{name}-{shape}.png" in text
+            assert 5_000 < (images / f"{name}-{shape}.png").stat().st_size < 60_000
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     broken = [
         f"{page.relative_to(components.ROOT)}: {target}"

@@ -412,6 +412,17 @@ def pairs() -> str:
     return "\n".join([table(("world", *tried.DECIDERS), rows), *([""] if notes else []), *notes])
 
 
+def requests() -> str:
+    """The requests that a live run obeys: an example of each, and what it does."""
+    asked = importlib.import_module("pilothouse.worlds.live.requests")
+    samples = {"engine": "a1b2c3d4e5f60718", "context": "added1", "task": 17, "hosts": "node7:8,node8:8", "slots": 4}
+    rows = []
+    for kind in get_args(asked.Request):
+        example = {"ask": kind.__struct_config__.tag} | {name: samples[name] for name in kind.__struct_fields__}
+        rows.append((code(json.dumps(example)), " ".join(kind.__doc__.split())))
+    return table(("request", "what happens"), rows)
+
+
 TABLES: dict[str, Callable[..., str]] = {
     "policies": policies,
     "variants": variants,
@@ -426,6 +437,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "pairs": pairs,
     "documents": documents,
     "rooms": rooms,
+    "requests": requests,
     "peers": peers,
     "peer_differences": peer_differences,
 }
