@@ -29,7 +29,7 @@ from pilothouse.worlds.simulated.world import SimulatedWorld
 
 AFTER_S = 1.0
 """Waiting jobs are submitted so much later than those that run, which therefore start first."""
-MOST_TASKS = 50_000
+MOST_TASKS = 100_000
 """Waiting tasks that are simulated."""
 _NO_HOPE = ("driver", "engine", "node")
 """Nothing that the run does by itself ends these waits."""

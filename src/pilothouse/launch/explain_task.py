@@ -17,6 +17,8 @@ from pilothouse.policies.base import Policy
 from pilothouse.views import documents
 from pilothouse.views.task_story import TaskStory, ended_story, held_story, waiting_story
 
+_NO_SOURCE = "the tasks of this run do not come from a file of `pilothouse run`: those that have not begun are not known here"
+
 
 def explain_task(folder: Path, name: str, *, as_json: bool) -> str:
     """The story of a task of the run in this folder. Raises InputError if there is none of that name or number."""
@@ -43,6 +45,8 @@ def task_story(folder: Path, name: str) -> TaskStory:
             if waiting is not None:
                 expected = _expected(folder, reader, waiting)
                 return waiting_story(waiting, rows, expected.at, expected.why)
+        if not reader.plan.source:
+            raise InputError(str(folder), f"task {name} has not begun, or is not in it", hint=_NO_SOURCE)
     raise InputError(str(folder), f"there is no task {name} in it", hint=f"see: pilothouse tasks {folder}")
 
 
