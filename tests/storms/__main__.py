@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from tests.components import MissingComponent, start_sshd
+from tests.storms.elsewhere import run_elsewhere
 from tests.storms.storm import Outcome, Plan, first_plan, run_storm
 
 MOST_TOLD = 20
@@ -24,8 +25,11 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-ssh", action="store_true")
+    parser.add_argument("--elsewhere", action="store_true", help="one storm over hosts that do not see the run's folder")
     arguments = parser.parse_args()
     top = Path(tempfile.mkdtemp(prefix="storms-"))
+    if arguments.elsewhere:
+        return _elsewhere(top, arguments.seed, arguments.kills)
     sshd = None
     if not arguments.no_ssh:
         try:
@@ -48,6 +52,19 @@ def main() -> int:
     if not total.problems:
         shutil.rmtree(top)
     return 1 if total.problems else 0
+
+
+def _elsewhere(top: Path, seed: int, kills: int) -> int:
+    (top / "here").mkdir()
+    sshd, began = start_sshd(top / "sshd", hosts=2, hidden=top / "here"), time.monotonic()
+    try:
+        outcome = run_elsewhere(top / "here", seed, kills, sshd.env)
+    finally:
+        sshd.stop()
+    _print(outcome, time.monotonic() - began)
+    for problem in outcome.problems[:MOST_TOLD]:
+        print(f"    {problem}")
+    return 1 if outcome.problems else 0
 
 
 def _tell(plan: Plan, outcome: Outcome, folder: Path) -> None:
