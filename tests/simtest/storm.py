@@ -49,6 +49,7 @@ from pilothouse.worlds.live.wire.messages import (
 MOST_STEPS = 400_000
 MOST_TIME_S = 50_000.0
 TICK_S = 0.5
+LAST_COMMANDS_S = 30.0
 
 
 class DriverCrashed(BaseException):
@@ -100,6 +101,14 @@ class Clock:
         self.now = when
         assert self.now < MOST_TIME_S, "the run does not come to an end"
         action()
+
+
+    def pass_time(self, seconds: float) -> None:
+        """Everything that happens in this time."""
+        until = self.now + seconds
+        self.at(until, lambda: None)
+        while self.now < until:
+            self.step()
 
 
 class TakenOver(Exception):
@@ -247,11 +256,7 @@ class Storm:
                     self._freeze_driver()
                 if self.random.random() < self.weather.records_lost:
                     self._lose_records()
-                pause = self.random.choice([0.1, 2.0, 15.0, 40.0])
-                until = self.clock.now + pause
-                self.clock.at(until, lambda: None)
-                while self.clock.now < until:
-                    self.clock.step()
+                self.clock.pass_time(self.random.choice([0.1, 2.0, 15.0, 40.0]))
         self.check_end()
 
     def _one_driver(self) -> None:
@@ -494,6 +499,9 @@ class Storm:
                     continue
                 expected = 1 + self.options.retries if "fail" in self.lines[task_id].command else 1
                 assert count == expected, f"task {task_id} ran {count} times although no engine was lost"
+        if self.records_were_lost:
+            # The last driver may not know of an engine that another had told to leave: its STOP commands end by themselves.
+            self.clock.pass_time(LAST_COMMANDS_S)
         assert not any(machine.alive and machine.busy for machine in self.machines), "something still runs"
 
     def _check_jobs(self) -> None:
@@ -613,14 +621,6 @@ class StormWorld:
             storm.to_engine(frame)
         return storm.stormy
 
-    def _pass(self, seconds: float) -> None:
-        """The driver waits, and the others go on."""
-        clock = self._storm.clock
-        until = clock.now + seconds
-        clock.at(until, lambda: None)
-        while clock.now < until:
-            clock.step()
-
     def _flush(self) -> None:
         storm, driver = self._storm, self.driver
         storm.maybe_crash_driver()
@@ -628,13 +628,13 @@ class StormWorld:
         if driver.records:
             records, driver.records = driver.records, []
             if storm.weather.slow_disk_s and storm.stormy:
-                self._pass(storm.random.expovariate(1 / storm.weather.slow_disk_s))
+                storm.clock.pass_time(storm.random.expovariate(1 / storm.weather.slow_disk_s))
             while True:
                 try:
                     storm.disk.write(records, self.session)
                     break
                 except RunError:
-                    self._pass(1.0)
+                    storm.clock.pass_time(1.0)
             for record in records:
                 storm.note_record(record)
                 if type(record) is r.EngineJoined:
