@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from math import inf
 from pathlib import Path
 
@@ -118,6 +119,7 @@ class PackWriter:
         try:
             if self._fd < 0:
                 self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                weakref.finalize(self, os.close, self._fd)
             if os.write(self._fd, block) == len(block):
                 self._place = os.lseek(self._fd, 0, os.SEEK_CUR) - len(block) + 1
                 return

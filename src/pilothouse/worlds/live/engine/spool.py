@@ -23,6 +23,7 @@ import shutil
 import struct
 import tempfile
 import time
+import weakref
 from pathlib import Path
 
 import msgspec
@@ -65,6 +66,8 @@ class Log:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self.close = weakref.finalize(self, os.close, self._fd)
+        """Closes the file, at the latest when nothing refers to the log."""
         self._size = 0
         self._buffer = b""
 
@@ -97,9 +100,6 @@ class Log:
                 continue
             self._buffer = self._buffer[written:]
             self._size += written
-
-    def close(self) -> None:
-        os.close(self._fd)
 
 
 class LogContent(msgspec.Struct):
