@@ -63,7 +63,8 @@ def one_line(text: str) -> str:
 
 def drawn(seed: int, change: Change) -> bytes:
     """Sorts mutants by chance. A sample changes little when the source does."""
-    return hashlib.sha256(f"{seed} {change.path} {change.function} {change.before} {change.after}".encode()).digest()
+    parts = (seed, change.path, change.function, change.before, change.after, *([change.nth] if change.nth else []))
+    return hashlib.sha256(" ".join(map(str, parts)).encode()).digest()
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import copy
 import difflib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -53,6 +54,8 @@ class Change:
     end: int
     before: str
     after: str
+    nth: int = 0
+    """How many changes of the same texts come before it in its function."""
 
     def text(self, original: str) -> str:
         """The whole changed module."""
@@ -77,10 +80,14 @@ def changes(path: str, text: str) -> Iterator[Change]:
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line.encode()))
     data = text.encode()
+    seen: Counter[tuple[str, str, str]] = Counter()
     for node, replacement, function in _sites(ast.parse(text), ""):
         begin = starts[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
         end = starts[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
-        yield Change(path, function, node.lineno, begin, end, data[begin:end].decode(), replacement)  # type: ignore[attr-defined]
+        before = data[begin:end].decode()
+        nth = seen[function, before, replacement]
+        seen[function, before, replacement] += 1
+        yield Change(path, function, node.lineno, begin, end, before, replacement, nth)  # type: ignore[attr-defined]
 
 
 def _sites(node: ast.AST, function: str) -> Iterator[tuple[ast.AST, str, str]]:

@@ -80,6 +80,15 @@ def test_a_wrong_order_is_refused_by_its_rule_and_changes_nothing(rule: str, ord
     assert snapshot(c) == before
 
 
+def test_a_call_that_is_alive_keeps_its_id() -> None:
+    c = cluster()
+    c.book(d.CallEvery(10.0, 5.0, "x"))
+    with pytest.raises(DecisionError) as refused:
+        c.book(d.CallEvery(10.0, 5.0, "x"))
+    assert refused.value.rule == "call id in use"
+    c.book(d.CallEvery(10.0, 5.0, "y"))
+
+
 def test_the_table_of_rules_is_total() -> None:
     assert set(RULES) == set(get_args(d.Decision))
 

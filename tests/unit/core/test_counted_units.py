@@ -76,3 +76,16 @@ def test_a_job_that_is_withdrawn_while_it_is_held() -> None:
     stage = Stage()
     assert stage.hears(3.0, e.JobWithdrawn(3.0, "b")) == [d.ConfirmWithdrawal(3.0, "b")]
     assert stage.decider.told == [e.JobEnded(3.0, "b", JobState.KILLED, -1, BOTH)]
+
+
+def test_a_decider_that_knows_shapes_is_not_told_of_memory() -> None:
+    class Shapes(Numbers):
+        traits = Traits(memory=False)
+
+    decider = Shapes()
+    cluster = Cluster(e.Begins((Node("n", 0, 2, memory_mb=1000),)), "numbers")
+    job = Job("a", 1, shape=Shape(nodes=1, memory_mb_per_node=100))
+    CheckedTurn(decider, cluster, cluster)(e.Batch(0.0, [e.JobSubmitted(0.0, job)]))
+    [told] = decider.told
+    assert isinstance(told, e.JobSubmitted)
+    assert told.job.shape == Shape(nodes=1)

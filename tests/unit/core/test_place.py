@@ -2,6 +2,7 @@
 
 import msgspec
 
+from pilothouse.core import place
 from pilothouse.core.cluster import Cluster
 from pilothouse.model import events as e
 from pilothouse.model.answers import Never, NotNow, Placed
@@ -64,3 +65,19 @@ def test_split_into_parts() -> None:
 def test_a_plain_request_larger_than_everything_never_fits() -> None:
     assert isinstance(start(cluster(), "a", 13), Never)
     assert isinstance(start(cluster(), "b", 0), Never)
+
+
+def test_the_least_of_a_request_that_may_grow() -> None:
+    """In nodes, in units and in parts."""
+    c = cluster()
+    for job, least in (
+        (Job("a", 2, shape=Shape(nodes=1, most_nodes=3)), "0-1"),
+        (Job("b", 2, most_units=9), "0-1"),
+        (Job("c", 3), "0-2"),
+    ):
+        c.observe(e.JobSubmitted(0.0, job))
+        assert place.choose(c, job, least=True) == IdSet.parse(least).mask
+    parts = Job("d", 1, shape=Shape(parts=4))
+    c.observe(e.JobSubmitted(0.0, parts))
+    assert place.choose(c, parts, least=True) == 0b1
+    assert place.choose(c, parts) == 0b111

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
-from pilothouse.model.events import Batch, Begins, Event, UnitsUnavailable
+from pilothouse.model.events import Batch, Begins, Event, JobRequeued, JobSubmitted, JobWithdrawn, UnitsUnavailable
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.profile import Delay, Profile
@@ -81,3 +81,39 @@ def test_a_policy_may_admit_what_it_likes() -> None:
     records = run(Choosy(), job("a"), job("b"))
     assert records["a"].started_at == 0.0
     assert records["b"].metadata == "not today"
+
+
+def test_a_policy_sees_jobs_come_back_and_leave() -> None:
+    """One that runs comes back as ended and submitted; one that waits and is withdrawn has ended, with its event."""
+
+    class Watching(Policy):
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        def on_submitted(self, job: Job, cluster: Cluster) -> None:
+            self.seen.append(f"submitted {job.id}")
+
+        def on_ended(self, job: Job, cluster: Cluster) -> None:
+            self.seen.append(f"ended {job.id}")
+
+        def on_event(self, event: Event, cluster: Cluster) -> None:
+            self.seen.append(type(event).__name__)
+
+        def schedule(self, cluster: Cluster) -> None:
+            for waiting in cluster.queue:
+                cluster.start(waiting)
+
+    policy = Watching()
+    decider = PolicyDecider(policy)
+    decider.hello()
+    begins = Begins(nodes=(Node("h", 0),))
+    cluster = Cluster(begins, "watching")
+    decider.begin(begins, cluster)
+    decider.decide(Batch(0.0, [JobSubmitted(0.0, job("a")), JobSubmitted(0.0, job("b"))]))
+    policy.seen.clear()
+    decider.decide(Batch(1.0, [JobWithdrawn(1.0, "b")]))
+    assert policy.seen == ["ended b", "JobWithdrawn"]
+    policy.seen.clear()
+    decider.decide(Batch(2.0, [JobRequeued(2.0, "a", "its node was lost")]))
+    assert policy.seen == ["ended a", "submitted a"]
+    assert list(cluster.running) == ["a"]

@@ -129,6 +129,27 @@ def test_a_withdrawn_job_may_be_rejected_too() -> None:
     assert stage.says(d.RejectJob(4.0, "k")) == [d.RejectJob(4.0, "k")]
 
 
+def test_a_withdrawn_job_that_comes_again_is_told_once_and_can_end_like_any_other() -> None:
+    """It still waits in the decider's queue; from then on it is a job like the others."""
+    stage = Stage(LACKS_ALL)
+    stage.hears(3.0, e.JobWithdrawn(3.0, "j"))
+    again = e.JobSubmitted(4.0, Job("j", 1))
+    assert stage.hears(4.0, again)[0] == []
+    start = d.StartJob(5.0, "j", IdSet(0b1))
+    assert stage.says(start) == [start]
+    assert stage.hears(6.0, e.JobSubmitted(6.0, Job("l", 1)))[0] != []
+
+
+def test_units_that_are_absent_from_the_start_are_waited_for() -> None:
+    cluster = Cluster(e.Begins((A, B), time_waits=False, unavailable=IdSet(0b1)), "test")
+    start = d.StartJob(1.0, "j", IdSet(0b1))
+    for hides, expected in ((False, []), (True, [start])):
+        translation = Translation(LACKS_ALL, cluster, hides_absence=hides)
+        assert [each for each in translation.reply(d.Reply(1.0, [start])).decisions if each == start] == expected
+    translation = Translation(LACKS_ALL, cluster)
+    assert start not in translation.reply(d.Reply(1.0, [start])).decisions
+
+
 def test_a_requeued_job_ends_and_is_submitted_again() -> None:
     stage = Stage(LACKS_ALL)
     stage.cluster.book(d.StartJob(1.0, "j", IdSet(0b1)))

@@ -14,7 +14,7 @@ def node(text: str, states: int = 9) -> Node:
 
 
 def test_sleep_states_are_triplets() -> None:
-    found = node("3:4:5, 6:7:8")
+    found = node(", 3:4:5, ,6:7:8,")
     assert sleep_states(found) == {3: SleepState(3, 4, 5), 6: SleepState(6, 7, 8)}
     assert [state for state in range(9) if computes(found, state)] == [0, 1, 2]
 
@@ -31,3 +31,11 @@ def test_any_number_will_do_where_the_speeds_are_unknown() -> None:
 def test_anything_else_is_an_error(text: str) -> None:
     with pytest.raises(InputError, match=r"host a: sleep_pstates.*not a sleep state.*expected triplets like 3:4:5"):
         sleep_states(node(text))
+
+
+def test_how_many_states_there_are_is_said_where_it_is_known() -> None:
+    with pytest.raises(InputError, match="not a sleep state: there are 9 pstates"):
+        sleep_states(node("0:1:9"))
+    with pytest.raises(InputError) as problem:
+        sleep_states(node("a:b:c", 0))
+    assert "there are" not in str(problem.value)

@@ -10,6 +10,7 @@ from pilothouse.model.events import Begins, UnitsUnavailable
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node, Shape
 from pilothouse.model.profile import Delay, Profile
+from pilothouse.policies.queueing import ESTIMATES
 from pilothouse.worlds.simulated.world import SimulatedWorld
 
 NODES = (Node("n0", 0, 4), Node("n1", 4, 4))
@@ -84,3 +85,14 @@ def test_a_moldable_job_takes_no_more_than_the_reservation_leaves() -> None:
     )
     assert found["head"] == 100.0
     assert found["moldable"] == 2.0
+
+
+def test_estimates_of_running_times() -> None:
+    job = Job("a", 1, walltime=300.0)
+    assert {name: estimate(job) for name, estimate in ESTIMATES.items()} == {
+        "requested": 300.0, "2x": 600.0, "clairvoyant": 300.0,
+    }  # fmt: skip
+    job.runtime = 20.0
+    assert ESTIMATES["clairvoyant"](job) == 20.0
+    job.runtime = 900.0
+    assert ESTIMATES["clairvoyant"](job) == 300.0

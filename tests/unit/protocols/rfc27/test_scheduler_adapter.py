@@ -179,6 +179,15 @@ def test_a_partial_free_is_used_at_once_and_known_after_a_crash(pair: Pair) -> N
     assert pair.cluster.free == 8
 
 
+def test_the_gpus_of_a_freed_part_are_used_at_once(pair: Pair) -> None:
+    wide, waiting = pair.submit(1, nodes=3, gpus_per_slot=2), pair.submit(1, gpus_per_slot=2)
+    pair.settle()
+    assert waiting in pair.manager.pending
+    pair.manager.release(0.0, wide, IdSet.of([1]))
+    pair.settle()
+    assert held(pair, waiting) == {1: ("1", "0-1")} or held(pair, waiting) == {1: ("0", "0-1")}
+
+
 def test_expiration_reaches_the_decider(pair: Pair) -> None:
     pair.now = 10.0
     job_id = pair.submit(1, duration_s=100.0)

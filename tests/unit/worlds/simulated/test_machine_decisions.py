@@ -120,3 +120,10 @@ def test_machines_that_do_not_exist() -> None:
     play.next()
     with pytest.raises(RunError, match="do not all exist"):
         play.order(d.SetPowerState(0.0, IdSet.of([7]), 0))
+
+
+@pytest.mark.parametrize("units", [IdSet(), IdSet.of([0, 99])])
+def test_machines_that_do_not_exist_are_named(units: IdSet) -> None:
+    play = Play(Delay(5.0))
+    with pytest.raises(RunError, match="do not all exist"):
+        play.world.apply(d.Reply(0.0, [d.SetPowerState(0.0, units, 1)]))
