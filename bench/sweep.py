@@ -2,9 +2,9 @@
 
     python bench/sweep.py [--jobs 20000] [--cells 8] [--workers 2]
 
-Two ratios, measured in turn, best of --best-of. By the clock: it means something only where the machine has idle cores, so the
-load average stands beside it, and what two copies of a busy loop gain at that moment. By CPU time: all of a sweep in one process,
-divided by what its longest worker and the process that leads them take. That is the gain on cores that are idle.
+Two ratios, measured in turn, from the best of --best-of rounds. By the clock: it means something only where the machine has
+idle cores, so the load average stands beside it, and what two copies of a busy loop gain at that moment. By CPU time: all of a
+sweep in one process, divided by what its longest worker and the process that leads them take. That is the gain on idle cores.
 """
 
 from __future__ import annotations
@@ -70,20 +70,19 @@ def main() -> None:
     calm_collector()
     grid = Grid(workloads=[f"lublin:jobs={given.jobs}"], platforms=["256"], policies=["easy"], seeds=given.cells)
     print(f"{given.cells} cells of {given.jobs:,} jobs, {len(os.sched_getaffinity(0))} cores")
-    by_clock, by_cpu = [], []
+    rounds = []
     for _ in range(given.best_of):
         alone = clock(lambda: busy(1)) * given.workers
         allowed = alone / clock(lambda: list(in_processes(busy, given.workers, given.workers)))
         (one, one_cpu), (many, leader_cpu) = swept(grid, 1), swept(grid, given.workers)
         worker_cpu = longest_worker(grid, given.workers)
-        by_clock.append((one / many, allowed))
-        by_cpu.append(one_cpu / (leader_cpu + worker_cpu))
+        rounds.append((one, many, one_cpu, leader_cpu + worker_cpu, -allowed))
         print(f"  clock: {one:.2f} s and {many:.2f} s ({one / many:.2f}; busy loops {allowed:.2f})  CPU: {one_cpu:.2f} s, and "
-              f"{leader_cpu:.2f} s leading + {worker_cpu:.2f} s in the longest worker ({by_cpu[-1]:.2f})"
+              f"{leader_cpu:.2f} s leading + {worker_cpu:.2f} s in the longest worker"
               f"  load average {os.getloadavg()[0]:.1f}")  # fmt: skip
-    ratio, allowed = max(by_clock)
-    print(f"{given.workers} processes by the clock: {ratio:.2f} times as fast as one (busy loops: {allowed:.2f})")
-    print(f"{given.workers} processes by CPU time: {max(by_cpu):.2f} times as fast as one")
+    one, many, one_cpu, many_cpu, allowed = (min(column) for column in zip(*rounds, strict=True))
+    print(f"{given.workers} processes by the clock: {one / many:.2f} times as fast as one (busy loops: {-allowed:.2f})")
+    print(f"{given.workers} processes by CPU time: {one_cpu / many_cpu:.2f} times as fast as one")
 
 
 if __name__ == "__main__":

@@ -65,6 +65,10 @@ BENCHES: dict[str, tuple[list[str], list[Figure]]] = {
         ["bench/qcg.py", "accept"],
         [("QCG: 100,000 jobs accepted, s", r"CPU s \(([\d.]+) s\)", "qcg-pilotjob (EPYC)", r"the peer took ([\d.]+) s", -1)],
     ),
+    "sweep": (
+        ["bench/sweep.py", "--best-of", "2"],
+        [("a sweep on two cores against one, by CPU time", r"by CPU time: ([\d.]+) times", "the aim", "1.8", 1)],
+    ),
     "idle": (
         ["bench/idle.py", "--turns", "3"],
         [("share of the rate with 5,000 idle connections", r"idle: ([\d.]+) of", "the aim", "0.90", 1)],

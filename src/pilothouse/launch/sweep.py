@@ -31,12 +31,13 @@ Count = Callable[[int], None]
 
 
 class Places(msgspec.Struct, frozen=True):
-    """Where the names of a grid are: paths in a grid file are relative to it."""
+    """Where the names of a grid are: paths in a grid file are relative to it. Workers may have another current folder."""
 
     folder: Path
 
     def of(self, name: str) -> str:
-        return str(self.folder / name) if (self.folder / name).is_file() else name
+        place = self.folder / name
+        return str(place.absolute()) if place.is_file() else name
 
     def policy(self, name: str) -> str:
         file, colon, rest = name.partition(":")

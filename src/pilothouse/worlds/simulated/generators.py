@@ -172,7 +172,7 @@ _LOG_LOWEST, _MEDIUM_BELOW_TOP, _LOWER_HALF = 0.8, 2.5, 0.86
 _SHORT, _LONG = (4.2, 0.94), (312.0, 0.03)
 """Gamma distributions (shape, scale) of the natural logarithm of short and of long run times."""
 _SHORT_SLOPE, _SHORT_BASE = -0.0054, 0.78
-"""The share of short jobs is linear in the size; the slope is for a machine of 128 units."""
+"""The share of short jobs is linear in the size, and 0 from 144 units on."""
 _GAP = (10.2303 * 1.0225, 0.4871)
 """Gamma distribution of the logarithm of gaps, for all hours of a day."""
 _CYCLE = (8.1737, 3.9631)
@@ -188,7 +188,7 @@ def _lublin(request: Request, widest: int, rng: Random) -> Iterator[Drawn]:
         busy += exp(_at_most(lambda: rng.gammavariate(*_GAP), _LONGEST_LOG_GAP)) / (DAY_S / _SLOTS)
         date = to_date(busy)
         units = _lublin_size(widest, rng)
-        short = min(1.0, max(0.0, _SHORT_SLOPE * units * 128 / max(128, widest) + _SHORT_BASE))
+        short = min(1.0, max(0.0, _SHORT_SLOPE * units + _SHORT_BASE))
 
         def log_run(short: float = short) -> float:
             return rng.gammavariate(*(_SHORT if rng.random() <= short else _LONG))
