@@ -175,7 +175,7 @@ wheels() {
     setup_package dev
     for python in $(pythons); do
         made="$made $ROOT/.venvs/build-$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
-        (BASE=$python; install "${made##* }" build) || exit 1
+        (BASE=$python; install "${made##* }" build "cython>=3" "setuptools>=77") || exit 1
     done
     say "wheels for: $(pythons | tr '\n' ' ')"
     rm -rf dist

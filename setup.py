@@ -30,7 +30,7 @@ COPIES = Path("build", "cython")
 
 
 def extension(name: str, source: str) -> Extension:
-    return Extension(name, [source], extra_compile_args=["-O2", "-ffp-contract=off"], libraries=["m"], optional=True)
+    return Extension(name, [source], extra_compile_args=["-O2", "-g0", "-ffp-contract=off"], libraries=["m"], optional=True)
 
 
 def compiled_python() -> list[Extension]:

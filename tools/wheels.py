@@ -31,9 +31,9 @@ OLDEST_GLIBC = 17
 
 
 def build(kind: str, source: Path, out: Path, python: str, **variables: str) -> Path:
-    """One sdist or wheel, made by that Python (`python -m build`, in an environment of its own)."""
+    """One sdist or wheel, made by that Python (`python -m build`), which has what that needs."""
     before = set(out.iterdir())
-    command = [python, "-m", "build", f"--{kind}", "--outdir", str(out), str(source)]
+    command = [python, "-m", "build", "--no-isolation", f"--{kind}", "--outdir", str(out), str(source)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=os.environ | variables)
     (made,) = set(out.iterdir()) - before
     return made
@@ -81,7 +81,7 @@ def _digest(data: bytes) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
-    parser.add_argument("pythons", nargs="*", default=[sys.executable], metavar="PYTHON", help="each with the package `build`")
+    parser.add_argument("pythons", nargs="*", default=[sys.executable], metavar="PYTHON", help="each with build, cython and setuptools")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:

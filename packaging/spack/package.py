@@ -20,7 +20,7 @@ class PyPilothouse(PythonPackage):
 
     depends_on("c", type="build")
     depends_on("python@3.11:", type=("build", "run"))
-    depends_on("py-setuptools@69:", type="build")
+    depends_on("py-setuptools@77:", type="build")
     depends_on("py-cython@3:", type="build")
 
     depends_on("py-msgspec@0.19:", type=("build", "run"))
