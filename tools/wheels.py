@@ -81,7 +81,7 @@ def _digest(data: bytes) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
-    parser.add_argument("pythons", nargs="*", default=[sys.executable], metavar="PYTHON", help="each with build, cython and setuptools")
+    parser.add_argument("pythons", nargs="*", default=[sys.executable], metavar="PYTHON", help="with build, cython, setuptools")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
