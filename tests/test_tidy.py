@@ -328,8 +328,9 @@ def test_every_command_shows_examples(name: str) -> None:
 
 
 def test_commands_and_their_list_agree() -> None:
-    from pilothouse.cli.main import COMMANDS
+    from pilothouse.cli.main import AIMS, COMMANDS
 
+    assert sorted(name for names in AIMS.values() for name in names) == sorted(COMMANDS), "every command has one aim"
     listed = {module for module, _ in COMMANDS.values()}
     there = {f"pilothouse.cli.{name}" for name in command_names()}
     assert listed == there, f"listed only: {sorted(listed - there)}; there only: {sorted(there - listed)}"

@@ -10,7 +10,8 @@ import click
 @click.command("init")
 @click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path, file_okay=False))
 def command(folder: Path) -> None:
-    """Write a small project into DIR (default: here): a policy, a workload, a task file, and the commands that use them.
+    """Write a small project into DIR (default: here): a policy, a workload, a task file, a sweep, and the
+    commands that use them.
 
     Files that are there are never overwritten: then nothing is written.
 

@@ -13,7 +13,7 @@ from pilothouse.model.errors import PilothouseError
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("pilothouse.cli.demo", "Try it: schedulers on a real trace, real tasks here, a report."),
-    "init": ("pilothouse.cli.init", "Write a small project: a policy, a workload, a task file."),
+    "init": ("pilothouse.cli.init", "Write a small project: a policy, a workload, a task file, a sweep."),
     "simulate": ("pilothouse.cli.simulate", "Run a workload on a simulated cluster under one policy."),
     "compare": ("pilothouse.cli.compare", "Run a workload under several policies, side by side."),
     "sweep": ("pilothouse.cli.sweep", "Run a grid of simulations on many cores, and say which differences are significant."),
@@ -48,7 +48,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 AIMS: dict[str, tuple[str, ...]] = {
     "Begin": ("demo", "init"),
     "Simulate a cluster": ("simulate", "compare", "sweep", "forecast", "policies", "convert"),
-    "Run real tasks": ("run", "tasks", "output", "watch"),
+    "Run real tasks": ("run", "tasks", "output", "watch", "web"),
     "Steer a resource manager": ("steer", "whatif", "slurm-setup", "slurm-lab", "flux-module", "edc-library"),
     "Look at runs": ("plot", "report", "explain", "diff", "step"),
     "Replace another program": ("batsim", "batsim4", "disbatch", "qcg", "shims"),

@@ -1,7 +1,7 @@
 """A small project to begin with: behind `pilothouse init`, which writes it, and `pilothouse demo`, which also runs it.
 
-In: a folder. Out: a policy, a workload and a task file in it, and a README.md with the commands that use them. The files are
-those of `examples/`, which is part of the package.
+In: a folder. Out: a policy, a workload, a task file and a sweep in it, and a README.md with the commands that use
+them. The files are those of `examples/`, which is part of the package.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ FILES = {
     "shortest_first.py": "a scheduler of your own: change it",
     "kth-sp2-5000.swf.gz": "a workload: 5,000 jobs of a real machine with 100 processors (KTH SP2)",
     "tasks.txt": "a task file: real commands, a repetition and a barrier",
+    "grid.toml": "a sweep: each of five weeks of the workload under three schedulers",
 }
 _OWN = "shortest_first.py:ShortestFirst"
 
@@ -34,6 +35,8 @@ class Step:
     words: tuple[str, ...]
     figure: str = ""
     """Also draws this, where matplotlib is installed."""
+    shown_only: bool = False
+    """In README.md; the demo leaves it out."""
 
     def command(self, *, drawn: bool) -> tuple[str, ...]:
         return (*self.words, "--plot", self.figure) if self.figure and drawn else self.words
@@ -47,6 +50,7 @@ STEPS = (
     ),
     Step("the same scheduler decides about real tasks on this machine", ("run", "tasks.txt", "--by", _OWN, "--dir", "sum")),
     Step("one page to look at: both runs of the workload", ("report", "runs/fcfs", "runs/easy", "-o", "report.html")),
+    Step("which differences are more than chance", ("sweep", "grid.toml", "-o", "weeks/"), shown_only=True),
 )
 
 
@@ -79,6 +83,8 @@ def demonstrate(folder: Path) -> int:
     create(folder)
     drawn = importlib.util.find_spec("matplotlib") is not None
     for step in STEPS:
+        if step.shown_only:
+            continue
         words = step.command(drawn=drawn)
         click.secho(f"==> {step.aim}", bold=True)
         click.echo(f"    pilothouse {' '.join(words)}")
