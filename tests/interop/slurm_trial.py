@@ -159,11 +159,11 @@ class Trial:
         return [(int(self.jobs - (index + 1) * spread), act) for index, act in enumerate(order)]
 
     def _some(self, states: dict[str, str], state: str) -> str:
-        found = [job for job in self.ids if states.get(job) == state]
+        found = [job for job in self.ids if states.get(job) == state and job != self.held]
         return self.rng.choice(found) if found else ""
 
     def hold(self, states: dict[str, str]) -> bool:
-        self.held = self.held or self._some(states, "PENDING")
+        self.held = self._some(states, "PENDING")
         return self._done("scontrol", "hold", self.held)
 
     def release(self, states: dict[str, str]) -> bool:
@@ -173,7 +173,10 @@ class Trial:
         return self._done("scontrol", "update", "nodename=n7", "state=drain", "reason=trial")
 
     def resume(self, states: dict[str, str]) -> bool:
-        return self._done("scontrol", "update", "nodename=n7", "state=resume")
+        if self._done("scontrol", "update", "nodename=n7", "state=resume"):
+            return True
+        state = self.slurm("sinfo", "-h", "-n", "n7", "-o", "%T")
+        return bool(state) and "drain" not in state  # A restarted slurmctld may have forgotten.
 
     def cancel(self, states: dict[str, str]) -> bool:
         return self._done("scancel", self._some(states, "PENDING"))
