@@ -95,10 +95,12 @@ class Steering:
         running = []
         for row in look.jobs:
             note = notes.get(row.id)
+            if note is None and row.state == "PENDING" and self.pair.go not in row.partitions:
+                continue  # Most rows.
             mark = None if note is None else commands.read_mark(note)
             seen = self._seen(now, row)
-            interesting = seen in (Seen.RUNS, Seen.ORDERED) or (mark is not None and seen is not Seen.OVER)
-            if not interesting or not self._is_ours(row):
+            known = seen in (Seen.RUNS, Seen.ORDERED) or (mark is not None and seen is not Seen.OVER)
+            if not known or not self._is_ours(row):
                 continue
             tracked = self.jobs[row.id] = Tracked(row.id, row, Belief.HELD, row.submitted_at)
             self._again.add(row.id)
@@ -466,7 +468,7 @@ def order_of(job_id: str) -> tuple[int, ...]:
     """`17_3` as numbers."""
     if job_id.isdigit():
         return (int(job_id),)
-    return tuple(int(part) for part in job_id.replace("+", "_").split("_") if part.isdigit())
+    return tuple([int(part) for part in job_id.replace("+", "_").split("_") if part.isdigit()])
 
 
 def _request(row: JobRow) -> tuple[object, ...]:
