@@ -20,7 +20,8 @@ ADD = st.tuples(st.just("add"), st.integers(1, UNITS), DURATIONS, st.integers(1,
 TURN = st.tuples(st.just("turn"), st.booleans(), st.booleans())
 END = st.tuples(st.just("end"), st.integers(0, 9))
 GO = st.tuples(st.just("go"), st.sampled_from([0.5, 1.0, 3.0]))
-STORY = st.lists(st.one_of(ADD, ADD, TURN, TURN, END, GO), max_size=80)
+LAST = st.tuples(st.just("last"), st.booleans())
+STORY = st.lists(st.one_of(ADD, ADD, TURN, TURN, END, GO, LAST, LAST), max_size=80)
 
 
 class Stage:
@@ -31,6 +32,7 @@ class Stage:
         self.free, self.now, self.jobs = UNITS, 0.0, 0
         self.running: dict[str, int] = {}
         self.durations: dict[str, float] = {}
+        self.expected: dict[str, float] = {}
         self.told: list[object] = []
 
     def add(self, units: int, duration: float, copies: int) -> None:
@@ -47,7 +49,17 @@ class Stage:
         if index < len(self.running):
             job_id = list(self.running)[index]
             self.free += self.running.pop(job_id)
-            self.told.append(self.plan.release(job_id))
+            self.told.append(self.plan.release(job_id, self.now))
+
+    def last(self, asks: bool) -> None:
+        """All that are expected to end next do so, at that date."""
+        ends = [self.expected[job_id] for job_id in self.running]
+        if ends and self.now <= min(ends) < inf:
+            self.now = min(ends)
+            for job_id in [job_id for job_id in self.running if self.expected[job_id] == self.now]:
+                self.free += self.running.pop(job_id)
+                self.told.append(self.plan.release(job_id, self.now))
+            self.turn(asks, False)
 
     def turn(self, asks: bool, refuses: bool) -> None:
         for job in self.plan.due(self.now, self.free):
@@ -58,7 +70,8 @@ class Stage:
             self.free -= job.units
             self.running[job.id] = job.units
             assert self.plan.remove(job)
-            self.plan.hold(job.id, self.now + self.durations[job.id], job.units)
+            self.expected[job.id] = self.now + self.durations[job.id]
+            self.plan.hold(job.id, self.expected[job.id], job.units)
         if asks:
             self.told.append(sorted(self.plan.starts().items()))
         self.told.append((len(self.plan), self.plan.running, [job.id for job in self.plan.jobs()]))
@@ -89,6 +102,20 @@ def test_a_long_queue(asks: bool) -> None:
             ("end", random.randrange(4)),
             ("turn", False, random.random() < 0.1),
         ]
+    assert play(compiled.ReservationPlan(), story) == play(PlainReservationPlan(), story)
+
+
+@pytest.mark.parametrize("early", [0.0, 0.1], ids=["all ends are expected", "some ends are early"])
+def test_ends_that_are_expected(early: float) -> None:
+    """The plan is kept after these, so it must be the one that would be made again."""
+    random = Random(3)
+    story: list[tuple[object, ...]] = [("add", 3, 5.0, 4), ("turn", False, False)]
+    for _ in range(600):
+        if random.random() < 0.4:
+            story += [("add", random.randint(1, UNITS), random.uniform(0.1, 9.0), random.randint(1, 3)), ("turn", False, False)]
+        if random.random() < early:
+            story += [("end", random.randrange(3)), ("turn", random.random() < 0.2, False)]
+        story.append(("last", random.random() < 0.2))
     assert play(compiled.ReservationPlan(), story) == play(PlainReservationPlan(), story)
 
 

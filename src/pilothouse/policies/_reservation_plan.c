@@ -4,10 +4,12 @@
  * queue cheap, and change no reservation:
  *
  * - Requests for the same units and duration are a class. While a plan is made, steps only lose units, so the next search of
- *   a class goes on where its last one ended.
+ *   a class goes on where its last one ended. Its first one begins where that of a smaller and shorter class ended.
  * - Neighbours of one class in the queue are placed together, as many as fit at one date.
  * - A plan is made only as far as it decides which jobs start now. The others (from `known` on) are placed when that is
  *   asked for, or when a new job might start before them.
+ * - A job that ends when it was expected to changes nothing: made again, each reservation would be the same. What was free
+ *   for too short a time from an earlier date on is so from now on as well.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -46,15 +48,22 @@ typedef struct {
     Py_ssize_t queued, entries_room, known, fresh;
     Class *classes;
     Py_ssize_t class_count, classes_room;
+    Py_ssize_t *met;        /* the classes that were searched for in this plan */
+    Py_ssize_t met_count, met_room;
     End *ends;
     Py_ssize_t end_count, ends_room;
     long long number;       /* of the plan */
     double soonest;         /* no known job starts before */
     double safe_until;      /* no unknown job starts before */
     char stale;
+    double released_at;     /* when the last job ended */
+    long long on_time;      /* so many ends in a row were expected */
+    char late;              /* a job was due before it could start: units are not used as planned */
 } Plan;
 
 #define MOST_UNUSED 1024
+/* A plan that was made in part is completed after so many expected ends in a row: that costs as much as several in part. */
+#define STREAK 8
 
 static PyObject *text_id;
 
@@ -251,19 +260,40 @@ static PyObject *plan_hold(Plan *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *plan_release(Plan *self, PyObject *job_id)
+/* Whether the plan is as it would be if it were made again, after a job that was expected to end at the date has ended. */
+static int still_holds(Plan *self, double date, double now)
 {
-    PyObject *end = PyDict_GetItemWithError(self->held, job_id);
     Py_ssize_t index;
+    self->on_time = date == now ? self->on_time + 1 : 0;
+    if (self->stale || self->late || !self->on_time || (self->end_count && self->ends[0].date < now)
+        || (self->known < self->fresh && self->on_time < STREAK))
+        return 0;
+    if (self->soonest < now)
+        for (self->soonest = Py_HUGE_VAL, index = 0; index < self->known; index++)
+            if (self->entries[index].start < self->soonest)
+                self->soonest = self->entries[index].start;
+    return self->soonest >= now;
+}
+
+static PyObject *plan_release(Plan *self, PyObject *args)
+{
+    PyObject *job_id, *end;
+    double now, date;
+    Py_ssize_t index;
+    if (!PyArg_ParseTuple(args, "Od", &job_id, &now))
+        return NULL;
+    end = PyDict_GetItemWithError(self->held, job_id);
     if (end == NULL) {
         if (PyErr_Occurred())
             return NULL;
         Py_RETURN_FALSE;
     }
-    index = end_from(self, PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(end, 0)), (int)PyLong_AsLong(PyTuple_GET_ITEM(end, 1)));
+    date = PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(end, 0));
+    index = end_from(self, date, (int)PyLong_AsLong(PyTuple_GET_ITEM(end, 1)));
     self->end_count--;
     memmove(self->ends + index, self->ends + index + 1, (size_t)(self->end_count - index) * sizeof *self->ends);
-    self->stale = 1;
+    self->stale = !still_holds(self, date, now);
+    self->released_at = now;
     if (PyDict_DelItem(self->held, job_id))
         return NULL;
     Py_RETURN_TRUE;
@@ -300,7 +330,7 @@ static int forget_classes(Plan *self)
     int failed = 0;
     PyDict_Clear(self->kinds);
     self->classes = NULL;
-    self->class_count = self->classes_room = 0;
+    self->class_count = self->classes_room = self->met_count = 0;
     for (index = 0; !failed && index < self->queued; index++) {
         const Class *kind = old + self->entries[index].kind;
         Py_ssize_t found = class_of(self, kind->units, kind->duration);
@@ -354,6 +384,26 @@ static int could_start(const Plan *self, const Class *kind)
     return self->free[0] >= kind->units && lasts(self, 0, kind->units, kind->duration) >= 0;
 }
 
+/* Where the first search of a class in this plan begins: no class that asks for as much as another can start before it. */
+static int meet(Plan *self, Py_ssize_t number)
+{
+    Class *kind = self->classes + number;
+    Py_ssize_t index;
+    kind->from = -Py_HUGE_VAL;
+    kind->at = 0;
+    for (index = 0; index < self->met_count; index++) {
+        const Class *other = self->classes + self->met[index];
+        if (other->units <= kind->units && other->duration <= kind->duration && other->from > kind->from) {
+            kind->from = other->from;
+            kind->at = other->at;
+        }
+    }
+    if (grow((void **)&self->met, &self->met_room, self->met_count, sizeof *self->met))
+        return -1;
+    self->met[self->met_count++] = number;
+    return 0;
+}
+
 /* Places jobs from `known` on, neighbours of one class together: all before `end`, or only as many as decide who starts at
  * the first step. */
 static int place(Plan *self, Py_ssize_t end, int all)
@@ -383,11 +433,11 @@ static int place(Plan *self, Py_ssize_t end, int all)
                 break;
             touched = Py_HUGE_VAL;
         }
-        if (kind->searched == self->number) {
-            /* Steps have been put before it since. */
-            for (index = kind->at; index < self->count && self->dates[index] < kind->from; index++)
-                ;
-        }
+        if (kind->searched != self->number && meet(self, entry->kind))
+            return -1;
+        /* Steps have been put before it since. */
+        for (index = kind->at; index < self->count && self->dates[index] < kind->from; index++)
+            ;
         index = earliest(self, index, kind->units, kind->duration, &last);
         start = index == self->count ? Py_HUGE_VAL : self->dates[index];
         kind->searched = self->number;
@@ -417,9 +467,9 @@ static int place(Plan *self, Py_ssize_t end, int all)
 static int make_again(Plan *self, double now, int free)
 {
     Py_ssize_t index;
-    self->stale = 0;
+    self->stale = self->late = 0;
     self->number++;
-    self->known = 0;
+    self->known = self->met_count = 0;
     self->soonest = Py_HUGE_VAL;
     self->count = 0;
     if (grow_steps(self))
@@ -468,6 +518,9 @@ static PyObject *plan_due(Plan *self, PyObject *args)
     Py_ssize_t index;
     if (!PyArg_ParseTuple(args, "di", &now, &free) || (due = PyList_New(0)) == NULL)
         return NULL;
+    /* What an expected end leaves as it is holds at that date. */
+    self->stale |= self->released_at != now && self->released_at != -Py_HUGE_VAL;
+    self->released_at = -Py_HUGE_VAL;
     if (self->stale ? make_again(self, now, free) : place_fresh(self, now))
         goto failed;
     self->fresh = self->queued;
@@ -479,6 +532,8 @@ static PyObject *plan_due(Plan *self, PyObject *args)
         const Entry *entry = self->entries + index;
         if (entry->start < self->soonest)
             self->soonest = entry->start;
+        if (entry->start < now)
+            self->late = 1;
         if (entry->start <= now && PyList_Append(due, entry->job))
             goto failed;
     }
@@ -532,6 +587,7 @@ static int plan_init(Plan *self, PyObject *args, PyObject *named)
         return wrong("a plan takes no arguments");
     self->stale = 1;
     self->soonest = self->safe_until = Py_HUGE_VAL;
+    self->released_at = -Py_HUGE_VAL;
     if (grow_steps(self) || (self->held = PyDict_New()) == NULL || (self->kinds = PyDict_New()) == NULL)
         return -1;
     self->count = 1;
@@ -549,6 +605,7 @@ static void plan_dealloc(Plan *self)
     PyMem_Free(self->dates);
     PyMem_Free(self->free);
     PyMem_Free(self->classes);
+    PyMem_Free(self->met);
     PyMem_Free(self->ends);
     Py_XDECREF(self->held);
     Py_XDECREF(self->kinds);
@@ -567,7 +624,7 @@ static PyObject *plan_running(Plan *self, void *nothing)
 
 static PyMethodDef plan_methods[] = {
     {"hold", (PyCFunction)plan_hold, METH_VARARGS, "A job holds units until a date."},
-    {"release", (PyCFunction)plan_release, METH_O, "A job that held units is over."},
+    {"release", (PyCFunction)plan_release, METH_VARARGS, "A job that held units is over."},
     {"add", (PyCFunction)plan_add, METH_VARARGS, "A job waits, behind the others."},
     {"remove", (PyCFunction)plan_remove, METH_O, "A job waits no more."},
     {"due", (PyCFunction)plan_due, METH_VARARGS, "The jobs that are to start by now."},

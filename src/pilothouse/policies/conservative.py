@@ -43,7 +43,7 @@ class Conservative(Policy):
         self._add(job, cluster)
 
     def on_ended(self, job: Job, cluster: Cluster) -> None:
-        if not self._plan.release(job.id):
+        if not self._plan.release(job.id, cluster.now):
             self._changed = True
 
     def on_event(self, event: Event, cluster: Cluster) -> None:
