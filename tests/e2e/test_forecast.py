@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from e2e import live_runs
 from pilothouse.launch.forecasts import forecast_run, nodes_to_add
 from pilothouse.launch.run_whatif import whatif_run
 from pilothouse.model.errors import InputError
+from pilothouse.views.time_left import TimeLeft
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -54,6 +56,11 @@ def test_a_run_that_goes_on_is_run_ahead(tmp_path: Path) -> None:
         assert found.forecast.starts["10"].low >= found.forecast.starts["6"].low
         more = nodes_to_add(folder, 1e9, samples=20)
         assert more is not None and more[0] == 0
+        with closing(TimeLeft(folder)) as left:
+            live_runs.until(lambda: left.now(6), "a forecast in a process of its own")
+            shown = left.now(6)
+            assert shown is not None and 0 <= shown.low <= shown.seconds <= shown.high
+            assert left.now(10**6) is None, "the rate says as much"
         otherwise = whatif_run(str(folder), "easy", 2)
         assert otherwise.now is not None and otherwise.otherwise is not None
         assert (otherwise.now.slots, otherwise.otherwise.slots) == (2, 6)

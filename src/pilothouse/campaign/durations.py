@@ -23,7 +23,7 @@ import msgspec
 
 from pilothouse.worlds.live.wire.messages import Task
 
-ASSUMED_SPREAD = 0.1
+ASSUMED_SPREAD = 0.03
 """By how much the same task is taken to vary from run to run, if it was seen only once (standard deviation of the logarithm)."""
 MOST_OBSERVED = 1000
 """Of each group of similar tasks the last ones count."""

@@ -122,6 +122,11 @@ class RunState(msgspec.Struct, frozen=True):
     """What became of the last requests of users; the last one first."""
 
     @property
+    def unfinished(self) -> int | None:
+        """Tasks that have not ended, where their number is known."""
+        return None if self.total is None else max(0, self.total - self.finished)
+
+    @property
     def elapsed_s(self) -> float:
         return max(0.0, (self.ended_at or self.now) - self.started_at)
 

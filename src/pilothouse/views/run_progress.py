@@ -13,6 +13,7 @@ import click
 from pilothouse.core.session import Outcome
 from pilothouse.model.lifecycle import JobState
 from pilothouse.views.failures import Failures
+from pilothouse.views.time_left import TimeLeft
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.world import LiveWorld
 
@@ -30,6 +31,7 @@ class RunProgress:
         self._quiet = quiet
         self._folder = folder
         self._line = not quiet and sys.stderr.isatty()
+        self._left = TimeLeft(folder) if self._line else None
         self._began = time.monotonic()
         self._already = self._ended()
         self._failed_before = self._failed()
@@ -63,8 +65,12 @@ class RunProgress:
         if self._total is not None:
             text += f" of {self._total:,}"
         text += f" done, {world.running:,} in hand, {failed:,} failed, {rate:,.1f}/s"
-        if self._total is not None and ended < self._total and rate > 0:
-            text += f", {_duration((self._total - ended) / rate)} left"
+        if self._total is not None and ended < self._total:
+            left = None if self._left is None else self._left.now(self._total - ended)
+            if left is not None:
+                text += f", {_duration(left.seconds)} left ({_duration(left.low)} to {_duration(left.high)})"
+            elif rate > 0:
+                text += f", {_duration((self._total - ended) / rate)} left"
         slots = world.slots
         text += f", {slots} slot{'s' if slots != 1 else ''}"
         # A line that is wider than the terminal would not be rewritten but repeated.
@@ -73,7 +79,8 @@ class RunProgress:
 
     def finish(self, outcome: Outcome) -> int:
         """The summary; the exit code of the command."""
-        if self._line:
+        if self._left is not None:
+            self._left.close()
             click.echo("\r\x1b[K", nl=False, err=True)
         world = self._world
         failed = self._failed()

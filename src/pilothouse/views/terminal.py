@@ -13,6 +13,7 @@ from pilothouse.journal.run_reader import RunReader
 from pilothouse.journal.run_state import RunState
 from pilothouse.views.keyboard import Prompt, keyboard
 from pilothouse.views.rate import RateMeter
+from pilothouse.views.time_left import TimeLeft
 from pilothouse.views.watch import Screen
 from pilothouse.worlds.live.requests import StopContext, StopEngine, ask
 
@@ -25,12 +26,16 @@ def watch(folder: Path, *, once: bool, every_s: float) -> None:
             state = reader.read()
             console.print(screen.draw(state, meter.per_second(state), console.width, 10_000, interactive=False))
             return
-        with suppress(KeyboardInterrupt), keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
+        with (
+            suppress(KeyboardInterrupt), keyboard() as keys, closing(TimeLeft(folder)) as left,
+            Live(console=console, screen=True, auto_refresh=False) as live,
+        ):  # fmt: skip
             look_at = 0.0
             while True:
                 if time.monotonic() >= look_at:
                     state = reader.read()
                     meter.note(state.now, state.finished)
+                    screen.left = left.now(state.unfinished) if state.ended_at is None else None
                     look_at = time.monotonic() + max(0.1, every_s)
                 width, height = console.size
                 live.update(screen.draw(state, meter.per_second(state), width, height), refresh=True)

@@ -14,6 +14,7 @@ from pilothouse.journal.run_state import EngineRow, Failure, RunningTask, RunSta
 from pilothouse.views.clock import clock
 from pilothouse.views.keyboard import Prompt
 from pilothouse.views.rate import outcome, time_left_s
+from pilothouse.views.time_left import Left
 
 KEYS = "up/down choose  e stop engine  c stop context  tab sections  / search  q quit"
 SECTIONS = ("", "engines", "running", "failures")
@@ -31,6 +32,8 @@ class Screen:
         self.section = ""
         self.search = ""
         self.prompt: Prompt | None = None
+        self.left: Left | None = None
+        """As a forecast says; None: the rate tells."""
 
     def move(self, step: int, state: RunState) -> None:
         count = len(self.engines(state))
@@ -62,7 +65,7 @@ class Screen:
 
     def draw(self, state: RunState, rate: float, width: int, height: int, *, interactive: bool = True) -> Group:
         engines, running, failures = self.engines(state), self.running(state), self.failures(state)
-        head = _head(state, rate, width)
+        head = _head(state, rate, width, self.left)
         room = max(6, height - len(head) - (1 if interactive else 0) - 1)
         needs = {"engines": max(1, len(engines)) + 1, "running": len(running), "failures": 2 * len(failures)}
         needs |= {name: need + 1 for name, need in needs.items() if need and name != "engines"}
@@ -109,14 +112,17 @@ def share(room: int, needs: dict[str, int]) -> dict[str, int]:
     return rooms
 
 
-def _head(state: RunState, rate: float, width: int) -> list[Text]:
+def _head(state: RunState, rate: float, width: int, forecast: Left | None) -> list[Text]:
     left_s = time_left_s(state, rate)
     how = outcome(state)
     title = Text(no_wrap=True, overflow="ellipsis")
     title.append(state.name, style="bold")
     title.append(f"  {how}", style="green" if how == "running" else "yellow")
     title.append(f"  {clock(state.elapsed_s)}")
-    if left_s is not None:
+    if forecast is not None:
+        between = f"{clock(forecast.low)} to {clock(forecast.high)}"
+        title.append(f"  about {clock(forecast.seconds)} left ({between})", style="cyan")
+    elif left_s is not None:
         title.append(f"  about {clock(left_s)} left", style="cyan")
     counts = Text(no_wrap=True, overflow="ellipsis")
     of_total = f"/{state.total}" if state.total is not None else ""

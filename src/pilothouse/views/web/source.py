@@ -22,6 +22,7 @@ from pilothouse.views.rate import RateMeter, outcome, time_left_s
 from pilothouse.views.read_live import read_live
 from pilothouse.views.read_run import RunPath, add_users, find, read_run
 from pilothouse.views.report.pack import pack
+from pilothouse.views.time_left import TimeLeft
 
 MOST_SHOWN = 100
 """Running tasks, failures and engines that a viewer gets, of each."""
@@ -84,6 +85,7 @@ class LiveSource:
         self._name = found.name
         self._reader: RunReader | None = None
         self._meter = RateMeter()
+        self._left = TimeLeft(found.journal)
         self._seen = self._drawn = (-1, -1, -1)
 
     def look(self, data: int) -> bytes:
@@ -100,9 +102,11 @@ class LiveSource:
             state, running_tasks=state.running_tasks[:MOST_SHOWN], failures=state.failures[:MOST_SHOWN],
             engines=tuple(engines[:MOST_SHOWN]), answers=state.answers[:MOST_SHOWN],
         )  # fmt: skip
-        return msgspec.json.encode(Look(
-            state.name, True, outcome(state), data, state.now, cut, shown, rate, time_left_s(state, rate), total=state.total
-        ))  # fmt: skip
+        left = self._left.now(state.unfinished) if state.ended_at is None else None
+        left_s = time_left_s(state, rate) if left is None else left.seconds
+        return msgspec.json.encode(
+            Look(state.name, True, outcome(state), data, state.now, cut, shown, rate, left_s, total=state.total)
+        )
 
     def changed(self) -> bool:
         return self._seen != self._drawn
@@ -121,6 +125,7 @@ class LiveSource:
         return found[-1].text(stream)[-MOST_OUTPUT_BYTES:]
 
     def close(self) -> None:
+        self._left.close()
         if self._reader is not None:
             self._reader.close()
 
