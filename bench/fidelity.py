@@ -4,8 +4,8 @@
 
 Real time: tasks of mixed length and width (`sleep`, with requests) run once, which is what the forecast learns from, and then
 once under each policy. Prints the forecast of the time from the first start to the last end beside the real one (they should
-differ by 2 % at most), and for how many tasks the starts come in the same order (longest common subsequence; 95 % or more). Tasks that sleep are little disturbed on a busy machine,
-but EASY's order depends on which of two tasks ends first: use a quiet one.
+differ by 2 % at most), and for how many tasks the starts come in the same order (longest common subsequence; 95 % or more).
+Which of two tasks ends first decides what EASY starts next, so its order tells nothing on a busy machine.
 
 Virtual time: tasks of three programs whose lengths vary are forecast from 40 tasks of each that ran before, and then simulated
 with other lengths of the same distribution. Prints how often the stated interval of 90 % held the outcome (90 % or more).

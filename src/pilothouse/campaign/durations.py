@@ -4,9 +4,9 @@ In: numbers of seconds, or `Observed` tasks (the journals of earlier runs; of a 
 ended, which take longer than they have run). Out: `Draw`s: one of them says how long every task takes in one simulation.
 
 A task that ran before (the same command, the same repeat index) takes as long again, give or take what it varied by from run to
-run. Another one takes as long as similar tasks: those whose commands differ in numbers only, else those of the same program,
-else all. Each simulation draws the observed tasks again before it draws from them (bootstrap), so that few observations make
-a forecast less certain.
+run. Another one takes as long as similar tasks: those of the same command, else those whose commands differ in numbers only, else
+those of the same program, else all. Each simulation draws the observed tasks again before it draws from them (bootstrap), so that
+few observations make a forecast less certain.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Lengths:
             at_risk -= 1
         self._longest = max((task.seconds for task in observed), default=SHORTEST_S)
         logs = [log(max(seconds, SHORTEST_S)) for seconds in self._seconds]
-        self._blur = stdev(logs) * len(logs) ** -0.2 if len(logs) > 1 else 0.0
+        self._blur = 1.06 * stdev(logs) * len(logs) ** -0.2 if len(logs) > 1 else 0.0  # Silverman's rule
 
     def one(self, random: Random, age: float = 0.0) -> float:
         """How long a task takes that has run for so long already: about as long as one of the observed ones. One that has run
@@ -175,7 +175,7 @@ class Lengths:
         return max(self._longest, age) * (1 + random.random())
 
 
-def groups_of(command: str) -> tuple[str, str, str]:
-    """The groups of tasks that a command belongs to, the narrowest first: numbers left out; the program; all."""
+def groups_of(command: str) -> tuple[str, str, str, str]:
+    """The groups of tasks that a command belongs to, the narrowest first: the command; numbers left out; the program; all."""
     words = command.split(None, 1)
-    return f"={_NUMBER.sub('#', command)}", words[0] if words else " ", ""
+    return f"command {command}", f"like {_NUMBER.sub('#', command)}", f"program {words[0] if words else ''}", ""
