@@ -19,7 +19,8 @@ PY=$VENV/bin/python
 # what a test talks to: program=Debian package
 DEBIAN="redis-server=redis-server sshd=openssh-server ssh=openssh-client slurmctld=slurmctld slurmd=slurmd
         srun=slurm-client munged=munge flatc=flatbuffers-compiler mpirun=openmpi-bin parallel=parallel gcc=gcc g++=g++
-        chromium=chromium modulecmd=environment-modules ip=iproute2"
+        chromium=chromium modulecmd=environment-modules ip=iproute2
+        sge_qmaster=gridengine-master sge_execd=gridengine-exec qconf=gridengine-client"
 export UV_PYTHON_DOWNLOADS=never UV_NO_PROGRESS=1 UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1 PIP_ROOT_USER_ACTION=ignore
 export UV_COMPILE_BYTECODE=1  # packages are compiled once, not at each start
 unset VIRTUAL_ENV PYTHONHOME PYTHONDONTWRITEBYTECODE
