@@ -164,6 +164,7 @@ def test_the_pure_wheel_runs_demo_and_tasks(installed: Path, tmp_path: Path) -> 
     )
     (site,) = installed.parents[1].glob("lib/python*/site-packages")
     assert run("probe") == f"[] {site}/pilothouse\n"
+    assert (site / "snakemake_executor_plugin_pilothouse" / "__init__.py").is_file()  # snakemake looks for a package by its name
 
 
 def test_a_bare_machine(installed: Path) -> None:
