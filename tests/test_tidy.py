@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "campaign": UP_TO_VIEWS,
     "launch": UP_TO_VIEWS | {"launch"},
     "pool": UP_TO_VIEWS | {"launch"},
+    "joblib_backend": {"pool"},
     "qcg": UP_TO_VIEWS | {"launch", "dropins"},
     "dropins": UP_TO_VIEWS | {"launch", "dropins"},
     "cli": UP_TO_VIEWS | {"launch", "dropins", "cli"},

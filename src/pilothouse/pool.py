@@ -134,6 +134,11 @@ class Pool(Executor):
         self._thread = threading.Thread(target=self._run, args=(session,), name="pilothouse pool", daemon=True)
         self._thread.start()
 
+    @property
+    def slots(self) -> int:
+        """Of all nodes that it was made with."""
+        return self._max_workers
+
     @classmethod
     def slurm(cls, **named: Any) -> Pool:
         """On the nodes of the Slurm allocation that this program runs in; the arguments are those of `Pool`."""

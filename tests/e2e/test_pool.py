@@ -100,6 +100,20 @@ def test_it_is_an_executor() -> None:
         assert {future.result() for future in concurrent.futures.as_completed(futures, 60)} == {6.0, 3.0}
 
 
+def test_joblib_runs_on_it(pool: Pool) -> None:
+    joblib = pytest.importorskip("joblib")
+    from pilothouse.joblib_backend import PoolBackend
+
+    offset = 1
+    with joblib.parallel_config(backend=PoolBackend(pool)):
+        assert joblib.Parallel()(joblib.delayed(lambda x: x + offset)(x) for x in range(50)) == list(range(1, 51))
+        assert set(joblib.Parallel(n_jobs=2)(joblib.delayed(os.getpid)() for _ in range(10))).isdisjoint({os.getpid()})
+        assert joblib.effective_n_jobs(-1) == 2
+        with pytest.raises(ZeroDivisionError):
+            joblib.Parallel()(joblib.delayed(divided)(x) for x in (1, 0, 2))
+    assert pool.submit(divided, 2).result(60) == 3.0, "the pool goes on"
+
+
 def test_dask_computes_on_it(pool: Pool) -> None:
     delayed = pytest.importorskip("dask").delayed
     total = delayed(sum)([delayed(divided)(x) for x in (1, 2, 3)])
