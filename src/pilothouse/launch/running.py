@@ -15,6 +15,7 @@ from pilothouse.launch.signals import on_signals
 from pilothouse.model.errors import InputError, PeerError
 from pilothouse.protocols.process import PeerProcess
 
+_PR_SET_PDEATHSIG = 1
 LOOK_S = 0.1
 LAST_WORD_S = 2.0
 """A scheduler may end this long before the run does, after its last decision; a longer gap means that it died."""
@@ -24,6 +25,15 @@ def calm_collector() -> None:
     """Collects garbage less often: simulations make few cycles and many long-lived objects. Saves a sixth of the time."""
     gc.set_threshold(1_000_000, 50, 100)
     atexit.register(gc.freeze)  # no collection while the process ends
+
+
+def die_with_parent(parent: int) -> None:
+    """For a process that was forked: the kernel (Linux) ends it when the parent ends, whatever it does then."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)  # it had ended before the kernel knew
 
 
 def is_alive(pid: int) -> bool:

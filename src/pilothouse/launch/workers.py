@@ -21,6 +21,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pilothouse.launch.running import die_with_parent
+
 Result = TypeVar("Result")
 MOST_TRIES = 3
 FEWEST_JOBS = 10_000
@@ -110,7 +112,8 @@ class _Worker:
         with warnings.catch_warnings():
             # Python warns of forks in processes with threads. The worker only simulates; it touches none of their locks.
             warnings.simplefilter("ignore", DeprecationWarning)
-            self.process: ForkProcess = context.Process(target=_serve, args=(theirs, [self.pipe, *others], function))
+            args = (theirs, [self.pipe, *others], function, os.getpid())
+            self.process: ForkProcess = context.Process(target=_serve, args=args)
             self.process.start()
         theirs.close()
 
@@ -137,11 +140,12 @@ class _Worker:
         self.end()
 
 
-def _serve(pipe: Connection, others: list[Connection], function: Callable[[int], Any]) -> None:
-    """What a worker does: takes numbers until its pipe is closed."""
+def _serve(pipe: Connection, others: list[Connection], function: Callable[[int], Any], parent: int) -> None:
+    """What a worker does: takes numbers until its pipe is closed. It ends with the parent, whose locks it has inherited."""
+    die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
     for other in others:
-        other.close()  # or a worker would not see that the parent has gone
+        other.close()
     while True:
         try:
             number = pipe.recv()

@@ -197,10 +197,11 @@ def _is_worker(pid: str) -> bool:
 
 
 def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    """At once, in the middle of their work: they hold the lock of a sweep that is to go on."""
     code = (
         "import os, sys, time\nfrom pilothouse.launch.workers import in_processes\n"
-        "def work(n):\n    open(f'{sys.argv[1]}/{os.getpid()}', 'w').close()\n    time.sleep(1e-3)\n    return n\n"
-        "for _ in in_processes(work, 10**6, 2): pass\n"
+        "def work(n):\n    open(f'{sys.argv[1]}/{os.getpid()}', 'w').close()\n    time.sleep(600)\n"
+        "for _ in in_processes(work, 9, 2): pass\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
     components.wait_until(lambda: len(list(tmp_path.iterdir())) >= 2, "two workers")
