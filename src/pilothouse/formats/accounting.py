@@ -24,6 +24,9 @@ from pilothouse.model.errors import InputError
 from pilothouse.model.job import Job
 from pilothouse.model.profile import Delay, Profile
 
+GUESSED_MORE_S = 1.0
+"""A job whose limit is its run time would be ended by it (Batsim's rule: only what is shorter succeeds)."""
+
 
 class Fate(enum.Enum):
     """What had become of a job when its row was written."""
@@ -67,7 +70,7 @@ class _Oddities:
     TOO_LARGE = "left out: larger than the machine"
     NO_END = "left out: date of end unknown"
     UNLIMITED = "without a time limit, by its own request"
-    NO_LIMIT = "walltime taken from the run time: no limit was told"
+    NO_LIMIT = "walltime guessed, the run time and a second: no limit was told"
     OVERRAN = "cut at the time limit: ran longer"
     TIMED_OUT = "ended by the time limit: would have run longer"
     CUT_SHORT = "cancelled, preempted or lost while running: would have run longer"
@@ -157,7 +160,7 @@ def _job(
     walltime = row.limit_s
     if walltime is None or walltime <= 0:
         odd(_Oddities.NO_LIMIT)
-        walltime = run_s or 1.0
+        walltime = run_s + GUESSED_MORE_S
     elif run_s > walltime and row.fate is not Fate.TIME_LIMIT:
         odd(_Oddities.OVERRAN)
     elif run_s > walltime:

@@ -8,8 +8,8 @@ In: the text of the request and the number of units of the machine. Out: a Workl
 * poisson: exponential gaps and run times, sizes that are powers of two.
 * bursts: the same, but users submit several equal jobs at once; the number in a burst is geometric.
 
-No model says what users request: the walltime is the run time times a factor between 1 and `overestimate`, and that is
-counted under `Workload.oddities`.
+No model says what users request: the walltime is the run time times a factor between 1 and `overestimate`, and a second
+more; that is counted under `Workload.oddities`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from random import Random
 
 import msgspec
 
+from pilothouse.formats.accounting import GUESSED_MORE_S
 from pilothouse.formats.workload import Workload
 from pilothouse.model.errors import InputError, quoted, suggestion
 from pilothouse.model.job import Job
@@ -97,14 +98,13 @@ def generate(text: str, units: int, name: str = "w0") -> Workload:
         run_s = max(1.0, float(round(job.run_s)))
         if run_s not in profiles:
             profiles[run_s] = Profile(f"{name}!delay{run_s:g}", Delay(run_s))
-        walltime = float(round(run_s * rng.uniform(1.0, request.overestimate)))
+        walltime = float(round(run_s * rng.uniform(1.0, request.overestimate))) + GUESSED_MORE_S
         jobs.append(
-            Job(f"{name}!{number}", job.units, max(walltime, run_s), float(round(now)), profiles[run_s],
+            Job(f"{name}!{number}", job.units, walltime, float(round(now)), profiles[run_s],
                 user=job.user or str(number % 50), runtime=run_s)
         )  # fmt: skip
-    invented = "walltime invented: the run time"
-    if request.overestimate > 1:
-        invented += f" times 1 to {request.overestimate:g}"
+    factor = f" times 1 to {request.overestimate:g}" if request.overestimate > 1 else ""
+    invented = f"walltime invented: the run time{factor} and a second"
     return Workload(name, text, units, jobs, {profile.name: profile for profile in profiles.values()}, {invented: len(jobs)})
 
 
