@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -22,6 +23,7 @@ import components
 from browsers import Browser, browser
 from e2e.live_runs import COMMAND, finish, rows, start, tasks, until
 from pilothouse.cli.main import cli
+from pilothouse.views.session_now import PresentJob, SessionNow
 from pilothouse.views.web import feed
 from pilothouse.views.web.feed import Viewer
 
@@ -376,11 +378,18 @@ def test_a_simulation_can_be_looked_at_too(chromium: Browser, tmp_path: Path) ->
     whole = (tmp_path / "jobs.csv").read_bytes()
     (tmp_path / "schedule.json").unlink()
     (tmp_path / "jobs.csv").write_bytes(whole[: len(whole) // 2])  # as it is while a simulation goes on
+    present = [PresentJob("late!1", 90.0, 2, started_at=100.0, units="0-1"), PresentJob("late!2", 95.0, 4, why=EVIL)]
+    now = SessionNow(110.0, units=4, free=2, waiting=1, running=1, jobs=present)
+    (tmp_path / "now.json").write_bytes(msgspec.json.encode(now))
     with served(tmp_path, "--every", "0.1") as found:
         chromium.open("about:blank")
         chromium.open(found.url)
         chromium.until("pilothouse.page.runs.length > 0 && pilothouse.live.look.ended > 50")
         assert text_of(chromium, ".pill") == "running"
+        shown = text_of(chromium, "#live")
+        assert "late!1" in shown and "10 s" in shown and EVIL in shown and "2 of 4" in shown
+        assert chromium.js("window.pwned === undefined && pilothouse.page.runs[0].ids.includes('late!1')")
+        (tmp_path / "now.json").unlink()
         (tmp_path / "jobs.csv").write_bytes(whole)
         chromium.until("pilothouse.page.runs[0].count === 200 && pilothouse.live.look.outcome === 'ended'")
         assert found.ask("POST", "/requests", CANCEL)[0] == 409

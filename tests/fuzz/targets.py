@@ -68,6 +68,10 @@ from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27.broker import Broker
 from pilothouse.protocols.rfc27.manager import Manager as FluxManager
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
+from pilothouse.views.schedule import Schedule
+from pilothouse.views.session_now import PresentJob, SessionNow, add_present
+from pilothouse.views.web import http as web_http
+from pilothouse.views.web.gate import OPEN_PATHS, Gate
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.contexts.ssh import parse_hosts
 from pilothouse.worlds.live.driver.engine_frames import frames as driver_frames
@@ -78,6 +82,7 @@ from pilothouse.worlds.live.driver.state import new_state
 from pilothouse.worlds.live.engine.spool import Log, read_log
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.requests import decode_request
 from pilothouse.worlds.live.services.kvs import KeyValueStore, Value
 from pilothouse.worlds.live.services.kvs_wire import Request, RequestReader, WireError, request_bytes
 from pilothouse.worlds.live.wire import messages as m
@@ -603,6 +608,38 @@ def _conversations() -> list[bytes]:
 @target("qcg-door", _conversations, weight=1)
 def _qcg_door(data: bytes) -> None:
     _qcg_network().check(data)
+
+
+TOKEN = "fuzz-token-fuzz-token"
+ASKS = [
+    f"GET /events HTTP/1.1\r\nHost: localhost:1\r\nAuthorization: Bearer {TOKEN}\r\nOrigin: http://localhost:1\r\n\r\n".encode(),
+    f"POST /requests?a=b HTTP/1.1\r\nHost: [::1]\r\nAuthorization: Bearer {TOKEN}\r\n"
+    "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n".encode(),
+]
+
+
+@target("web-request", lambda: ASKS)
+def _web_request(data: bytes) -> None:
+    """What is let through has the token, a name of this host, and the method of its path."""
+    with contextlib.suppress(web_http.BadRequest):
+        request = web_http.read_head(data)
+        changes = request.path == "/requests"
+        Gate(TOKEN).check(request, changes=changes)
+        assert request.path in OPEN_PATHS or f"Bearer {TOKEN}".encode() in data
+        assert request.method == ("POST" if changes else "GET")
+        assert 0 <= request.body_bytes <= web_http.MOST_BODY_BYTES
+
+
+@target("run-request", lambda: [b'{"ask": "cancel", "task": 7}', b'{"ask": "add-context", "hosts": "a:1", "slots": 2}'])
+def _run_request(data: bytes) -> None:
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        decode_request(data)
+
+
+@target("now-json", lambda: [msgspec.json.encode(SessionNow(1.0, 4, 2, 1, 1, [PresentJob("a", 0.0, 2, None, "", 1.0, "0-1")]))])
+def _now_json(data: bytes) -> None:
+    (folder() / "now.json").write_bytes(data)
+    add_present(Schedule(name="", path="", live=False), f"{folder()}/")
 
 
 # ---- what a run leaves behind

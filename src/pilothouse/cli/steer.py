@@ -20,7 +20,8 @@ from pilothouse.cli.options import decider_options
 @click.option("-p", "--platform", help="With --world sim: as in simulate.")
 @click.option("-w", "--workload", "workloads", multiple=True, metavar="FILE", help="With --world sim: as in simulate.")
 @click.option(
-    "-e", "--export", "prefix", default="out/", show_default=True, help="With --world sim: where its files go."
+    "-e", "--export", "prefix", metavar="PREFIX",
+    help="Where files for views go: jobs as they end, and what runs and waits now. [default with --world sim: out/; else none]",
 )
 @click.option("--restart", is_flag=True, help="With --world flux or slurm: start again after a crash, with a back-off.")
 @click.option(
@@ -37,7 +38,7 @@ def command(
     by: str,
     platform: str | None,
     workloads: tuple[str, ...],
-    prefix: str,
+    prefix: str | None,
     timeout: float | None,
     decider_command: str | None,
     restart: bool,
@@ -69,7 +70,7 @@ def command(
 
         if platform is None or not workloads:
             raise click.UsageError("--world sim needs -p and -w")
-        chosen = {"platform": platform, "workloads": workloads, "by": by, "prefix": prefix}
+        chosen = {"platform": platform, "workloads": workloads, "by": by, "prefix": prefix or "out/"}
         click.get_current_context().invoke(simulate, **chosen, timeout=timeout, decider_command=decider_command)
     if restart:
         from pilothouse.launch.restart import is_child, run_with_restarts
@@ -87,7 +88,13 @@ def command(
     decider = naming.decider(by, timeout=timeout)
     with supervised(decider_command):
         session = Session(naming.world(world_name), decider, name=by)
-        outcome = session.run(naming.observer(world_name, session))
+        observer = naming.observer(world_name, session)
+        if prefix is None:
+            outcome = session.run(observer)
+        else:
+            from pilothouse.launch.session_files import run_recorded
+
+            outcome = run_recorded(session, prefix, observer)
     click.echo(f"{world_name} by {by}: ended at {outcome.ended_at:g} s after {outcome.turns:,} turns")
     if outcome.deadlocked:
         sys.exit(1)

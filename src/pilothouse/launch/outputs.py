@@ -20,7 +20,7 @@ from pilothouse.views.documents import SCHEMA
 from pilothouse.views.metrics import Collector, Metrics
 
 COMPANIONS = (
-    *("run.json", "schedule.json", "jobs.jsonl"),
+    *("run.json", "schedule.json", "jobs.jsonl", "now.json"),
     *("machine_states.csv", "pstate_changes.csv", "consumed_energy.csv"),
 )
 """Removed when a run begins: views would take those of an earlier run for this one's."""
@@ -52,6 +52,11 @@ class Outputs:
         """Writes run.json: what was run."""
         with opened(self._prefix + "run.json") as stream:
             stream.write(msgspec.json.format(msgspec.json.encode({"schema": SCHEMA, **fields})).decode() + "\n")
+
+    def flush(self) -> None:
+        """Writes what is known so far to the files, for views of a run that goes on."""
+        self.collector.flush()
+        self._csv.flush()
 
     def close(
         self, units: int, *, complete: bool, ranks: bool = True, extra: dict[str, float | int | str] | None = None

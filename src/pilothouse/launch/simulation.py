@@ -13,6 +13,7 @@ from pilothouse.formats.workload import Workload
 from pilothouse.launch import naming
 from pilothouse.launch.outputs import Outputs
 from pilothouse.launch.running import calm_collector, supervised
+from pilothouse.launch.session_files import NowFile, both
 from pilothouse.views import documents
 from pilothouse.views.documents import RunDocument
 from pilothouse.views.progress import progress
@@ -104,16 +105,19 @@ def simulate(
     outputs = Outputs(prefix, exports, tau, *also, window=shaping.window(setup.jobs))
     machines = _machine_tables(prefix, trace_machines, energy)
     outputs.describe(decider=by, units=units, jobs=len(setup.jobs), workloads=list(workloads), platform=platform)
+    now_file = NowFile(prefix, outputs.flush)
     began = time.process_time()
     complete = False
     try:
         with progress(outputs.collector, len(setup.jobs)) as bar, supervised(decider_command):
-            outcome = Session(setup.world(outputs.record, machines), decider, name=by).run(bar)
+            now_file.session = session = Session(setup.world(outputs.record, machines), decider, name=by)
+            outcome = session.run(now_file if bar is None else both(bar, now_file))
         complete = True
     finally:
         for table in machines:
             table.close()
         extra = machines[0].figures() if machines else {}
+        now_file.close()
         metrics = outputs.close(units, complete=complete, ranks=as_json or not quiet, extra=extra)
     took_s = time.process_time() - began
     notes = setup.oddities

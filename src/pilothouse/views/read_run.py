@@ -21,6 +21,7 @@ from pilothouse.model.errors import InputError, quoted, suggestion
 from pilothouse.model.lifecycle import FROM_BATSIM
 from pilothouse.views.documents import SCHEMA
 from pilothouse.views.schedule import Schedule, Steps, date_or_nan, intervals
+from pilothouse.views.session_now import add_present
 
 JOBS = "jobs.csv"
 
@@ -115,6 +116,8 @@ class _Described(msgspec.Struct):
     decider: str = ""
     units: int = 0
     jobs: int | None = None
+    steering: bool = False
+    """Jobs come from elsewhere: nothing but schedule.json tells that it is over."""
     workloads: list[str] = []
 
 
@@ -148,7 +151,10 @@ def _read_simulated(found: RunPath) -> Schedule:
     if not described.units:
         highest = max((last + 1 for text in set(schedule.allocated) for _, last in intervals(text)), default=0)
     schedule.units = described.units or highest
-    schedule.over = described.jobs is None or len(schedule) >= described.jobs or Path(prefix + "schedule.json").exists()
+    all_ended = not described.steering and (described.jobs is None or len(schedule) >= described.jobs)
+    schedule.over = all_ended or Path(prefix + "schedule.json").exists()
+    if not schedule.over:
+        add_present(schedule, prefix)
     _read_machines(schedule, prefix)
     return schedule
 

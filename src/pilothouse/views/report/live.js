@@ -117,6 +117,11 @@ function buildLive(look) {
     parts.answers = panel("Requests", [["at", "text"], ["what became of it", "text"]]);
     parts.panels.append(parts.running.card, parts.failures.card, parts.engines.card, parts.waiting.card, parts.answers.card);
   }
+  if (!look.live) {
+    parts.running = panel("Running, oldest first", [["job", "text"], ["for"], ["user", "text wide"], ["units", "text"]]);
+    parts.waiting = panel("Waiting, in order of arrival", [["job", "text"], ["units"], ["for"], ["why", "text"]]);
+    parts.panels.append(parts.running.card, parts.waiting.card);
+  }
   $("live").replaceChildren(parts.status, parts.bar, parts.facts, parts.panels);
   $("live").hidden = false;
 }
@@ -177,7 +182,7 @@ function showLook(look) {
     parts.bar.title = `${number(done)} of ${number(look.total)}`;
   }
   fact(state ? "tasks done" : "jobs ended", number(done) + (look.total === null ? "" : ` of ${number(look.total)}`));
-  if (!state) { parts.clock.textContent = ""; return; }
+  if (!state) { showSession(look); return; }
   const now = state.ended_at || state.now;
   parts.clock.textContent = `${going ? "" : "after "}${elapsed(now - state.started_at)}`;
   fact("running", number(state.running));
@@ -197,6 +202,28 @@ function showLook(look) {
   showEngines(look, state);
   showWaiting(look, state);
   showAnswers(state);
+}
+
+// A simulation or a steering session: what runs and waits by the clock of its world.
+function showSession(look) {
+  const { parts } = live, { session } = look;
+  parts.clock.textContent = session ? `at ${number(Math.round(session.now))} s of its clock` : "";
+  parts.panels.hidden = !session;
+  if (!session) return;
+  fact("running", number(session.running));
+  fact("waiting", number(session.waiting));
+  fact("units in use", `${number(session.units - session.free)} of ${number(session.units)}`);
+  const held = session.jobs.filter(job => job.started_at !== null).sort((a, b) => a.started_at - b.started_at), queue = session.jobs.filter(job => job.started_at === null);
+  count(parts.running, held.length, session.running, "Nothing runs.");
+  fillRows(parts.running.body, held, job => job.id, row => {
+    const put = cells(row, "text", "", "text wide", "text");
+    return job => put([job.id, span(Math.max(0, live.look.session.now - job.started_at)), job.user, job.units]);
+  });
+  count(parts.waiting, queue.length, session.waiting, "Nothing waits.");
+  fillRows(parts.waiting.body, queue, job => job.id, row => {
+    const put = cells(row, "text", "", "", "text reason");
+    return job => put([job.id, number(job.requested), span(Math.max(0, live.look.session.now - job.submitted_at)), job.why]);
+  });
 }
 
 function count(part, shown, total, none) {

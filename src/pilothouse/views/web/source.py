@@ -7,6 +7,7 @@ block of the report's page, less often. Both only read. They are called in threa
 from __future__ import annotations
 
 import os
+from math import isnan
 from pathlib import Path
 from typing import Protocol
 
@@ -22,6 +23,7 @@ from pilothouse.views.rate import RateMeter, outcome, time_left_s
 from pilothouse.views.read_live import read_live
 from pilothouse.views.read_run import RunPath, add_users, find, read_run
 from pilothouse.views.report.pack import pack
+from pilothouse.views.session_now import NAME, SessionNow, read_now
 from pilothouse.views.time_left import TimeLeft
 
 MOST_SHOWN = 100
@@ -48,7 +50,9 @@ class Look(msgspec.Struct, frozen=True):
     rate: float = 0.0
     left_s: float | None = None
     ended: int = 0
-    """Jobs of a simulation that have ended."""
+    """Jobs of a simulation or steering session that have ended."""
+    session: SessionNow | None = None
+    """What runs and waits there, the first jobs of each."""
     total: int | None = None
 
 
@@ -138,24 +142,39 @@ class SimulatedSource:
     def __init__(self, found: RunPath) -> None:
         self._prefix = found.prefix
         self._name = found.name
-        self._drawn = -1
+        self._drawn = (-1, -1)
         self._ended = 0
         self._total: int | None = None
         self._over = False
 
     def look(self, data: int) -> bytes:
         said = "ended" if self._over else "running"
-        now = os.stat(f"{self._prefix}jobs.csv").st_mtime
-        return msgspec.json.encode(Look(self._name, False, said, data, now, ended=self._ended, total=self._total))
+        at = os.stat(f"{self._prefix}jobs.csv").st_mtime
+        found = None if self._over else read_now(self._prefix)
+        if found is not None:
+            running = [job for job in found.jobs if job.started_at is not None][:MOST_SHOWN]
+            waiting = [job for job in found.jobs if job.started_at is None][:MOST_SHOWN]
+            found = msgspec.structs.replace(found, jobs=running + waiting)
+        shown = Look(self._name, False, said, data, at, ended=self._ended, total=self._total, session=found)
+        return msgspec.json.encode(shown)
 
     def changed(self) -> bool:
-        return os.path.getsize(f"{self._prefix}jobs.csv") != self._drawn
+        return self._stamp() != self._drawn
+
+    def _stamp(self) -> tuple[int, int]:
+        """Differs where there is something new."""
+        try:
+            present = os.stat(f"{self._prefix}{NAME}").st_mtime_ns
+        except FileNotFoundError:
+            present = 0
+        return os.path.getsize(f"{self._prefix}jobs.csv"), present
 
     def data(self) -> bytes:
-        self._drawn = os.path.getsize(f"{self._prefix}jobs.csv")
+        self._drawn = self._stamp()
         run = read_run(f"{self._prefix}jobs.csv")
         add_users(run)
-        self._ended, self._total, self._over, self._name = len(run), run.total, run.over, run.name
+        ended = sum(1 for date in run.ended if not isnan(date))
+        self._ended, self._total, self._over, self._name = ended, run.total, run.over, run.name
         return pack([run], TAU)
 
     def output(self, task: int, *, stdout: bool) -> bytes:
