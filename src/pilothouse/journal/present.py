@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
-
 from pilothouse.formats.task_file import NO_REPEAT, TaskLine
 from pilothouse.journal.lock import is_free
 from pilothouse.journal.plan import Plan, plan_of
@@ -20,7 +18,7 @@ from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node, Shape
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.records import gpus_of_text
+from pilothouse.worlds.live.records import gpus_of_text, job_from
 
 
 def read_present(db: sqlite3.Connection, folder: Path, progress: Progress | None = None) -> Present:
@@ -60,7 +58,7 @@ def read_present(db: sqlite3.Connection, folder: Path, progress: Progress | None
                 command,
             )  # fmt: skip
     submitted = [
-        (task_id, msgspec.structs.replace(msgspec.msgpack.decode(data, type=Job), id=job_id))
+        (task_id, job_from(data))
         for job_id, task_id, data in db.execute("SELECT job_id, task_id, data FROM jobs ORDER BY task_id")
         if job_id not in progress.jobs_ended and data
     ]

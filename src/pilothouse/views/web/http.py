@@ -3,8 +3,9 @@
 In: the bytes of a request. Out: a Request, or BadRequest with the status to answer. Strict (RFC 9112): what is not plainly a
 request of a browser or of curl is refused, so there is nothing to interpret in two ways. No path is ever a file name.
 
-Why not Starlette and uvicorn: five routes and a stream need little of them. Seen with `python bench/dashboard.py --peers`:
-the figures are printed there; they need six packages more, three times the time to start and twice the memory.
+Why not Starlette and uvicorn: five routes and a stream need little of them, and they bring six packages (uvicorn, h11,
+starlette, anyio, idna, typing_extensions) where the base installation has four. `python bench/dashboard.py --peer PYTHON` prints:
+ours, with all that reads runs, 402 ms to import and 27 MB; theirs alone 482 ms and 28 MB.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 
+from pilothouse.model.job import Command, Job, Shape
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live.wire.messages import Task
 
@@ -49,6 +50,15 @@ class JobKnown(msgspec.Struct, frozen=True):
     task_id: int
     data: bytes
     """The Job, MessagePack."""
+
+
+def job_from(data: bytes) -> Job:
+    """The job of a JobKnown. It has no profile: those of simulations could not be decoded."""
+    fields = msgspec.msgpack.decode(data)
+    fields["shape"] = msgspec.convert(fields["shape"], Shape | None)
+    fields["command"] = msgspec.convert(fields["command"], Command | None)
+    fields["after"] = tuple(fields["after"])
+    return Job(**fields)
 
 
 class Assigned(msgspec.Struct, frozen=True, gc=False):

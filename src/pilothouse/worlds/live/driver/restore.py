@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-
 from pilothouse.model.idset import IdSet
-from pilothouse.model.job import Command, Job, Shape
 from pilothouse.model.lifecycle import Stimulus
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.assignments import kill_group
@@ -27,7 +24,7 @@ def restore(driver: DriverState, records: Iterable[r.Record], now: float) -> Non
     driver.restored.clear()
     release_dependents(driver, now)
     for task_id, data in list(driver.known_jobs.values()):
-        job = _job_from(data)
+        job = r.job_from(data)
         if job.id not in driver.groups:
             admit(driver, job, task_id, now)
 
@@ -42,7 +39,7 @@ def _reopen(driver: DriverState, assigned: r.Assigned) -> None:
     }
     known = driver.known_jobs.get(assigned.job_id)
     if known is not None:
-        group = group_of_job(_job_from(known[1]), known[0], 1, bind=driver.options.environment.bind)
+        group = group_of_job(r.job_from(known[1]), known[0], 1, bind=driver.options.environment.bind)
         group.tasks = tasks
     else:
         group = driver.backlog.named_group(assigned.job_id, tasks)
@@ -65,12 +62,3 @@ def _reopen(driver: DriverState, assigned: r.Assigned) -> None:
     driver.assignments[assigned.id] = group
     proxy.assignments.add(assigned.id)
     driver.running_tasks += len(tasks)
-
-
-def _job_from(data: bytes) -> Job:
-    """What submissions.py wrote of a job. It has no profile: those of simulations could not be decoded."""
-    fields = msgspec.msgpack.decode(data)
-    fields["shape"] = msgspec.convert(fields["shape"], Shape | None)
-    fields["command"] = msgspec.convert(fields["command"], Command | None)
-    fields["after"] = tuple(fields["after"])
-    return Job(**fields)
