@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from e2e.live_runs import finish, rows, start, tasks, until
+from e2e.live_runs import COMMAND, finish, rows, start, tasks, until
 from pilothouse.journal.run_reader import RunReader
 from pilothouse.journal.run_state import RunState
 from pilothouse.worlds.live.requests import AddContext, CancelTask, Request, RetryTask, StopContext, StopEngine, ask
@@ -94,3 +96,19 @@ def test_engines_are_added_and_drained_and_what_was_asked_survives_the_driver(tm
         (tmp_path / "go").touch()
     assert finish(again)[0] == 1
     assert rows(tmp_path / "R", STATES) == [(0, "failed", 2), (1, "succeeded", 2), (2, "succeeded", 1), (3, "killed", 1)]
+
+
+def test_a_job_of_a_qcg_service_is_seen_and_cancelled(tmp_path: Path) -> None:
+    """It came by itself, and not as a line of a file: the service tells its client that it was cancelled."""
+    job = {"execution": {"exec": "sleep", "args": ["600"]}, "resources": {"numCores": {"exact": 1}}}
+    submit = {"request": "submit", "jobs": [{"name": "long", **job}]}
+    (tmp_path / "r.json").write_text(json.dumps([submit, {"request": "control", "command": "finishAfterAllTasksDone"}]))
+    command = [*COMMAND, "qcg", "--file-path", "r.json", "--nodes", "1"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    until(lambda: list(tmp_path.glob(".qcg*/journal.sqlite")), "the service begins")
+    with opened(next(tmp_path.glob(".qcg*"))) as reader:
+        until(lambda: running(reader.read()) == {0}, "the job runs")
+        said = answers(reader, AddContext(slots=1), CancelTask(0))
+        assert said == ["no: this run takes engines from its own program only", "job long is ended"]
+    assert process.wait(60) == 0
+    assert '"state":"CANCELED"' in next(tmp_path.glob(".qcg*/jobs.report")).read_text()
