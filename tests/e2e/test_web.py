@@ -321,6 +321,12 @@ def test_the_page_follows_a_run_and_its_buttons_work(chromium: Browser, live: Se
         document.querySelector('.add button').click(); })()""")
     chromium.until("pilothouse.live.look.state.engines.some(engine => engine.context === 'added1')")
     chromium.until("pilothouse.page.runs[0].count >= 24", )
+    slowest = "[...document.querySelectorAll('#tables .card')].find(card => card.innerText.startsWith('Slowest'))"
+    chromium.js(f"{slowest}.querySelectorAll('th')[1].click(); {slowest}.querySelectorAll('th')[1].click()")
+    chromium.js("pilothouse.show(pilothouse.page.runs)")
+    cells = f"[...{slowest}.querySelectorAll('td:nth-child(2)')].map(cell => cell.innerText)"
+    taken = [float(text) for text in chromium.js(cells)]
+    assert taken == sorted(taken) and taken[0] < taken[-1], "the order that was chosen stays"
     press(chromium, "engines", "1", "Drain")
     chromium.until("pilothouse.live.look.state.engines.find(engine => engine.context === 'added1').state !== 'running'")
     assert "finishes its tasks and leaves" in text_of(chromium, "#live")

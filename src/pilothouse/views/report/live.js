@@ -46,7 +46,7 @@ function take(look) {
   live.reports++;
   if (!live.parts) buildLive(look);
   showLook(look);
-  if (look.data !== live.data && !live.fetching) fetchData(look.data);
+  if (look.data !== live.data && !live.fetching && !document.hidden) fetchData(look.data);
   if (!before || before.outcome !== look.outcome) document.documentElement.dataset.outcome = look.outcome;
 }
 

@@ -8,7 +8,7 @@ const KEYS = [["← →", "move in time"], ["↑ ↓", "move over units"], ["+ �
 const HEADLINES = ["utilisation %", "wait mean", "wait p95", "bounded slowdown mean", "makespan s", "backfilled %", "energy J", "idle slot hours"];
 const GANTT_HEIGHT = 340, LINE_HEIGHT = 92;
 
-const page = { runs: [], panels: [], view: null, colours: new Map(), chosen: null, cursor: null, scratch: document.createElement("canvas"), redrawMs: 0, follow: true };
+const page = { runs: [], panels: [], view: null, colours: new Map(), chosen: null, cursor: null, scratch: document.createElement("canvas"), redrawMs: 0, sorts: new Map() };
 
 function element(name, text, attributes = {}) {
   const made = document.createElement(name);
@@ -209,15 +209,19 @@ function tableOf({ title, columns, rows, note }) {
     line.append(...row.map((cell, i) => element("td", typeof cell === "string" ? cell : cell === null ? "-" : number(Math.abs(cell) >= 100 ? Math.round(cell) : Number(cell.toPrecision(3))), { className: isText[i] ? "text" : "" })));
     return line;
   }));
+  // The order that was chosen stays when the table is made again, as a dashboard does.
+  const arrange = ({ column, down }) => rows.sort((a, b) => (a[column] < b[column] ? -1 : a[column] > b[column] ? 1 : 0) * (down ? -1 : 1));
   columns.forEach((name, i) => {
     const cell = element("th", name, { className: isText[i] ? "text" : "", title: "Sort" });
     cell.onclick = () => {
-      const down = cell.dataset.down = cell.dataset.down === "1" ? "0" : "1";
-      rows.sort((a, b) => (a[i] < b[i] ? -1 : a[i] > b[i] ? 1 : 0) * (down === "1" ? -1 : 1));
+      const before = page.sorts.get(title), order = { column: i, down: !(before && before.column === i && before.down) };
+      page.sorts.set(title, order);
+      arrange(order);
       fill();
     };
     head.append(cell);
   });
+  if (page.sorts.has(title)) arrange(page.sorts.get(title));
   fill();
   const top = element("thead");
   top.append(head);
