@@ -1,19 +1,20 @@
 """What does a dashboard with many viewers cost a run?
 
-    python bench/dashboard.py [--viewers 50] [--tasks 20000] [--turns 3] [--peer PYTHON]
+    python bench/dashboard.py [--viewers 50] [--phases 20] [--phase 2.0] [--peer PYTHON]
 
-Runs `pilothouse run` on /bin/true with and without `pilothouse web` and its viewers, turn about, and prints the share of
-the rate that is left (median of the turns; the aim is 0.90), and, for a machine that is busy with other things, the CPU
-time of the dashboard. Viewers do what the page does: they listen to /events and
-fetch /data when it is new; all of them are in one process, at low priority, as browsers are on other machines. Prints also
-how long after the end the last viewer knew of it. `--peer`: a Python that has Starlette and uvicorn; their time to start and
-memory are printed beside ours.
+One run of /bin/true on two slots, with `pilothouse web` beside it. The viewers come and go together, a phase with them and a
+phase without, turn about, so that whatever else the machine does falls on both. Prints the share of the rate that is left with
+them (medians of the phases; the aim is 0.90), how old the states were that they saw, and the CPU time of the dashboard.
+Viewers do what the page does: they listen to /events and fetch /data when it is new; all of them are in one process, at low
+priority, as browsers are on other machines. `--peer`: a Python that has Starlette and uvicorn; their time to start and memory
+are printed beside ours.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import sqlite3
@@ -35,41 +36,49 @@ print(f"{1000 * took:.0f} ms to import, {int(used) / 1024:.0f} MB")
 """
 OURS = "import pilothouse.views.web.server"
 THEIRS = "import uvicorn, starlette.applications, starlette.responses, starlette.routing, uvicorn.protocols.http.h11_impl"
+SETTLE_S = 0.3
+"""At the beginning of a phase: what the other one left is done with."""
 
 
-async def view(port: int, token: str, tasks: int, ended: list[float], events: list[int]) -> None:
-    """One viewer, until it has seen the last task end."""
+async def view(port: int, token: str, ages: list[float]) -> None:
+    """One viewer, until it is cancelled."""
     ask = f"Host: localhost\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
-    writer.write(b"GET /events HTTP/1.1\r\n" + ask)
-    await reader.readuntil(b"\r\n\r\n")
-    data = 0
-    while True:
-        look = json.loads((await reader.readuntil(b"\n\n")).partition(b"data: ")[2])
-        events.append(1)
-        if look["data"] != data:
-            data = look["data"]
-            other, line = await asyncio.open_connection("127.0.0.1", port)
-            line.write(b"GET /data HTTP/1.1\r\n" + ask)
-            await other.read()
-            line.close()
-        if look["state"]["finished"] >= tasks:
-            ended.append(time.time())
-            writer.close()
-            return
+    try:
+        writer.write(b"GET /events HTTP/1.1\r\n" + ask)
+        await reader.readuntil(b"\r\n\r\n")
+        data, first = 0, True
+        while True:
+            look = json.loads((await reader.readuntil(b"\n\n")).partition(b"data: ")[2])
+            if not first:  # that may be of the phase before
+                ages.append(time.time() - look["now"])
+            if look["data"] != data and not first:
+                data = look["data"]
+                other, line = await asyncio.open_connection("127.0.0.1", port)
+                line.write(b"GET /data HTTP/1.1\r\n" + ask)
+                await other.read()
+                line.close()
+            first = False
+    finally:
+        writer.close()
 
 
-async def all_views(port: int, token: str, tasks: int, viewers: int) -> tuple[list[float], int]:
-    ended: list[float] = []
-    events: list[int] = []
-    await asyncio.gather(*(view(port, token, tasks, ended, events) for _ in range(viewers)))
-    return ended, len(events)
-
-
-def hold(port: int, token: str, tasks: int, viewers: int) -> None:
-    os.nice(10)
-    ended, events = asyncio.run(all_views(port, token, tasks, viewers))
-    print(json.dumps({"ended": max(ended), "events": events}))
+async def phases(port: int, token: str, viewers: int, count: int, length_s: float) -> None:
+    """Prints (begin, end, whether there were viewers) of each phase, and how old their states were."""
+    found: list[tuple[float, float, bool]] = []
+    ages: list[float] = []
+    for number in range(count):
+        watched = number % 2 == 0
+        tasks = [asyncio.ensure_future(view(port, token, ages)) for _ in range(viewers if watched else 0)]
+        began = time.time() + SETTLE_S
+        await asyncio.sleep(SETTLE_S + length_s)
+        found.append((began, time.time(), watched))
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+    print(json.dumps({"phases": found, "ages": ages}))
 
 
 def cpu_s(pid: int) -> float:
@@ -78,79 +87,62 @@ def cpu_s(pid: int) -> float:
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
-def rate(folder: Path, tasks: int, viewers: int) -> tuple[float, str, float]:
-    """Tasks per second; what viewers saw; the dashboard's share of a core. The first tasks wait for us."""
-    go = folder / "go"
-    (folder / "tasks").write_text(f"while [ ! -e {go} ]; do sleep 0.02; done\n" * 2 + "/bin/true\n" * tasks)
+def measure(folder: Path, viewers: int, count: int, length_s: float) -> None:
+    (folder / "tasks").write_text("#DISBATCH REPEAT 100000000 /bin/true\n")
     run = subprocess.Popen([*COMMAND, "run", "-q", "tasks", "--slots", "2", "--dir", "run"], cwd=folder)
     journal = f"file:{folder}/run/journal.sqlite?mode=ro"
-    while True:
-        try:
-            with sqlite3.connect(journal, uri=True) as db:
-                if db.execute("SELECT count(*) FROM assignments").fetchone()[0] >= 2:
-                    break
-        except sqlite3.Error:
-            pass
-        time.sleep(0.02)
-    web = watchers = None
-    if viewers:
-        web = subprocess.Popen([*COMMAND, "web", "run"], cwd=folder, stdout=subprocess.PIPE, text=True)
-        assert web.stdout is not None
-        base, _, token = web.stdout.readline().strip().partition("#")
-        port = base.strip("/").rpartition(":")[2]
-        asks = [sys.executable, __file__, "--hold", port, token, "--tasks", str(tasks + 2), "--viewers", str(viewers)]
-        watchers = subprocess.Popen(asks, stdout=subprocess.PIPE, text=True)
-        time.sleep(2.0)  # all of them have connected, and the first data is made
-    before_s = cpu_s(web.pid) if web else 0.0
-    go.touch()
-    if run.wait() != 0:
-        sys.exit(f"the run ended with {run.returncode}")
-    with sqlite3.connect(journal, uri=True) as db:
-        count, first, last = db.execute(
-            "SELECT count(*), min(started_at), max(ended_at) FROM ends WHERE task_id > 1 AND state = 'succeeded'"
-        ).fetchone()
-    if count != tasks:
-        sys.exit(f"{count} of {tasks} tasks ran")
-    told, share = "", 0.0
-    if web is not None and watchers is not None:
-        found = json.loads(watchers.communicate()[0])
-        told = f"{found['events']:,} events, the last viewer knew of the end after {found['ended'] - last:.1f} s"
-        share = (cpu_s(web.pid) - before_s) / (last - first)
-        web.terminate()
-        web.wait()
-    return float(count / (last - first)), told, share
+    ended = 0
+    while not ended:
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(journal, uri=True)) as db:
+            ended = db.execute("SELECT count(*) FROM ends").fetchone()[0]
+        time.sleep(0.05)
+    web = subprocess.Popen([*COMMAND, "web", "run"], cwd=folder, stdout=subprocess.PIPE, text=True)
+    assert web.stdout is not None
+    base, _, token = web.stdout.readline().strip().partition("#")
+    port = base.strip("/").rpartition(":")[2]
+    before_s = cpu_s(web.pid)
+    how = ["--viewers", str(viewers), "--phases", str(count), "--phase", str(length_s)]
+    asks = [sys.executable, __file__, "--hold", port, token, *how]
+    found = json.loads(subprocess.run(asks, stdout=subprocess.PIPE, check=True).stdout)
+    used_s = cpu_s(web.pid) - before_s
+    for process in (web, run):
+        process.terminate()
+        process.wait()
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    with contextlib.closing(sqlite3.connect(journal, uri=True)) as db:
+        for begin, end, watched in found["phases"]:
+            query = "SELECT count(*) FROM ends WHERE ended_at >= ? AND ended_at < ? AND state = 'succeeded'"
+            rates[watched].append(db.execute(query, (begin, end)).fetchone()[0] / (end - begin))
+    with_them, alone = statistics.median(rates[True]), statistics.median(rates[False])
+    watched_s = sum(end - begin for begin, end, watched in found["phases"] if watched)
+    print(f"{alone:,.0f} tasks/s alone, {with_them:,.0f} with {viewers} viewers, who got {len(found['ages']):,} states")
+    ages = sorted(found["ages"])
+    most = ages[int(0.99 * len(ages))]
+    print(f"states were {statistics.median(ages):.2f} s old when they came, 99 in 100 at most {most:.2f} s")
+    print(f"CPU: the dashboard used {100 * used_s / watched_s:.1f} % of one core while it was watched")
+    print(f"dashboard: {with_them / alone:.2f} of the rate is left with {viewers} viewers (aim 0.90)")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--viewers", type=int, default=50)
-    parser.add_argument("--tasks", type=int, default=20_000)
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--phases", type=int, default=20)
+    parser.add_argument("--phase", type=float, default=2.0, metavar="SECONDS")
     parser.add_argument("--peer", metavar="PYTHON")
     parser.add_argument("--hold", nargs=2, metavar=("PORT", "TOKEN"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.hold:
-        hold(int(options.hold[0]), options.hold[1], options.tasks, options.viewers)
+        os.nice(10)
+        port, token = options.hold
+        asyncio.run(phases(int(port), token, options.viewers, options.phases, options.phase))
         return 0
     if options.peer:
         for name, python, code in (("ours", sys.executable, OURS), ("Starlette, uvicorn", options.peer, THEIRS)):
             found = [subprocess.run([python, "-c", START, code], capture_output=True, text=True, check=True) for _ in range(3)]
             print(f"{name}: {min(one.stdout.strip() for one in found)}")
         return 0
-    ratios, shares = [], []
-    for turn in range(options.turns):
-        rates = {}
-        for viewers in (0, options.viewers) if turn % 2 == 0 else (options.viewers, 0):
-            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-                rates[viewers], seen, share = rate(Path(folder), options.tasks, viewers)
-            if viewers:
-                told = seen
-                shares.append(share)
-        ratios.append(rates[options.viewers] / rates[0])
-        both = f"{rates[0]:,.0f} tasks/s alone, {rates[options.viewers]:,.0f} with the viewers"
-        print(f"turn {turn + 1}: {both} ({told})", flush=True)
-    print(f"dashboard: {statistics.median(ratios):.2f} of the rate is left with {options.viewers} viewers (aim 0.90)")
-    print(f"CPU: the dashboard used {100 * statistics.median(shares):.1f} % of one core")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        measure(Path(folder), options.viewers, options.phases, options.phase)
     return 0
 
 

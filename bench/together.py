@@ -73,6 +73,10 @@ BENCHES: dict[str, tuple[list[str], list[Figure]]] = {
         ["bench/idle.py", "--turns", "3"],
         [("share of the rate with 5,000 idle connections", r"idle: ([\d.]+) of", "the aim", "0.90", 1)],
     ),
+    "dashboard": (
+        ["bench/dashboard.py"],
+        [("share of the rate with 50 viewers of the dashboard", r"dashboard: ([\d.]+) of", "the aim", "0.90", 1)],
+    ),
 }  # fmt: skip
 PACKAGES = {"pybatsim3": "pybatsim", "qcg": "qcg-pilotjob", "disbatch": "disbatch", "hyperqueue": "hyperqueue"}
 

@@ -17,7 +17,7 @@ from pilothouse.views.web.http import event
 from pilothouse.views.web.source import Source
 
 STALLED_S = 30.0
-PAUSE_FACTOR = 20.0
+PAUSE_FACTOR = 40.0
 DATA_EVERY_S = 2.0
 log = logging.getLogger("pilothouse.web")
 
