@@ -23,16 +23,18 @@ KILL_AFTER_S = 8.0
 """From TERM to KILL of a job. The engine waits a little longer before it kills this program."""
 BASE = dict(os.environ)  # once: os.environ decodes every value each time
 SEARCHED = [os.fsencode(folder or ".") for folder in BASE.get("PATH", os.defpath).split(os.pathsep)]
+_MAY_VFORK = (True,) if sys.version_info < (3, 14) else ()
+"""Later versions have no such argument: they always may."""
 
 Job = tuple[int, list[str], dict[str, str], str, str, str, str]
 
 
 class Spawner:
-    """Starts programs. In Python 3.11 to 3.13 it calls the function behind `subprocess`: a fifth faster than posix_spawn."""
+    """Starts programs. In Python 3.11 to 3.14 it calls the function behind `subprocess`: a fifth faster than posix_spawn."""
 
     def __init__(self, *, quick: bool = True) -> None:
         self._fork_exec: Callable[..., int] | None = None
-        if quick and (3, 11) <= sys.version_info[:2] <= (3, 13):
+        if quick and (3, 11) <= sys.version_info[:2] <= (3, 14):
             with contextlib.suppress(ImportError):
                 from _posixsubprocess import fork_exec
 
@@ -61,7 +63,7 @@ class Spawner:
         stdin, out, err = fds
         return self._fork_exec(
             argv, programs, False, (self._error_write,), None, variables, stdin, -1, -1, out, -1, err,
-            self._error_read, self._error_write, True, True, -1, None, None, None, -1, None, True,
+            self._error_read, self._error_write, True, True, -1, None, None, None, -1, None, *_MAY_VFORK,
         )  # fmt: skip
 
     def failure(self) -> str:
