@@ -55,7 +55,7 @@ class Difference(msgspec.Struct, frozen=True):
     def sentence(self) -> str:
         found = self.interval
         if found is None:
-            counted = f"{self.pairs} repetition{'s' if self.pairs != 1 else ''}"
+            counted = f"{self.pairs} comparable repetition{'s' if self.pairs != 1 else ''}"
             return f"{self.metric}: {self.policy} against {self.base}: not judged, {counted} of {FEWEST} needed"
         ends = " to ".join(f"{'+' if end > 0 else ''}{number(end)}" for end in (found.low, found.high))
         span = f"{100 * self.confidence:.4g} % interval {ends}, {self.pairs} pairs"

@@ -46,8 +46,14 @@ class Row(msgspec.Struct, frozen=True):
     problem: str
 
     def number(self, metric: str) -> float:
-        value = None if self.values is None else self.values[metric]
+        """NaN where it is not known, and for a run that left jobs waiting: what it left out would have cost it."""
+        value = None if self.values is None or self.waiting else self.values[metric]
         return nan if value is None else float(value)
+
+    @property
+    def ran(self) -> int:
+        """Measured jobs that it started."""
+        return 0 if self.values is None else int(self.values["jobs"] or 0) - int(self.values["rejected"] or 0)
 
 
 Case = tuple[str, str, float]
@@ -128,9 +134,20 @@ def check_metrics(metrics: Sequence[str]) -> None:
 
 
 def verdicts(policies: Mapping[str, Sequence[Row]], metrics: Sequence[str], base: str = "") -> list[Difference]:
+    """Differences to the base. A repetition in which a policy ran fewer jobs than another is left out, as in `compare`."""
     found = []
+    rows_of_all = [row for rows in policies.values() for row in rows]
+    one_workload = any(row.cell.seed is None for row in rows_of_all)
+
+    def same_jobs(row: Row) -> object:
+        return row.cell.week if one_workload else row.cell.repetition
+
+    most: dict[object, int] = {}
+    for row in rows_of_all:
+        most[same_jobs(row)] = max(row.ran, most.get(same_jobs(row), 0))
+    whole = {policy: [row for row in rows if row.ran == most[same_jobs(row)]] for policy, rows in policies.items()}
     for metric in metrics:
-        values = {policy: repetitions(rows, metric) for policy, rows in policies.items()}
+        values = {policy: repetitions(rows, metric) for policy, rows in whole.items()}
         found += differences(metric.replace("_", " "), values, base)
     return found
 
@@ -141,7 +158,7 @@ def summary(results: Results, metrics: Sequence[str] = METRICS, base: str = "") 
     for case, policies in results.cases().items():
         lines += ["", *_table(case, policies, metrics)] if lines else _table(case, policies, metrics)
         judged = verdicts(policies, metrics, base)
-        if judged and not any(difference.interval for difference in judged):
+        if judged and repeated(policies)[0] < FEWEST:
             lines.append(f"not judged: significance needs {FEWEST} repetitions (weeks or seeds) at least")
         else:
             lines += [difference.sentence() for difference in judged]

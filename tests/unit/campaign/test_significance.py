@@ -58,7 +58,7 @@ def test_more_comparisons_are_held_to_more() -> None:
 
 def test_few_repetitions_are_not_judged() -> None:
     (found,) = differences("wait", {"a": weekly(1, 2, 3, 4), "b": weekly(5, 6, 7, 8)})
-    assert found.interval is None and "not judged, 4 repetitions of 5 needed" in found.sentence()
+    assert found.interval is None and "not judged, 4 comparable repetitions of 5 needed" in found.sentence()
     (unknown,) = differences("wait", {"a": weekly(1, 2, 3, 4, 5), "b": weekly(5, 6, 7, 8, float("inf"))})
     assert unknown.pairs == 4
 

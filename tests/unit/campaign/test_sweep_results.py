@@ -8,6 +8,7 @@ from math import inf
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from pilothouse.campaign.grid import Cell
 from pilothouse.campaign.sweep_results import Results, Row, Value, check_metrics, mean_of, summary
@@ -18,7 +19,7 @@ from pilothouse.views.tables import COLUMNS
 def row(policy: str, week: int | None, wait: float | None, *, load: float = 1.0, seed: int | None = None, **options: str) -> Row:
     values: dict[str, Value] | None = None
     if wait is not None:
-        values = {"jobs": 5, **dict.fromkeys(COLUMNS, wait), "slowdown_max": "inf", "slowdown_mean": None}
+        values = {"jobs": 5, "rejected": 0, **dict.fromkeys(COLUMNS, wait), "slowdown_max": "inf", "slowdown_mean": None}
     cell = Cell("log.swf", "8", load, week, seed, policy)
     return Row(cell, options, 8, values, 0, "" if wait is not None else "it broke, \"here\"\nand there")
 
@@ -53,7 +54,7 @@ def test_the_summary_names_cases_and_what_is_significant() -> None:
     text = summary(RESULTS, ["wait_mean"])
     assert text.startswith("log.swf on 8: means of 6 weeks, and their 95 % intervals\n")
     assert "wait mean: easy:estimate=2x is significantly lower than fcfs, by 12.5000" in text
-    assert "bad.py:Bad against fcfs: not judged, 0 repetitions" in text
+    assert "bad.py:Bad against fcfs: not judged, 0 comparable repetitions" in text
     other = summary(RESULTS, ["wait_mean"], base="easy:estimate=2x")
     assert "fcfs is significantly higher than easy:estimate=2x" in other
     few = summary(Results(RESULTS.rows[:2] + RESULTS.rows[6:8]), ["wait_mean"])
@@ -66,6 +67,19 @@ def test_seeds_of_a_week_are_one_repetition() -> None:
     rows = [row("random", week, 10.0 * week + seed, seed=seed) for week in range(5) for seed in (1, 2, 3)]
     alone = [row("random", week, 10.0 * week + 2) for week in range(5)]
     assert mean_of(rows, "wait_mean") == mean_of(alone, "wait_mean")
+
+
+@pytest.mark.parametrize("how", ["waiting", "rejected"])
+def test_a_policy_that_ran_fewer_jobs_is_not_judged(how: str) -> None:
+    rows = list(RESULTS.rows[:12])
+    for number in range(6, 9):
+        row_ = rows[number]
+        assert row_.values is not None
+        if how == "waiting":
+            rows[number] = structs.replace(row_, waiting=2)
+        else:
+            rows[number] = structs.replace(row_, values={**row_.values, "rejected": 1})
+    assert "not judged, 3 comparable repetitions of 5 needed" in summary(Results(rows), ["wait_mean"])
 
 
 def test_unknown_metrics_get_a_suggestion() -> None:
