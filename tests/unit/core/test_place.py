@@ -1,6 +1,7 @@
 """Where node-shaped requests go, and when they never fit."""
 
 import msgspec
+import pytest
 
 from pilothouse.core import place
 from pilothouse.core.cluster import Cluster
@@ -81,3 +82,24 @@ def test_the_least_of_a_request_that_may_grow() -> None:
     c.observe(e.JobSubmitted(0.0, parts))
     assert place.choose(c, parts, least=True) == 0b1
     assert place.choose(c, parts) == 0b111
+
+
+@pytest.mark.parametrize("first", ["gpus", "memory"])
+def test_a_job_fits_when_all_that_it_needs_is_free(first: str) -> None:
+    """Units alone do not decide: GPUs are given back by one job, memory by another."""
+    c = cluster()
+    start(c, "gpus", 1, Shape(nodes=1, gpus_per_node=2))
+    start(c, "memory", 1, Shape(nodes=1, memory_mb_per_node=900))
+    second = "memory" if first == "gpus" else "gpus"
+    ends = [(10.0, first), (20.0, second)]
+    both = Job("both", 1, shape=Shape(nodes=1, gpus_per_node=1, memory_mb_per_node=500))
+    found = c.when_fits(both, ends)
+    assert found is not None
+    assert found[0] == 20.0
+    one = Shape(nodes=1, gpus_per_node=1) if first == "gpus" else Shape(nodes=1, memory_mb_per_node=500)
+    found = c.when_fits(Job("one", 1, shape=one), ends)
+    assert found is not None
+    assert found[0] == 10.0
+    whole = c.when_fits(Job("whole", 0, shape=Shape(nodes=3)), ends)
+    assert whole is not None
+    assert whole[0] == 20.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilothouse.formats import hostlist, slurm_fields
+from pilothouse.formats import hostlist, slurm_fields, workload_json
 from pilothouse.formats.command_template import CommandTemplate, in_one_line
 from pilothouse.formats.platform_xml import read_platform
 from pilothouse.formats.qcg_description import Description, DescriptionError, Dialect, describe
@@ -154,3 +154,20 @@ def test_reports_of_managers_are_checked(fields: dict[str, object], problem: str
 def test_a_manager_registers() -> None:
     params = {"id": "m", "address": "tcp://h:1", "resources": {}}
     assert report(request="register", entity="manager", params=params) == ManagerReport("register", params)
+
+
+def workload(tmp_path: Path, *ids: str) -> Path:
+    jobs = [{"id": name, "subtime": 0, "res": 1, "profile": "p"} for name in ids]
+    path = tmp_path / "w.json"
+    path.write_bytes(msgspec.json.encode({"nb_res": 4, "jobs": jobs, "profiles": {"p": {"type": "delay", "delay": 1}}}))
+    return path
+
+
+def test_ids_of_a_workload(tmp_path: Path) -> None:
+    """An id that holds the workload's name and one `!` is a full one."""
+    found = workload_json.read(workload(tmp_path, "1", "w!2"), name="w")
+    assert [job.id for job in found.jobs] == ["w!1", "w!2"]
+    with pytest.raises(InputError, match=r"\$.jobs\[1\].id: an id with the workload's name in it"):
+        workload_json.read(workload(tmp_path, "1", "w!2!3"), name="w")
+    with pytest.raises(InputError, match=r"\$.jobs\[2\].id: a job of that id exists already"):
+        workload_json.read(workload(tmp_path, "1", "2", "1"), name="w")

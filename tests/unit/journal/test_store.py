@@ -98,6 +98,18 @@ def test_rows_of_a_run_that_goes_on(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_what_a_task_used_and_its_last_words(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    used = msgspec.structs.replace(ended(0), cpu_s=1.5, memory_kb=7, name="n")
+    failed = msgspec.structs.replace(ended(1, JobState.FAILED), err_snippet=b"first\nmiddle", last_line=b"boom")
+    snippet = msgspec.structs.replace(ended(2, JobState.FAILED), err_snippet=b"only this")
+    journal.write([joined("e0", 0), used, failed, snippet])
+    rows = list(read_tasks(tmp_path))
+    assert [(row.cpu_s, row.memory_kb, row.name) for row in rows] == [(1.5, 7, "n"), (0.0, 0, ""), (0.0, 0, "")]
+    assert [row.last_line for row in rows[:2]] == ["", "boom"]
+    journal.close()
+
+
 def test_jobs_and_nodes_of_a_run(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     job = msgspec.msgpack.encode(Job("j", 2, command=Command(argv=("true",), cwd="/there")))

@@ -218,8 +218,9 @@ def test_what_batsim_says_of_itself_comes_back() -> None:
     nodes = (Node("a", 0, cores=4, properties={"k": "v"}, zone_properties={"z": "y"}, speeds=(1.0, 2.0), power_state=1),)
     begins = e.Begins(nodes, workloads={"w0": "/w"}, profiles={"w0!p": PROFILE}, external_event_lists={"ee0": "/e"})
     back = EventReader()
-    back.read(EventWriter(d.Wants(forward_profiles_at_begin=True)).write_begins(begins), 0.0)
+    began = back.read(EventWriter(d.Wants(forward_profiles_at_begin=True)).write_begins(begins), 3.0)
     assert back.begins is not None
+    assert began == e.Began(3.0, back.begins)
     assert (back.begins.nodes, back.begins.workloads) == (nodes, {"w0": "/w"})
     assert back.begins.profiles["w0!p"].spec == PROFILE.spec
     assert back.begins.external_event_lists == {"ee0": "/e"}

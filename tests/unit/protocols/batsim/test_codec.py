@@ -76,6 +76,13 @@ def test_nothing_is_a_nop() -> None:
             "KILL_JOB: invalid message: Expected `array`, got `str` - at `$.events[0].data.job_ids`",
         ),
         (
+            answer(
+                {"timestamp": 1, "type": "REJECT_JOB", "data": {"job_id": "w0!2"}},
+                {"timestamp": 1, "type": "KILL_JOB", "data": {"job_ids": 3}},
+            ),
+            "KILL_JOB: invalid message: Expected `array`, got `int` - at `$.events[1].data.job_ids`",
+        ),
+        (
             answer({"timestamp": 11, "type": "REJECT_JOB", "data": {"job_id": "w0!2"}}),
             "REJECT_JOB: timestamp 11 of event 0 should be lower than or equal to now=10",
         ),

@@ -15,7 +15,7 @@ from pilothouse.model.errors import DecisionError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
-from pilothouse.model.profile import Delay, HomogeneousTask, Profile, ReceiveMessage
+from pilothouse.model.profile import Delay, HomogeneousTask, ParallelTask, Profile, ReceiveMessage
 from pilothouse.model.record import JobRecord
 from pilothouse.worlds.simulated.message_server.generations import BATSIM4, BATSIM5, OURS
 from pilothouse.worlds.simulated.message_server.rules import Rules
@@ -171,3 +171,38 @@ def test_the_rules_of_a_generation_are_total(kind: type, rules: Rules) -> None:
         play(world_of(rules, []), deepcopy(PLANS[kind]))
     except DecisionError as problem:
         assert "cannot" in problem.detail or "Unhandled event type" in problem.detail or kind.__name__ in HARDLY
+
+
+SQUARE = Profile("w!square", ParallelTask((), (0.0, 1.0, 1.0, 0.0)))
+WRONG: dict[str, tuple[str, list[d.Decision]]] = {
+    "a job that exists": ("duplicate job", [d.RegisterJob(0.0, Job("w!1", 1, inf, 0.0, PROFILES["w!d"]))]),
+    "a job that was registered": ("duplicate job", [d.RegisterJob(0.0, NEW), d.RegisterJob(0.0, NEW)]),
+    "a job of another size": (
+        "wrong number of resources",
+        [d.RegisterProfile(0.0, SQUARE), d.RegisterJob(0.0, Job("w!s", 3, inf, 0.0, SQUARE))],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_makes_no_sense_is_refused_by_its_rule(name: str) -> None:
+    rule, plan = WRONG[name]
+    with pytest.raises(DecisionError) as refused:
+        play(world_of(OURS, []), deepcopy(plan))
+    assert refused.value.rule == rule
+
+
+@pytest.mark.parametrize("rules", [BATSIM4, BATSIM5], ids=["4", "5"])
+def test_a_power_state_beyond_the_last_is_refused(rules: Rules) -> None:
+    with pytest.raises(DecisionError) as refused:
+        play(world_of(rules, []), [d.SetPowerState(0.0, A, 5)])
+    assert "5" in refused.value.detail
+
+
+def test_a_job_of_the_size_of_its_communication_is_admitted() -> None:
+    records: list[JobRecord] = []
+    plan: list[d.Decision] = [
+        d.RegisterProfile(0.0, SQUARE), d.RegisterJob(0.0, Job("w!s", 2, inf, 0.0, SQUARE)), d.StartJob(1.0, "w!s", A | B),
+    ]  # fmt: skip
+    play(world_of(OURS, records), plan)
+    assert "w!s" in {record.job.id for record in records}
