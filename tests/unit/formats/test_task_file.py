@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from pilothouse.formats.task_file import LineKind, TaskLine, TaskReader, Totals, check_file, check_stream, read_file
+from pilothouse.formats.task_file import (
+    MOST_LINE_BYTES,
+    LineKind,
+    TaskLine,
+    TaskReader,
+    Totals,
+    check_file,
+    check_stream,
+    read_file,
+)
 from pilothouse.model.errors import InputError
 
 
@@ -161,3 +170,14 @@ def test_a_mistake_after_a_million_lines_names_its_line(tmp_path: Path) -> None:
 def test_an_absent_file_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read the task file"):
         check_file(tmp_path / "none")
+
+
+@pytest.mark.parametrize(("line", "problem"), [(b"a\0b", "a NUL byte"), (b"x" * (MOST_LINE_BYTES + 1), "more than a command")])
+def test_lines_that_no_command_can_hold(line: bytes, problem: str) -> None:
+    """A lenient reader takes them as they are."""
+    with pytest.raises(InputError, match=problem):
+        list(read_file(io.BytesIO(line + b"\n"), "tasks"))
+    [kept] = read_file(io.BytesIO(line + b"\n"), "tasks", lenient=True)
+    assert len(kept.command) == len(line)
+    [longest] = read_file(io.BytesIO(b"x" * MOST_LINE_BYTES), "tasks")
+    assert len(longest.command) == MOST_LINE_BYTES

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pilothouse.dropins.qcg.registry import JobStatus
+import pytest
+
+from pilothouse.dropins.qcg.registry import JobStatus, duration_text
 from pilothouse.model.lifecycle import JobState, Stimulus
 
 
@@ -39,3 +41,14 @@ def test_messages_are_lines() -> None:
     status.say("two")
     assert status.messages == "one\ntwo"
     assert not status.final
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0:00:00.000000"), (0.25, "0:00:00.250000"), (6.082136, "0:00:06.082136"), (59.9999999, "0:01:00.000000"),
+        (60.0, "0:01:00.000000"), (3661.5, "1:01:01.500000"), (-1.0, "0:00:00.000000"), (90000.0, "1 day, 1:00:00.000000"),
+    ],
+)  # fmt: skip
+def test_durations_always_have_a_fraction(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from pilothouse.formats import resource_set
 from pilothouse.formats.fluid import kvs_key
+from pilothouse.model.errors import RunError
+from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27.frames import Message
 from pilothouse.protocols.rfc27.handshake import Phase
@@ -17,9 +20,9 @@ from pilothouse.protocols.rfc27.managed_job import merged
 from pilothouse.protocols.rfc27.manager import Manager
 from pilothouse.protocols.rfc27.manager_events import Denied, Suspended
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
-from pilothouse.protocols.rfc27.scheduler_events import Failed
+from pilothouse.protocols.rfc27.scheduler_events import Failed, Inventory
 from unit.protocols.rfc27.eventlog import read_log
-from unit.protocols.rfc27.pair import JOB, Pair, body, of_owner, spec
+from unit.protocols.rfc27.pair import JOB, Pair, body, inventory, of_owner, spec
 
 
 @pytest.fixture(params=["specification", "today"])
@@ -293,6 +296,17 @@ def test_alloc_annotate_the_dictionary_is_kept_and_dropped_when_the_allocation_f
     assert job.annotations is None and job.state is State.INACTIVE
 
 
+def test_annotations_of_a_cancelled_request_are_dropped() -> None:
+    manager = online_manager()
+    manager.submit(0.0, JOB, spec())
+    manager.dispatch()
+    answer(manager, b'{"id":%d,"type":1,"annotations":{"sched":{"t_estimate":9.5}}}' % JOB)
+    manager.prioritize(0.0, [(JOB, 0)])  # held: the request is cancelled
+    answer(manager, b'{"id":%d,"type":3}' % JOB)
+    assert manager.jobs[JOB].annotations is None
+    assert manager.jobs[JOB].state is State.SCHED
+
+
 def test_alloc_deny_for_a_request_that_can_never_be_fulfilled_with_its_note(pair: Pair) -> None:
     job_id = pair.submit(9)
     pair.settle()
@@ -415,6 +429,25 @@ def test_finalization_a_disconnect_suspends_and_a_new_handshake_resumes(pair: Pa
     assert set(pair.manager.pending) == {waiting, later}
     pair.finish(running)
     assert waiting in pair.manager.holding
+
+
+def test_a_job_that_ended_while_the_scheduler_was_away_is_freed_and_others_run_on(pair: Pair) -> None:
+    """Its decider hears of the end; it is not told that those that run have ended."""
+    ended, runs = pair.submit(4), pair.submit(2)
+    pair.settle()
+    pair.link.disconnect()
+    pair.settle_manager()
+    pair.manager.finish(pair.now, ended)
+    pair.begin()
+    pair.settle()
+    assert pair.cluster.free == 6
+    assert list(pair.manager.holding) == [runs]
+
+
+def test_an_instance_that_comes_back_with_another_inventory_is_refused(pair: Pair) -> None:
+    pair.adapter.handle(0.0, [Inventory(resource_set.parse(inventory(2, 4)), IdSet.span(0, 2), None)])
+    with pytest.raises(RunError, match="came back with another inventory"):
+        pair.adapter.handle(0.0, [Inventory(resource_set.parse(inventory(2, 5)), IdSet.span(0, 2), None)])
 
 
 # ---- Exceptions

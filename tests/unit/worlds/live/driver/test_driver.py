@@ -230,6 +230,17 @@ def test_an_engine_waits_patiently_while_the_source_has_not_said_what_to_run_fir
     assert engine.state is EngineState.SEEKING
 
 
+def test_an_engine_is_welcomed_as_soon_as_the_source_has_said_what_to_run_first() -> None:
+    table = Table()
+    start = TaskLine(0, 1, -1, "prepare", LineKind.ENGINE_START)
+    lines: list[TaskLine | None] = [start, None, None, TaskLine(0, 2, -1, "true"), None]
+    table.driver.feed(Feeder(iter(lines)))
+    engine = _engine()
+    for second in range(8):
+        _talk(engine, table.driver, float(second))
+    assert engine.state is EngineState.PREPARING
+
+
 def test_an_engine_that_never_hears_a_driver_leaves() -> None:
     engine = _engine()
     engine.tick(119.0)
