@@ -211,6 +211,17 @@ def test_it_listens_on_this_host_alone_and_tells_how_to_come_from_elsewhere(live
     assert f"ssh -L {live.port}:127.0.0.1:{live.port} " in live.hint
 
 
+def test_another_address_is_taken_with_a_warning(live: Served) -> None:
+    with served(live.folder, "--address", "127.0.0.2") as found:
+        assert found.base.startswith("http://127.0.0.2:") and "can read the token" in found.hint
+        with socket.create_connection(("127.0.0.2", found.port), timeout=20) as line:
+            line.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.2:{found.port}\r\n\r\n".encode())
+            assert line.recv(100).startswith(b"HTTP/1.1 200 ")
+        with socket.create_connection(("127.0.0.2", found.port), timeout=20) as line:
+            line.sendall(f"GET /data HTTP/1.1\r\nHost: 127.0.0.2:{found.port}\r\n\r\n".encode())
+            assert line.recv(100).startswith(b"HTTP/1.1 401 ")
+
+
 def events(line: socket.socket, count: int) -> list[bytes]:
     found = b""
     while found.count(b"\n\n") < count:

@@ -141,19 +141,29 @@ class Dashboard:
             self.feed.leave(viewer)
 
 
+_ALL = ("0.0.0.0", "::")
+
+
+def _names(address: str) -> frozenset[str]:
+    """What a server at this address may be called."""
+    if address in LOOPBACK_NAMES:
+        return LOOPBACK_NAMES
+    own = {address, os.uname().nodename, socket.getfqdn()}
+    with contextlib.suppress(OSError):
+        own |= {str(found[4][0]) for found in socket.getaddrinfo(os.uname().nodename, None)}
+    return LOOPBACK_NAMES | {f"[{name}]" if ":" in name else name.lower() for name in own}
+
+
 async def _serve(
     source: Source, address: str, port: int, every_s: float, token: str, say: Callable[[str], None]
 ) -> None:
-    names = LOOPBACK_NAMES
-    if address not in LOOPBACK_NAMES:
-        names |= {address.lower(), os.uname().nodename.lower(), socket.getfqdn().lower()}
-    dashboard = Dashboard(source, token, names, every_s)
+    dashboard = Dashboard(source, token, _names(address), every_s)
     try:
         server = await asyncio.start_server(dashboard.serve, address, port, limit=MOST_HEAD_BYTES)
     except OSError as problem:
         raise InputError(f"{address}:{port}", f"cannot listen there: {problem.strerror}", hint="see --port") from problem
     bound = server.sockets[0].getsockname()[1]
-    host = f"[{address}]" if ":" in address else address
+    host = os.uname().nodename if address in _ALL else f"[{address}]" if ":" in address else address
     say(f"http://{host}:{bound}/#{token}")
     if address in LOOPBACK_NAMES:
         user = f"{getpass.getuser()}@{os.uname().nodename}"
