@@ -38,13 +38,16 @@ def compiled_python() -> list[Extension]:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    return cythonize(
+    made = cythonize(
         [extension(name, str(copy_of(name))) for name in WRITTEN_IN_PYTHON],
         force=True,  # Cython does not notice every change of a .pxd
         language_level=3,
         compiler_directives={"annotation_typing": False, "binding": False, "boundscheck": False, "wraparound": False},
         include_path=["src"],
     )
+    for one in made:
+        one.optional = True  # Cython forgets it
+    return made
 
 
 def copy_of(name: str) -> Path:

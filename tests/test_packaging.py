@@ -143,6 +143,19 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return env / "bin" / "python"
 
 
+def test_no_compiler_is_needed_to_install(installed: Path) -> None:
+    """A part that cannot be compiled is left out."""
+    code = (
+        "import setuptools\nfrom distutils.core import run_setup\n"
+        "made = run_setup('setup.py', stop_after='init').ext_modules\n"
+        "print(len(made), sorted(one.name for one in made if not one.optional))"
+    )
+    tree = installed.parents[2] / "tree"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tree, capture_output=True, text=True, check=True)
+    parts = [*(tree / "src").rglob("_*.c"), *(path for path in (tree / "src").rglob("_*.pxd") if path.stem != "_sorted")]
+    assert done.stdout.splitlines()[-1] == f"{len(parts)} []"
+
+
 def test_the_pure_wheel_runs_demo_and_tasks(installed: Path, tmp_path: Path) -> None:
     def run(*words: str) -> str:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}

@@ -115,7 +115,11 @@ def cells(pythons: list[str], dist: Path, place: Path) -> Iterator[tuple[str, st
     for number, python in enumerate(pythons):
         version = version_of(python)
         for kind, wheel in (("compiled", native), ("pure", pure), ("sdist, no compiler", sdist)):
-            made = environment(python, wheel, place / f"{number}-{kind.replace(', ', '-').replace(' ', '-')}")
+            try:
+                made = environment(python, wheel, place / f"{number}-{kind.replace(', ', '-').replace(' ', '-')}")
+            except subprocess.CalledProcessError:
+                yield version, kind, lambda wheel=wheel: f"pip install {wheel.name} fails"
+                continue
             names = list(CIRCUMSTANCES) if (kind, number) == ("compiled", 0) else ["plain user"]
             for name in names:
                 yield version, f"{kind}; {name}", lambda name=name, made=made: attempt(name, small_project(made))
