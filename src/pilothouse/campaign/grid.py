@@ -122,11 +122,14 @@ class Grid(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
                 found.setdefault(with_options(policy, [f"{key}={text}" for key, text in chosen]), dict(chosen))
         return found
 
+    def seed_numbers(self) -> Sequence[int]:
+        return range(1, self.seeds + 1) if isinstance(self.seeds, int) else self.seeds
+
     def cells(self, weeks_of: Callable[[str, str], Sequence[int]], seeded: Callable[[str], bool]) -> list[Cell]:
         """All cells, in the order of the file. `weeks_of(workload, platform)`: its whole weeks; `seeded(name)`: whether a
         seed makes a difference to this workload or policy. Where it makes none to either there is one cell for all seeds.
         """
-        seeds: list[int | None] = list(range(1, self.seeds + 1)) if isinstance(self.seeds, int) else list(self.seeds)
+        seeds: list[int | None] = list(self.seed_numbers())
         policies = self.variants()
         cells: list[Cell] = []
         for workload, platform in product(self.workloads, map(str, self.platforms)):

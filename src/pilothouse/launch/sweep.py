@@ -24,7 +24,7 @@ from pilothouse.launch.running import calm_collector
 from pilothouse.launch.workers import Died, in_processes
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.views.progress import counted_progress
-from pilothouse.worlds.simulated.generators import is_generated
+from pilothouse.worlds.simulated.generators import is_generated, with_seed
 from pilothouse.worlds.simulated.shaping import weeks
 
 Count = Callable[[int], None]
@@ -69,7 +69,10 @@ def sweep(grid: Grid, folder: Path, *, places: Places, workers: int = 1, dask: s
     whole_weeks: dict[tuple[str, str], list[int]] = {}
     for workload in grid.workloads:
         for platform in map(str, grid.platforms):
-            setup = setup_of(places.of(workload), places.of(platform))
+            source = places.of(workload)
+            if is_generated(source) and grid.seeds:
+                source = with_seed(source, grid.seed_numbers()[0])  # that of the first cell: workers inherit it
+            setup = setup_of(source, places.of(platform))
             notes |= dict.fromkeys(setup.oddities)
             whole_weeks[workload, platform] = weeks(setup.workloads[0])
 
