@@ -21,7 +21,8 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 def test_from_a_finished_run_to_forecast_and_what_if(tmp_path: Path, pilothouse: Command) -> None:
     (tmp_path / "tasks").write_text("#PILOTHOUSE cores=2\nsleep 0.4\n\n#DISBATCH REPEAT 4 sleep 0.2\n")
-    ran = pilothouse("run", "tasks", "--slots", "2", "--dir", "run", cwd=tmp_path)
+    (tmp_path / "own.py").write_text("from pilothouse.policies.queueing import Queueing\n\n\nclass Own(Queueing):\n    pass\n")
+    ran = pilothouse("run", "tasks", "--slots", "2", "--dir", "run", "--policy", "own.py:Own", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     told = json.loads(pilothouse("forecast", "tasks", "--nodes", "6", "--duration", "run", "--json", cwd=tmp_path).stdout)
     assert (told["tasks"], told["slots"]) == (5, 6)
@@ -36,6 +37,7 @@ def test_from_a_finished_run_to_forecast_and_what_if(tmp_path: Path, pilothouse:
     otherwise = whatif_run(str(tmp_path / "run"), "easy", 2).difference
     assert otherwise is not None and otherwise.jobs == 5
     assert otherwise.earlier == 4, "all but the first start at once on six slots"
+    assert not any("cannot be simulated" in note for note in whatif_run(str(tmp_path / "run"), "easy", 0).notes), "another folder"
     assert any("replayed as it was" in note for note in whatif_run(str(tmp_path / "run"), "", 1).notes)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from pilothouse.campaign.expected_starts import ExpectedStart, TaskDurations, expected_start
@@ -12,8 +10,8 @@ from pilothouse.journal.present import WaitingReader, waiting_reader
 from pilothouse.journal.read import numbers_of, read_attempts
 from pilothouse.journal.waiting import WaitingTask
 from pilothouse.launch import naming
+from pilothouse.launch.forecasts import policy_of_folder
 from pilothouse.model.errors import InputError
-from pilothouse.policies.base import Policy
 from pilothouse.views import documents
 from pilothouse.views.task_story import TaskStory, ended_story, held_story, waiting_story
 
@@ -61,16 +59,5 @@ def _expected(folder: Path, reader: WaitingReader, task: WaitingTask) -> Expecte
     present = reader.present
     foreign = present.decider.partition(":")[0] in naming.FOREIGN
     durations = TaskDurations.so_far(folder)
-    return expected_start(
-        task, iter(reader), reader.lines(), present, durations, None if foreign else _policy(present.decider, reader.plan.cwd)
-    )
-
-
-def _policy(name: str, cwd: str) -> Callable[[], Policy]:
-    """As the run made it: a policy of the user's may be named by a path."""
-
-    def make() -> Policy:
-        with contextlib.chdir(cwd or "."):
-            return naming.policy(name)
-
-    return make
+    policy = None if foreign else policy_of_folder(present.decider, reader.plan.cwd)
+    return expected_start(task, iter(reader), reader.lines(), present, durations, policy)

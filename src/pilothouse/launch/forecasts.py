@@ -6,6 +6,7 @@ the one function for everything that shows the time that a run has left; it read
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -207,13 +208,26 @@ def _policy(name: str) -> Callable[[], Policy]:
     return lambda: naming.policy(name)
 
 
+def policy_of_folder(name: str, cwd: str) -> Callable[[], Policy]:
+    """As a run made it in this folder: a policy of the user's may be named by a path."""
+
+    def make() -> Policy:
+        with contextlib.chdir(cwd or "."):
+            return naming.policy(name)
+
+    return make
+
+
 def policy_of_run(folder: Path, given: str, notes: list[str]) -> tuple[str, Callable[[], Policy]]:
     if given:
         return given, _policy(given)
     name = (read_note(folder, "decider") or b"fcfs").decode("utf-8", "replace")
+    plan = read_note(folder, "plan")
+    make_policy = policy_of_folder(name, plan_of(folder, plan).cwd if plan is not None else "")
     try:
-        return name, _policy(name)
-    except InputError:
+        make_policy()
+        return name, make_policy
+    except (InputError, OSError):
         notes.append(f"{name} decides in the run and cannot be simulated here: fcfs is taken")
         return "fcfs", _policy("fcfs")
 

@@ -19,7 +19,6 @@ from pilothouse.launch import naming
 from pilothouse.launch.forecasts import lines_of_run, policy_of_run, run_now, with_nodes
 from pilothouse.model.errors import InputError
 from pilothouse.model.lifecycle import JobState
-from pilothouse.policies.base import Policy
 from pilothouse.views.difference import difference
 from pilothouse.views.documents import WhatIfDocument, WhatIfForecast
 from pilothouse.views.read_run import find, read_run
@@ -77,9 +76,8 @@ def _finished(folder: Path, policy: str, add_nodes: int) -> WhatIfDocument:
     before, make = policy_of_run(folder, "", notes)
     run = replay_live(str(folder), start, took, make(), before)
     notes.append(f"replayed as it was, the run takes {run.now:.4g} s; it took {really_s:.4g} s")
-    name = policy or before
-    decides: Policy = naming.policy(name)
-    other = replay_live(str(folder), with_nodes(start, add_nodes), took, decides, _named(name, add_nodes))
+    name, make = policy_of_run(folder, policy, [])
+    other = replay_live(str(folder), with_nodes(start, add_nodes), took, make(), _named(name, add_nodes))
     return WhatIfDocument(difference=difference(run, other, tolerance_s=SAME_S), notes=notes)
 
 
@@ -87,8 +85,8 @@ def _going_on(folder: Path, policy: str, add_nodes: int) -> WhatIfDocument:
     run = run_now(folder)
     before, make = policy_of_run(folder, "", run.notes)
     now = forecast(run.start, run.durations, make)
-    name = policy or before
-    other = forecast(with_nodes(run.start, add_nodes), run.durations, lambda: naming.policy(name))
+    name, make = policy_of_run(folder, policy, [])
+    other = forecast(with_nodes(run.start, add_nodes), run.durations, make)
     sooner = Quantiles.of(a - b for a, b in zip(now.outcomes, other.outcomes, strict=True))
     return WhatIfDocument(
         now=_summary(before, now), otherwise=_summary(name, other), sooner_s=sooner.median, sooner_low=sooner.low,
