@@ -25,7 +25,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PLAIN_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
 """Without root's rights, but still the owner of our files."""
-NO_IPV6 = "ip link set lo up && echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6"
+LOOPBACK = "ip link set lo up"
+"""A new network namespace has none."""
+NO_IPV6 = "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6"
 NO_SHM = "mount -t tmpfs -o ro,mode=555 none /dev/shm"
 CIRCUMSTANCES: dict[str, tuple[str, ...]] = {
     "as it is": (),
@@ -49,7 +51,8 @@ def within(name: str, command: list[str], home: Path) -> list[str]:
     read_only = name in ("read-only home", "all of these")
     home.mkdir(exist_ok=True)
     home.chmod(0o555 if read_only else 0o755)
-    actions = " && ".join([*CIRCUMSTANCES[name], f"export HOME={shlex.quote(str(home))}", f'exec {shlex.join(PLAIN_USER)} "$@"'])
+    last = f'HOME={shlex.quote(str(home))} exec {shlex.join(PLAIN_USER)} "$@"'
+    actions = " && ".join([LOOPBACK, *CIRCUMSTANCES[name], last])
     return [*namespaces(), "sh", "-c", actions, "sh", *command]
 
 
