@@ -80,6 +80,14 @@ def test_a_wrong_order_is_refused_by_its_rule_and_changes_nothing(rule: str, ord
     assert snapshot(c) == before
 
 
+def test_units_are_counted_where_a_placement_maps_no_executors() -> None:
+    c = cluster()
+    with pytest.raises(DecisionError) as refused:
+        c.book(d.StartJob(10.0, "b", IdSet.parse("2"), d.Placement()))
+    assert refused.value.rule == "wrong count"
+    c.book(d.StartJob(10.0, "b", IdSet.parse("2-3"), d.Placement()))
+
+
 def test_a_call_that_is_alive_keeps_its_id() -> None:
     c = cluster()
     c.book(d.CallEvery(10.0, 5.0, "x"))

@@ -16,7 +16,7 @@ from pilothouse.formats.qcg_description import Description, DescriptionError, Di
 from pilothouse.formats.qcg_requests import ManagerReport, RequestError, parse_request
 from pilothouse.formats.qcg_variables import replaced, replaced_deep
 from pilothouse.formats.task_file import Totals, check_stream
-from pilothouse.formats.task_request import walltime_s
+from pilothouse.formats.task_request import memory_mb, walltime_s
 from pilothouse.model.errors import InputError
 
 
@@ -171,3 +171,11 @@ def test_ids_of_a_workload(tmp_path: Path) -> None:
         workload_json.read(workload(tmp_path, "1", "w!2!3"), name="w")
     with pytest.raises(InputError, match=r"\$.jobs\[2\].id: a job of that id exists already"):
         workload_json.read(workload(tmp_path, "1", "2", "1"), name="w")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("100", 100), ("1.5G", 1536), ("8GiB", 8192), ("2T", 2097152), ("2048K", 2), ("1K", 1), ("512mb", 512), ("0", 0)],
+)
+def test_amounts_of_memory(text: str, found: int) -> None:
+    assert memory_mb(text, "here") == found

@@ -452,3 +452,25 @@ def test_what_ran_is_told_when_it_has_ended() -> None:
     pilot.run()
     ended = pilot.ask(question)["data"]["jobs"]["a"]["data"]
     assert list(ended["runtime"]) == ["allocation", "wd", "rtime", "exit_code", "pid", "pname"]
+
+
+def position(pilot: VirtualPilot, name: str) -> int:
+    found = pilot.queue.registry.find(name)
+    assert found is not None
+    return found[0].queue_position
+
+
+def test_a_loop_waits_until_its_last_iteration_has_started() -> None:
+    """What arrives behind it is told so; and nothing is counted as ready that the world has."""
+    pilot = VirtualPilot(1)
+    loop = {"name": "l", "iteration": {"start": 0, "stop": 3}, "execution": {"exec": "x"}}
+    submit(pilot, loop)
+    assert pilot.queue.ready == 0
+    submit(pilot, {"name": "behind", "execution": {"exec": "x"}})
+    assert position(pilot, "behind") == 1
+    pilot.run(until=1002.5)
+    submit(pilot, {"name": "last", "execution": {"exec": "x"}})
+    assert position(pilot, "last") == 1
+    pilot.run()
+    assert [name for _, name, _ in pilot.starts] == ["l:0", "l:1", "l:2", "behind", "last"]
+    assert pilot.queue.ready == 0

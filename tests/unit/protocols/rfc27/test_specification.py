@@ -133,6 +133,17 @@ def test_hello_is_the_first_request_to_the_manager_and_empty_and_waited_for(stri
     assert [m.topic for m in engine.take()] == ["job-manager.sched-hello"]
 
 
+def test_an_inventory_that_cannot_be_read_makes_the_scheduler_stop() -> None:
+    engine = SchedulerEngine()
+    engine.begin()
+    while (requests := engine.take()) and requests[0].topic != "resource.acquire":
+        for request in requests:
+            engine.receive(rpc.respond(request, b"{}"))
+    engine.receive(rpc.respond(requests[0], b'{"resources":{"version":9},"up":""}', streaming=True))
+    assert engine.phase is Phase.FAILED
+    assert any(isinstance(event, Failed) for event in engine.take_events())
+
+
 def test_hello_answer_is_one_object_with_the_key_alloc_and_the_required_keys(strict: Pair) -> None:
     job_id = strict.submit()
     strict.settle()
