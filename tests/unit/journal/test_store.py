@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilothouse.journal.read import JobRow, never_begun, read_jobs, read_nodes, read_tasks
+from pilothouse.journal.read import JobRow, never_begun, read_jobs, read_nodes, read_submissions, read_tasks
 from pilothouse.journal.run_reader import RunReader
 from pilothouse.journal.store import FILE_NAME, VERSION, Journal, undamaged
 from pilothouse.model.errors import InputError, PeerError, RunError
@@ -123,6 +123,14 @@ def test_jobs_and_nodes_of_a_run(tmp_path: Path) -> None:
         JobRow("runs", IdSet.span(0, 2), "/there"),
     ]
     assert read_nodes(tmp_path) == (Node("n0", 0, 2), Node("n1", 2, 2))
+    journal.close()
+
+
+def test_jobs_that_came_one_by_one(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    data = msgspec.msgpack.encode(Job("x", 2, command=Command(argv=("true",))))
+    journal.write([r.JobKnown("second", 2, data), r.JobKnown("first", 1, data)])
+    assert [(job.id, job.refused) for job in read_submissions(tmp_path)] == [("first", None), ("second", None)]
     journal.close()
 
 
