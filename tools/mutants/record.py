@@ -40,7 +40,7 @@ class TestRecord:
                 if path.suffix == ".py":
                     self._record(path)
         for path in sorted(self._folder.glob("*.jsonl")):
-            if path.name.replace("+", "/").startswith(tuple(tests)):
+            if path.name.replace("+", "/").startswith(tuple(name.removesuffix(".py") for name in tests)):
                 self._read(path)
 
     def _record(self, path: Path) -> None:
