@@ -174,7 +174,7 @@ def test_interrupted_run_is_resumed(tmp_path: Path) -> None:
     listed = subprocess.run([*COMMAND, "tasks", "R"], check=True, cwd=tmp_path, capture_output=True, text=True)
     states = {words[0]: words[2] for words in map(str.split, listed.stdout.splitlines()[1:])}
     assert states == {"0": "succeeded", "1": "unfinished"}
-    assert listed.stderr == "1 more has not been begun\n"
+    assert listed.stderr == "1 more has not been begun (see --waiting)\n"
     text = (tmp_path / "tasks.txt").read_text()
     (tmp_path / "tasks.txt").write_text(text.replace("touch long; sleep 300", "echo b >> log"))
     code, said = run(tmp_path, "--resume", "R")
