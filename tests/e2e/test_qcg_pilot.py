@@ -141,8 +141,8 @@ def test_why_a_program_could_not_be_started(pilot: Pilot, tmp_path: Path, cores:
 def test_modules_and_virtual_environments_are_there_when_the_job_starts(pilot: Pilot, tmp_path: Path) -> None:
     """A stand-in `module`, as a login shell of a cluster has it, and an environment with an `activate`."""
     (tmp_path / ".bash_profile").write_text(
-        "unset BASH_ENV  # where a real `module` is installed, it would be defined again\n"
         'module() { echo "$@" >> "$HOME/modules"; export LOADED="$LOADED $2 $3"; }\n'
+        "readonly -f module  # a real one, where it is installed, does not take its place\n"
     )
     (tmp_path / "venv" / "bin").mkdir(parents=True)
     (tmp_path / "venv" / "bin" / "activate").write_text("export ACTIVE=$LOADED\n")
