@@ -21,6 +21,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from pilothouse.worlds.slurm import lab
 from pilothouse.worlds.slurm.daemons import (
     POLL_S,
@@ -52,6 +54,17 @@ def readable(fd: int, timeout_s: float) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(timeout_s * 1000))
+
+
+def in_ci() -> bool:
+    return os.environ.get("CI", "").lower() in ("1", "true", "yes")
+
+
+def unavailable(reason: str) -> None:
+    """What a missing real component means: failure in CI, a skip that is told elsewhere."""
+    if in_ci():
+        pytest.fail(f"real component missing in CI: {reason}", pytrace=False)
+    pytest.skip(f"real component missing: {reason}")
 
 
 def can_connect(port: int, host: str = "127.0.0.1") -> bool:

@@ -74,7 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # speak, and take locks that stay when a test kills such a shell.
         os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
         os.environ["HOME"] = config.stash[HOME] = tempfile.mkdtemp(prefix="pilothouse-home-")
-        found: set[str] = untracked() if in_ci() else set()
+        found: set[str] = untracked() if components.in_ci() else set()
         config.stash[UNTRACKED] = found
 
 
@@ -89,7 +89,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         components.stop_slurm(directory)
         shutil.rmtree(session.config.stash[HOME], ignore_errors=True)
         left = [f"{line} (running; ended now)" for line in components.end_leftovers(f"{OWNER}={os.getpid()}")]
-        if in_ci():  # elsewhere others may work in the same tree
+        if components.in_ci():  # elsewhere others may work in the same tree
             before = session.config.stash[UNTRACKED]
             left += [f"{name} (in the source tree)" for name in sorted(untracked() - before)]
         session.config.stash[LEFTOVERS] = left
@@ -115,23 +115,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("slurm"))
 
 
-def in_ci() -> bool:
-    return os.environ.get("CI", "").lower() in ("1", "true", "yes")
-
-
 def untracked() -> set[str]:
     """Files and folders of the source tree that git neither knows nor ignores."""
     listed = subprocess.run(
         ["git", "status", "--porcelain"], cwd=components.ROOT, capture_output=True, text=True, check=False
     )
     return {line[3:] for line in listed.stdout.splitlines() if line.startswith("??")}
-
-
-def unavailable(reason: str) -> None:
-    """What a missing real component means: failure in CI, a skip that is told elsewhere."""
-    if in_ci():
-        pytest.fail(f"real component missing in CI: {reason}", pytrace=False)
-    pytest.skip(f"real component missing: {reason}")
 
 
 @pytest.fixture(scope="session")
@@ -163,7 +152,7 @@ def client_env() -> Callable[[str], Path]:
         try:
             return components.client_python(name)
         except components.MissingComponent as missing:
-            unavailable(str(missing))
+            components.unavailable(str(missing))
             raise
 
     return python_of
@@ -175,7 +164,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[component
     try:
         server = components.start_redis(tmp_path_factory.mktemp("redis"))
     except components.MissingComponent as missing:
-        unavailable(str(missing))
+        components.unavailable(str(missing))
         raise
     yield server
     server.stop()
@@ -187,7 +176,7 @@ def sshd_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[components.
     try:
         hosts = components.start_sshd(tmp_path_factory.mktemp("sshd"))
     except components.MissingComponent as missing:
-        unavailable(str(missing))
+        components.unavailable(str(missing))
         raise
     yield hosts
     hosts.stop()
@@ -202,7 +191,7 @@ def slurm_cluster() -> components.SlurmCluster:
             fcntl.flock(lock, fcntl.LOCK_EX)
             return components.slurm_cluster(directory, int(os.environ[OWNER]))
     except components.MissingComponent as missing:
-        unavailable(str(missing))
+        components.unavailable(str(missing))
         raise
 
 
@@ -212,7 +201,7 @@ def slurm_programs() -> dict[str, str]:
     try:
         return components.lab.programs()
     except components.MissingComponent as missing:
-        unavailable(str(missing))
+        components.unavailable(str(missing))
         raise
 
 

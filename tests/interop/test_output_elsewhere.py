@@ -9,7 +9,6 @@ import pytest
 from tests.storms.elsewhere import run_elsewhere
 
 import components
-from conftest import unavailable
 
 
 @pytest.fixture
@@ -20,7 +19,7 @@ def elsewhere(tmp_path: Path) -> Iterator[tuple[components.SshHosts, Path]]:
     try:
         hosts = components.start_sshd(tmp_path / "sshd", hosts=2, hidden=folder)
     except components.MissingComponent as missing:
-        unavailable(str(missing))
+        components.unavailable(str(missing))
         raise
     yield hosts, folder
     hosts.stop()

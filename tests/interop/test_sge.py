@@ -10,7 +10,6 @@ import pytest
 
 import components
 import sge_cell
-from conftest import unavailable
 from e2e.live_runs import COMMAND, rows, run, tasks, until
 from pilothouse.model.errors import PeerError
 from pilothouse.worlds.live.contexts.batch_queue import BatchQueue
@@ -22,7 +21,7 @@ def sge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sge_cell.SgeCell]:
     try:
         cell = sge_cell.start_sge(tmp_path_factory.mktemp("sge") / "cell")
     except components.MissingComponent as missing:
-        unavailable(str(missing))
+        components.unavailable(str(missing))
         raise
     yield cell
     cell.stop()
