@@ -67,6 +67,8 @@ def open_descriptors() -> int:
 
 def pytest_configure(config: pytest.Config) -> None:
     """The first process names itself the owner of what all test processes share."""
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup: what tests start is not to inherit it
+        signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     if not hasattr(config, "workerinput"):
         os.environ[OWNER] = str(os.getpid())
         os.environ[SLURM_DIR] = tempfile.mkdtemp(prefix="pilothouse-slurm-")

@@ -123,8 +123,10 @@ def _all_pids() -> list[int]:
 
 
 def _started(pid: int) -> int:
-    """When a process began (clock ticks since boot), which tells it from a later one of the same number; 0: it is gone."""
+    """When a process began (clock ticks since boot), which tells it from a later one of the same number; 0: it is gone, or has
+    ended and its parent has not noticed yet."""
     try:
-        return int(Path("/proc", str(pid), "stat").read_bytes().rpartition(b")")[2].split()[19])
+        words = Path("/proc", str(pid), "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return 0
+    return 0 if words[0] in (b"Z", b"X") else int(words[19])

@@ -10,6 +10,7 @@ a moment. A client that breaks the protocol loses its connection; the others go 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hmac
 import logging
@@ -136,7 +137,8 @@ class KvsServer:
         """Ends all connections and the thread."""
         if self._running:
             self._running = False
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
+            with contextlib.suppress(OSError):  # the thread was awake, and has closed it
+                self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
         self._thread.join()
 
     def put(self, key: str, data: bytes, coding: bytes = TEXT) -> None:

@@ -55,7 +55,7 @@ def test_a_task_without_environment_and_session_is_ended_when_its_warden_is_gone
     process, task = warden
     assert task not in descendants.end_orphans()
     process.kill()
-    process.wait()
+    components.wait_until(lambda: gone(process.pid), "the warden has ended, unnoticed by its parent")
     assert task in descendants.end_orphans()
     components.wait_until(lambda: gone(task), "the task has ended")
     assert os.getpid() not in descendants.end_orphans()
