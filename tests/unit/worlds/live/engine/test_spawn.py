@@ -174,19 +174,19 @@ def results(reports: list[Finished]) -> list[Result]:
 @pytest.mark.parametrize("linger_s", [60.0, inf])
 def test_last_words_of_background_commands(linger_s: float, cylinder: Run) -> None:
     """They come after the end of the shell, and the slot is held for them."""
-    lines = ("(sleep 0.1; echo late; exec >&-; echo so late >&2) & echo soon", "echo next")
+    lines = ("(sleep 0.1; echo late; exec >&-; date +%s.%N >&2) & echo soon", "echo next")
     first, second = results(cylinder(*lines, linger_s=linger_s))
-    assert (first.out_snippet, first.err_snippet) == (b"soon\nlate\n", b"so late\n")
-    assert second.out_snippet == b"next\n" and second.started_at > first.ended_at + 0.09
+    assert first.out_snippet == b"soon\nlate\n"
+    assert second.out_snippet == b"next\n" and second.started_at > float(first.err_snippet)
 
 
 def test_background_commands_are_waited_for_no_longer_than_told(cylinder: Run, tmp_path: Path) -> None:
     """Those that closed the task's output not at all; a walltime and a kill end those that are waited for."""
     quiet = "sleep 60 > /dev/null 2>&1 & echo $!"
     loud = "sleep 60 & echo $!"
-    first, second, third = results(cylinder(quiet, loud, "echo next", linger_s=0.2))
-    assert second.started_at < first.ended_at + 0.2
-    assert third.started_at > second.ended_at + 0.4, "stdout, then stderr"
+    first, second, third = results(cylinder(quiet, loud, "echo next", linger_s=0.5))
+    assert second.started_at < first.ended_at + 0.5
+    assert third.started_at > second.ended_at + 1.0, "stdout, then stderr"
     environment = TaskEnvironment(walltime=0.5)
     timed, after = results(cylinder(loud, "true", environment=environment, linger_s=60.0))
     assert timed.return_code == 0 and after.started_at < timed.started_at + 5
