@@ -165,9 +165,12 @@ def test_a_driver_that_was_killed_before_its_engine_joined(tmp_path: Path) -> No
 @pytest.mark.parametrize("mode", ["at-least", "at-most"])
 @pytest.mark.parametrize("kept", [0.3, 0.6, 0.9])
 def test_records_that_were_lost_do_not_stop_a_run(tmp_path: Path, mode: str, kept: float) -> None:
-    """A power failure on a disk that had promised to keep its writes: the end of the journal's log is cut off."""
+    """A power failure on a disk that had promised to keep its writes: the end of the journal's log is cut off.
+
+    An engine that the second driver does not know may wait for the first one.
+    """
     file = tasks(tmp_path, "".join(f"echo {i} >> begun; sleep 0.05\n" for i in range(60)))
-    process = start(tmp_path, file, "--dir", "R", "--slots", "2", "--bundle", "1", "--once", mode)
+    process = start(tmp_path, file, "--dir", "R", "--slots", "2", "--bundle", "1", "--once", mode, "--wait-for-driver", "4")
     until(lambda: len(lines(tmp_path / "begun")) >= 20, "some tasks ran")
     process.kill()
     finish(process)

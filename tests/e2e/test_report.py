@@ -262,7 +262,7 @@ def test_a_report_of_300_000_jobs(chromium: Browser, tmp_path: Path) -> None:
             chromium.js("pilothouse.redraw()")
             redraws.append(cpu_s(chromium) - before)
         assert statistics.median(redraws) < 0.050, redraws
-        assert redraws[0] < 2 * min(redraws), f"the first one is as fast as the others: {redraws}"
+        assert max(redraws) < 0.100, redraws
     finally:
         chromium.call("Performance.disable")
 
