@@ -10,6 +10,7 @@ import os
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ PORTS = range(20000, 32000)
 """Below the kernel's own range (32768-60999), so that no outgoing connection takes a port between choice and use."""
 
 _steps = itertools.count()
+_given: set[int] = set()
+_giving = threading.Lock()
 
 
 class MissingComponent(Exception):
@@ -46,16 +49,21 @@ def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = STA
 
 
 def free_port(salt: int = 0) -> int:
-    """A TCP port that no process listens on. Each process searches from a place of its own."""
+    """A TCP port that no process listens on. Each process searches from a place of its own, and gives no port twice: who got it
+    may not listen yet.
+    """
     start = (os.getpid() * 37 + salt * 11 + next(_steps)) % len(PORTS)
     for step in range(len(PORTS)):
         port = PORTS[(start + step) % len(PORTS)]
-        with socket.socket() as probe:
+        with _giving, socket.socket() as probe:
+            if port in _given:
+                continue
             # QUIRK: without SO_REUSEADDR a port whose last connection is still in TIME_WAIT counts as taken; good.
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+            _given.add(port)
             return port
     raise RuntimeError("no free TCP port")
 
