@@ -52,7 +52,7 @@ def free_port(salt: int = 0) -> int:
     """A TCP port that no process listens on. Each process searches from a place of its own, and gives no port twice: who got it
     may not listen yet.
     """
-    start = (os.getpid() * 37 + salt * 11 + next(_steps)) % len(PORTS)
+    start = (os.getpid() * 1009 + salt * 11 + next(_steps)) % len(PORTS)
     for step in range(len(PORTS)):
         port = PORTS[(start + step) % len(PORTS)]
         with _giving, socket.socket() as probe:
