@@ -367,9 +367,9 @@ ROOMS = {
     "worlds/slurm": "a real Slurm: looks, the state machine (steering.py, tracked.py), orders; a loopback Slurm (lab.py)",
     "protocols": "wires and adapters: batsim, batprotocol, rfc27, qcg",
     "journal": "the record of a live run: write, read, resume",
-    "views": "metrics, tables, plots, report/ (the HTML page), explanations, progress, the terminal monitor",
+    "views": "metrics, tables, plots, report/ (the HTML page), explanations, progress, the monitors: terminal and web/",
     "campaign": "many simulations: grids of sweeps, their results and what is significant in them; forecasts, replays",
-    "launch": "from names and options to a run: deciders by name, run folders, signals, output files",
+    "launch": "from names and options to a run: deciders by name, run folders, signals, output files; new projects and shims",
     "dropins": "programs that replace another program: its options, files and habits",
     "cli": "one thin file per command",
 }

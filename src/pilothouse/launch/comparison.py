@@ -35,7 +35,7 @@ class Compared(msgspec.Struct):
 
 
 def run_all(run: Callable[[int], Compared], names: Sequence[str], workers: int) -> list[Compared]:
-    """All policies, in the order of their names, whoever is done first."""
+    """The results of all policies, in the order of `names`."""
     found: dict[int, Compared] = {}
     with counted_progress(len(names) if workers > 1 else 0, "policies") as shown:
         for number, made in in_processes(run, len(names), workers):

@@ -15,8 +15,8 @@ _ANY_NAME = inspect.Parameter.VAR_KEYWORD
 
 
 def typed_options(made: Callable[..., object], options: dict[str, str], where: str) -> dict[str, Any]:
-    """The options as `made` declares them. The type is the annotation, or that of a default that is a number or a truth
-    value; what has neither stays text. InputError for an option that it does not have, or a value that is none of the type.
+    """The options, converted to the types that `made` declares: by annotation, else by the type of a default that is a number
+    or a truth value. Other options stay text. Raises InputError for an unknown option, or a value of another type.
     """
     parameters = inspect.signature(made).parameters
     hints = _hints(made)

@@ -65,7 +65,7 @@ def is_seen(stream: TextIO) -> bool:
 def progress(
     done: Sized, total: int, label: str = "", *, hidden: bool = False
 ) -> Iterator[SimulationProgress | None]:
-    """A progress line while the body runs; None where nobody would see it move, or several would hide each other."""
+    """A progress line while the body runs; None if `hidden`, or if stderr is neither terminal nor notebook."""
     if hidden or not is_seen(sys.stderr):
         yield None
         return
@@ -78,8 +78,8 @@ def progress(
 
 @contextmanager
 def counted_progress(total: int, noun: str, *, already: int = 0) -> Iterator[Callable[[int], None]]:
-    """A line for work in pieces: to be called with the number of those that are done. It shows nothing where nobody would
-    see it move."""
+    """Returns a function that takes the number of finished pieces and shows it in a line. Nothing is shown if stderr is
+    neither terminal nor notebook."""
     began = time.monotonic()
     shown = 0.0
     width = 0
