@@ -111,7 +111,7 @@ def simulate(
     try:
         with progress(outputs.collector, len(setup.jobs)) as bar, supervised(decider_command):
             now_file.session = session = Session(setup.world(outputs.record, machines), decider, name=by)
-            outcome = session.run(now_file if bar is None else both(bar, now_file))
+            outcome = session.run(now_file.observe if bar is None else both(bar, now_file.observe))
         complete = True
     finally:
         for table in machines:
