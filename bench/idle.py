@@ -1,6 +1,6 @@
 """Does a run go on while strangers hold thousands of idle connections to its driver?
 
-    python bench/idle.py [--connections 5000] [--tasks 3000] [--turns 9]
+    python bench/idle.py [--connections 5000] [--tasks 12000] [--turns 5]
 
 Runs `pilothouse run` on /bin/true with and without the connections, turn about, and prints the share of the rate that is
 left: the median with them by the median without (the aim is 0.90). On a busy machine the CPU time of the driver says more: of
@@ -115,8 +115,8 @@ def rate(folder: Path, tasks: int, connections: int) -> tuple[float, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--connections", type=int, default=5000)
-    parser.add_argument("--tasks", type=int, default=3000)
-    parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--tasks", type=int, default=12_000)
+    parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     seen: dict[int, list[tuple[float, float]]] = {0: [], options.connections: []}
