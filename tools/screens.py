@@ -28,7 +28,7 @@ from pilothouse.worlds.live.requests import AddContext, CancelTask, ask  # noqa:
 IMAGES = ROOT / "docs" / "images"
 SHAPES = {"light": (1180, 900, False), "dark": (1180, 900, True), "narrow": (400, 860, False)}
 SCREENS = tuple(f"{what}-{shape}.png" for what in ("report", "dashboard") for shape in SHAPES)
-COLOURS = 64
+COLOURS = 256
 COMMAND = (sys.executable, "-m", "pilothouse")
 READY = "document.documentElement.dataset.ready === '1'"
 TRAIN = """#!/bin/sh
@@ -44,7 +44,7 @@ def shoot(chromium: Browser, name: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         chromium.picture(Path(folder) / "whole.png")
         whole = Image.open(io.BytesIO((Path(folder) / "whole.png").read_bytes())).convert("RGB")
-    whole.quantize(COLOURS, dither=Image.Dither.NONE).save(IMAGES / name, optimize=True)
+    whole.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(IMAGES / name, optimize=True)
     print(f"{name}: {(IMAGES / name).stat().st_size / 1000:.0f} kB")
 
 

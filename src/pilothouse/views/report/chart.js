@@ -1,7 +1,7 @@
 // Pens, axes and panels. A panel draws with a pen: on a canvas, or into an SVG; both get the same numbers.
 "use strict";
 
-const LEFT = 62, RIGHT = 12, MOST_VECTOR_BOXES = 3000, MOST_FINE_BOXES = 250000;
+const LEFT = 62, RIGHT = 12, MOST_VECTOR_BOXES = 3000, MOST_FINE_BOXES = 250000, MOST_PICTURES = 8;
 const CATEGORIES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#7f6fd6"];
 const OTHER = "#8a929b";
 const RAMP = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
@@ -288,6 +288,23 @@ function rasterise(run, view, rgb, width, height) {
   return image;
 }
 
+// The first picture of a run, which shows all of it, and the last ones are kept: a cursor that moves and a step back to an
+// earlier view need no new one.
+function pictureOf(run, view, rgb, width, height) {
+  if (run.picturedIn !== rgb) { run.picturedIn = rgb; run.pictures = new Map(); }
+  const key = [view.begin, view.end, view.low, view.high, width, height].join(), { pictures } = run;
+  let picture = pictures.get(key);
+  if (!picture) {
+    if (pictures.size === MOST_PICTURES) pictures.delete([...pictures.keys()][1]);
+    picture = document.createElement("canvas");
+    picture.width = width;
+    picture.height = height;
+    picture.getContext("2d").putImageData(rasterise(run, view, rgb, width, height), 0, 0);
+    pictures.set(key, picture);
+  }
+  return picture;
+}
+
 function drawGantt(pen, look, run, view, width, height, withTimes, state) {
   const { x, y, plotHeight } = frame(pen, look, run, view, width, height, view.low, view.high, withTimes, 1);
   const plotWidth = Math.max(1, width - LEFT - RIGHT), { rgb } = state.colours.get(run);
@@ -309,11 +326,7 @@ function drawGantt(pen, look, run, view, width, height, withTimes, state) {
   } else {
     const across = Math.round(plotWidth), fine = blocksShown(run, view) * BOXES_PER_BLOCK <= MOST_FINE_BOXES;
     const up = Math.max(1, Math.round((plotHeight - 4) / (fine ? 1 : 2)));
-    const picture = state.scratch;
-    picture.width = across;
-    picture.height = up;
-    picture.getContext("2d").putImageData(rasterise(run, view, rgb, across, up), 0, 0);
-    pen.image(picture, LEFT, 4, plotWidth, plotHeight - 4);
+    pen.image(pictureOf(run, view, rgb, across, up), LEFT, 4, plotWidth, plotHeight - 4);
   }
   const chosen = state.chosen && state.chosen.run === run ? state.chosen.row : -1;
   if (chosen >= 0 && !isNaN(run.started[chosen])) {

@@ -8,7 +8,7 @@ const KEYS = [["← →", "move in time"], ["↑ ↓", "move over units"], ["+ �
 const HEADLINES = ["utilisation %", "wait mean", "wait p95", "bounded slowdown mean", "makespan s", "backfilled %", "energy J", "idle slot hours"];
 const GANTT_HEIGHT = 340, LINE_HEIGHT = 92;
 
-const page = { runs: [], panels: [], view: null, colours: new Map(), chosen: null, cursor: null, scratch: document.createElement("canvas"), redrawMs: 0, sorts: new Map() };
+const page = { runs: [], panels: [], view: null, colours: new Map(), chosen: null, cursor: null, redrawMs: 0, sorts: new Map() };
 
 function element(name, text, attributes = {}) {
   const made = document.createElement(name);
@@ -55,7 +55,8 @@ function warmUp() {
   const { view } = page, third = (view.end - view.begin) / 3;
   if (page.runs.every(run => run.boxCount <= MOST_FINE_BOXES)) return;
   const parts = [{ ...view, begin: view.begin + third, end: view.end - third }, { ...view, high: view.low + (view.high - view.low) / 2 }];
-  for (const part of [...parts, view, view]) {
+  const nearlyAll = [{ ...view, end: view.end - third / 99 }, { ...view, end: view.end - third / 49 }];
+  for (const part of [...parts, ...nearlyAll, view]) {
     page.view = part;
     redraw();
   }
