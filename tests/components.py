@@ -40,7 +40,7 @@ from pilothouse.worlds.slurm.daemons import (
 __all__ = ["MissingComponent", "free_port", "lab", "wait_until"]
 
 ROOT = Path(__file__).resolve().parent.parent
-CLIENT_ENVIRONMENTS = ("pybatsim2", "pybatsim3", "qcg", "disbatch", "snakemake")
+CLIENT_ENVIRONMENTS = ("pybatsim2", "pybatsim3", "qcg", "disbatch", "snakemake", "recipes")
 def qcg_address(folder: Path, manager: subprocess.Popen[bytes]) -> str:
     """Where the QCG manager that works in a directory listens, as soon as it does."""
     while not (found := list(folder.glob(".qcgpjm-service-*/address"))):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -22,6 +23,7 @@ import pilothouse
 
 ROOT = components.ROOT
 RECIPES = ROOT / "packaging"
+SPACK = RECIPES / "spack/spack_repo/pilothouse"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 VERSION = PROJECT["project"]["version"]
 MOST_PACKAGES = 4
@@ -57,7 +59,7 @@ def test_conda_forge_recipe_agrees() -> None:
 
 def test_spack_package_agrees() -> None:
     found: dict[tuple[str, str], str] = {}
-    for node in ast.walk(ast.parse((RECIPES / "spack/package.py").read_text())):
+    for node in ast.walk(ast.parse((SPACK / "packages/py_pilothouse/package.py").read_text())):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             name, text = node.func.id, ast.literal_eval(node.args[0])
             said = {word.arg: ast.literal_eval(word.value) for word in node.keywords}
@@ -83,13 +85,45 @@ def test_easybuild_recipe_agrees() -> None:
     assert isinstance(toolchain, dict)
     assert path.name == f"pilothouse-{VERSION}-{toolchain['name']}-{toolchain['version']}.eb"
     listed = [entry for key in ("dependencies", "builddependencies", "exts_list") for entry in recipe[key]]  # type: ignore[attr-defined]
-    given = {name.lower(): version for name, version in listed}
+    given = {name.lower(): version for name, version, *_ in listed}
     assert given["pilothouse"] == VERSION
     bundled = {"click", "setuptools"}
     assert bundled < {*NEEDED, *TO_BUILD} and "python-bundle-pypi" in given
     for package, oldest in {**NEEDED, **TO_BUILD, "python": PYTHON}.items():
         if package not in bundled:
             assert tuple(map(int, given[package].split("."))) >= tuple(map(int, oldest.split("."))), package
+
+
+def test_conda_forge_recipe_renders(client_env: Callable[[str], Path]) -> None:
+    """rattler-build, which conda-forge uses, makes one package for each Python of it."""
+    code = (
+        "import sys\nfrom rattler_build import Stage0Recipe, VariantConfig\n"
+        "pythons = VariantConfig.from_yaml('python: [3.11.*, 3.14.*]\\nc_compiler: [gcc]\\nc_stdlib: [sysroot]')\n"
+        "for made in Stage0Recipe.from_file(sys.argv[1]).render(pythons):\n"
+        "    print(made.recipe.package.name, made.recipe.package.version, *made.recipe.requirements.run)"
+    )
+    command = [client_env("recipes"), "-c", code, RECIPES / "conda-forge/recipe.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    needed = [f"{name} >={oldest}" for name, oldest in NEEDED.items()]
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [" ".join(["pilothouse", VERSION, f"python >={PYTHON}", *needed])] * 2
+
+
+def test_spack_finds_every_package_by_its_folder() -> None:
+    """Spack derives the name of a class from that of its folder. It has no msgspec of its own: ours comes along."""
+    namespace = yaml.safe_load((SPACK / "repo.yaml").read_text())["repo"]["namespace"]
+    assert namespace == SPACK.name
+    folders = sorted(SPACK.glob("packages/*"))
+    assert [folder.name for folder in folders] == ["py_msgspec", "py_pilothouse"]
+    for folder in folders:
+        body = ast.parse((folder / "package.py").read_text()).body
+        assert [node.name for node in body if isinstance(node, ast.ClassDef)] == [folder.name.title().replace("_", "")]
+
+
+def test_container_file_has_no_bad_habits(client_env: Callable[[str], Path]) -> None:
+    hadolint = client_env("recipes").parent / "hadolint"
+    done = subprocess.run([hadolint, RECIPES / "Containerfile"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 def test_container_file_names_known_extras() -> None:

@@ -3,8 +3,9 @@
     python tools/matrix.py [--dist dist] [--tests] [PYTHON...]
 
 In: dist/, made by ./do wheels, and interpreters. For each interpreter and each circumstance of CIRCUMSTANCES: an environment of
-its own with the wheel in it, a simulation, the demo and 100 real tasks. With --tests the unit and property tests as well,
-with the compiled parts and without. Out: a line for each; exit code 1 if one failed.
+its own with the wheel in it, a simulation, the demo and 100 real tasks; then the demo by `uvx` and `pipx run`, as a plain user
+with an empty home. With --tests the unit and property tests as well, with the compiled parts and without. Out: a line for
+each; exit code 1 if one failed.
 
 Circumstances are made with namespaces (`unshare`), as root or with user namespaces.
 """
@@ -98,13 +99,28 @@ def plain_env() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))}
 
 
-def environment(python: str, wheel: Path, place: Path) -> Path:
-    """The Python of a new environment with this wheel or sdist and what it needs."""
+def environment(python: str, place: Path, *packages: str) -> Path:
+    """The Python of a new environment with these packages, wheels or sdists and what they need. There is no C compiler."""
     subprocess.run([python, "-m", "venv", str(place)], check=True, capture_output=True)
     made = place / "bin" / "python"
-    command = [str(made), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel)]
-    subprocess.run(command, check=True, env=plain_env() | ({"CC": "/bin/false"} if wheel.suffix == ".gz" else {}))
+    command = [str(made), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
+    subprocess.run(command, check=True, env=plain_env() | {"CC": "/bin/false"})
     return made
+
+
+def runners(python: str, wheel: Path, place: Path) -> dict[str, list[list[str]]]:
+    """The demo by programs that install a package and run it at once. They find what they need in a folder: the
+    circumstances have no network."""
+    programs = environment(python, place / "runners", "uv", "pipx").parent
+    needed = place / "needed"
+    command = [str(programs / "pip"), "download", "--quiet", "--disable-pip-version-check", "--dest", str(needed), str(wheel), "pip"]
+    subprocess.run(command, check=True, env=plain_env())
+    links = {"UV_FIND_LINKS": needed, "UV_NO_INDEX": 1, "PIP_FIND_LINKS": needed, "PIP_NO_INDEX": 1}
+    settings = ["env", *(f"{name}={value}" for name, value in links.items())]
+    return {
+        "uvx": [[*settings, str(programs / "uvx"), "--python", python, "--from", str(wheel), "pilothouse", "demo"]],
+        "pipx run": [[*settings, str(programs / "pipx"), "run", "--python", python, "--spec", str(wheel), "pilothouse", "demo"]],
+    }
 
 
 def version_of(python: str) -> str:
@@ -119,13 +135,15 @@ def cells(pythons: list[str], dist: Path, place: Path) -> Iterator[tuple[str, st
         version = version_of(python)
         for kind, wheel in (("compiled", native), ("pure", pure), ("sdist, no compiler", sdist)):
             try:
-                made = environment(python, wheel, place / f"{number}-{kind.replace(', ', '-').replace(' ', '-')}")
+                made = environment(python, place / f"{number}-{kind.replace(', ', '-').replace(' ', '-')}", str(wheel))
             except subprocess.CalledProcessError:
                 yield version, kind, lambda wheel=wheel: f"pip install {wheel.name} fails"
                 continue
             names = list(CIRCUMSTANCES) if (kind, number) == ("compiled", 0) else ["plain user"]
             for name in names:
                 yield version, f"{kind}; {name}", lambda name=name, made=made: attempt(name, small_project(made))
+        for program, commands in runners(python, native.resolve(), place / f"{number}").items():
+            yield version, f"{program}; plain user", lambda commands=commands: attempt("plain user", commands)
 
 
 def tests(python: str, place: Path, *, pure: bool) -> str:
@@ -145,8 +163,9 @@ def tests(python: str, place: Path, *, pure: bool) -> str:
             [made, "-m", "pytest", "-q", "-n", "2", "tests/unit", "tests/property"], cwd=tree, env=env, capture_output=True,
             text=True, check=False,
         )  # fmt: skip
-    last = (done.stdout + done.stderr).strip().splitlines()[-1:]
-    return "" if done.returncode == 0 else " ".join(last)
+    lines = (done.stdout + done.stderr).strip().splitlines()
+    failed = [line.split(" - ")[0] for line in lines if line.startswith(("FAILED", "ERROR"))]
+    return "" if done.returncode == 0 else "\n    ".join([*lines[-1:], *failed])
 
 
 def main() -> int:

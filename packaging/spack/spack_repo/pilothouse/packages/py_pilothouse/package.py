@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
+from spack_repo.builtin.build_systems.python import PythonPackage
+
 from spack.package import *
 
 
