@@ -113,7 +113,7 @@ def runners(python: str, wheel: Path, place: Path) -> dict[str, list[list[str]]]
     circumstances have no network."""
     programs = environment(python, place / "runners", "uv", "pipx").parent
     needed = place / "needed"
-    command = [str(programs / "pip"), "download", "--quiet", "--disable-pip-version-check", "--dest", str(needed), str(wheel), "pip"]
+    command = [programs / "pip", "download", "--quiet", "--disable-pip-version-check", "--dest", needed, wheel, "pip"]
     subprocess.run(command, check=True, env=plain_env())
     links = {"UV_FIND_LINKS": needed, "UV_NO_INDEX": 1, "PIP_FIND_LINKS": needed, "PIP_NO_INDEX": 1}
     settings = ["env", *(f"{name}={value}" for name, value in links.items())]
