@@ -21,17 +21,30 @@ from typing import TextIO
 import msgspec
 
 from pilothouse.access.files import write_whole
-from pilothouse.dropins.qcg.registry import Entry, Item, date_text, state_name, visible_history
+from pilothouse.dropins.qcg.registry import Entry, Item, Registry, date_text, split_name, state_name, visible_history
 from pilothouse.formats.qcg_description import DescriptionError, Dialect, describe
 from pilothouse.formats.qcg_requests import SubmittedJob
 from pilothouse.formats.text_input import JSON_PROBLEMS
 from pilothouse.model.errors import InputError
-from pilothouse.model.lifecycle import QCG, JobState
+from pilothouse.model.lifecycle import FINAL, QCG, JobState
 from pilothouse.protocols.qcg.client import manager_folders
 from pilothouse.protocols.qcg.network import FOLDER_PREFIX, Answer
 
 _REMOVED = "REMOVED"
 _STATES = {QCG[state]: state for state in (JobState.SUCCEEDED, JobState.FAILED, JobState.KILLED, JobState.OMITTED)}
+
+
+class TrackedEnds(msgspec.Struct):
+    """How a job and its iterations had ended, by their names, and whether the job was removed afterwards."""
+
+    states: dict[str, JobState] = {}
+    removed: bool = False
+
+
+class _StateLine(msgspec.Struct):
+    task: str
+    state: str
+    number: int = 0
 
 
 def _is_ours(link: Path) -> bool:
@@ -47,9 +60,9 @@ class ManagerFiles:
         self.folder = folder
         self._report_path = folder / report_file
         self._show = {"json": json_report, "text": text_report}.get(report_format)
-        self._reqs: TextIO = (folder / "track.reqs").open("a", encoding="utf-8")
-        self._states: TextIO = (folder / "track.states").open("a", encoding="utf-8")
-        self._report: TextIO | None = None if self._show is None else self._report_path.open("a", encoding="utf-8")
+        self._reqs = _continued(folder / "track.reqs")
+        self._states = _continued(folder / "track.states")
+        self._report = None if self._show is None else _continued(self._report_path)
         self._reported: set[str] = set()
         """Names of jobs that an earlier manager has reported."""
 
@@ -65,16 +78,21 @@ class ManagerFiles:
     def finished(self, items: list[Item]) -> None:
         for entry, index in items:
             name = entry.full_name(index)
-            self._states.write(_line({"task": name, "iteration": index, "state": state_name(entry.state_of(index))}))
+            self._track(entry, index, state_name(entry.state_of(index)))
             if self._report is not None and self._show is not None and name not in self._reported:
                 self._report.write(self._show(entry, index))
         self._states.flush()
         if self._report is not None:
             self._report.flush()
 
-    def removed(self, name: str) -> None:
-        self._states.write(_line({"task": name, "iteration": None, "state": _REMOVED}))
+    def removed(self, entry: Entry) -> None:
+        self._track(entry, None, _REMOVED)
         self._states.flush()
+
+    def _track(self, entry: Entry, index: int | None, state: str) -> None:
+        """The number tells jobs apart that had one name, one after another."""
+        line = {"task": entry.full_name(index), "iteration": index, "state": state, "number": entry.number}
+        self._states.write(_line(line))
 
     def write_address(self, address: str) -> None:
         # All or nothing: a client that waits for this file must never read half of it.
@@ -107,22 +125,23 @@ class ManagerFiles:
     # ---- what an earlier manager left
 
     def read_report(self) -> None:
-        """Notes which jobs are reported already, and removes a last line that was cut off."""
+        """Notes which jobs are reported already."""
         if self._report is None:
             return
-        text = self._report_path.read_text(encoding="utf-8")
-        if text and not text.endswith("\n"):
-            self._report.truncate(text.rfind("\n") + 1)
-        for line in text.splitlines(keepends=True):
-            if self._show is text_report:
-                if line[0] not in "\t " and " (" in line:
-                    self._reported.add(line.partition(" (")[0])
-            elif line.endswith("\n"):
-                self._reported.add(str(msgspec.json.decode(line)["name"]))
+        for line in self._report_path.read_text(encoding="utf-8").split("\n"):
+            if self._show is json_report:
+                self._reported |= {str(msgspec.json.decode(line)["name"])} if line else set()
+            elif line[:1] not in ("", "\t", " ") and " (" in line:
+                self._reported.add(line.partition(" (")[0])
+
+    def forget_reported(self, registry: Registry) -> None:
+        """Names that were reported, and now are those of jobs that have not ended, will be reported again."""
+        found = ((name, registry.find(name)) for name in self._reported)
+        self._reported = {name for name, item in found if item is not None and item[0].state_of(item[1]) in FINAL}
 
     def tracked_jobs(self) -> Iterator[tuple[SubmittedJob, float]]:
         """The jobs that were accepted, in order, and when (0: not known)."""
-        for number, line in enumerate(_whole_lines(self.folder / "track.reqs"), 1):
+        for number, line in enumerate(_lines_of(self.folder / "track.reqs"), 1):
             where = f"{self.folder / 'track.reqs'}:{number}"
             try:
                 raw = msgspec.json.decode(line)
@@ -135,26 +154,36 @@ class ManagerFiles:
             except (msgspec.DecodeError, DescriptionError, AttributeError, KeyError, ValueError) as error:
                 raise InputError(where, f"not a tracked job: {error}") from None
 
-    def tracked_states(self) -> dict[str, JobState | None]:
-        """How jobs and iterations had ended; None: the job was removed afterwards."""
-        states: dict[str, JobState | None] = {}
-        for line in _whole_lines(self.folder / "track.states"):
+    def tracked_states(self) -> dict[int | str, TrackedEnds]:
+        """By the numbers of the jobs; by their names in files of earlier versions and of 0.14.2, which track no numbers."""
+        found: dict[int | str, TrackedEnds] = {}
+        for line in _lines_of(self.folder / "track.states"):
             try:
-                raw = msgspec.json.decode(line)
-                states[str(raw["task"])] = _STATES.get(raw["state"]) if raw["state"] != _REMOVED else None
-            except (*JSON_PROBLEMS, KeyError) as error:
+                raw = msgspec.json.decode(line, type=_StateLine)
+            except JSON_PROBLEMS as error:
                 raise InputError(str(self.folder / "track.states"), f"not a tracked state: {error}") from None
-        return states
+            tracked = found.setdefault(raw.number or split_name(raw.task)[0], TrackedEnds())
+            if raw.state == _REMOVED:
+                tracked.removed = True
+            elif raw.state in _STATES:
+                tracked.states[raw.task] = _STATES[raw.state]
+        return found
 
 
 def _line(data: dict[str, object]) -> str:
     return msgspec.json.encode(data).decode() + "\n"
 
 
-def _whole_lines(path: Path) -> list[bytes]:
-    """Without a last line that was cut off when the manager was killed."""
-    text = path.read_bytes() if path.exists() else b""
-    return text[: text.rfind(b"\n") + 1].splitlines()
+def _continued(path: Path) -> TextIO:
+    """Opens a file for more lines. A last line that was cut off when the manager was killed is removed."""
+    if path.is_file():
+        data = path.read_bytes()
+        os.truncate(path, data.rfind(b"\n") + 1)
+    return path.open("a", encoding="utf-8")
+
+
+def _lines_of(path: Path) -> list[bytes]:
+    return path.read_bytes().split(b"\n")[:-1]
 
 
 def find_folder(path: Path) -> Path:

@@ -49,7 +49,7 @@ class Outbox(msgspec.Struct):
     accepted: list[Entry] = []
     finished: list[Item] = []
     """Jobs and iterations that have ended, in order: to be reported and tracked."""
-    removed: list[str] = []
+    removed: list[Entry] = []
     cancelled: list[str] = []
     """Jobs that the world must withdraw or kill."""
 
@@ -145,7 +145,7 @@ class JobQueue:
         """Forgets a job that has ended."""
         del self.registry.entries[entry.name]
         self._reused.add(entry.name)
-        self.outbox.removed.append(entry.name)
+        self.outbox.removed.append(entry)
 
     def cancel(self, entry: Entry, index: int | None, now: float) -> None:
         """Cancels a job with all its iterations, or one iteration. What runs is killed first, and ends later."""
@@ -363,19 +363,26 @@ class JobQueue:
             status.step(Stimulus.ALLOCATED, ended_at)
         self._end(item, ENDS[state], ended_at)
 
-    def replace(self, name: str) -> None:
-        """The name was submitted again later: its first job had ended and was removed."""
-        entry = self.registry.entries[name]
+    def replace(self, entry: Entry) -> None:
+        """Its name was submitted again later: it had ended and was removed."""
         if not entry.status.final:
             self.registry.unfinished -= 1
             self._waiting.pop(entry.number, None)
             entry.status.step(Stimulus.KILLED, entry.arrived_at)
         self.remove(entry)
 
+    def named_in_world(self, job_id: str) -> Item | None:
+        """The job or iteration that has this id in the world, whether it is there or not."""
+        for name in (job_id, job_id.rpartition("#")[0]):
+            item = self.registry.find(name)
+            if item is not None and self._world_id(*item) == job_id:
+                return item
+        return None
+
     def adopt(self, job_id: str, now: float, units: IdSet | None) -> Item | None:
         """A job that the world still has: running on `units`, or waiting. None if it is not wanted any more."""
-        item = self.registry.find(job_id.partition("#")[0])
-        if item is None or item[0].state_of(item[1]) in FINAL or self._world_id(*item) != job_id:
+        item = self.named_in_world(job_id)
+        if item is None or item[0].state_of(item[1]) in FINAL:
             return None
         self._in_world[job_id] = item
         if units is not None:

@@ -10,14 +10,16 @@ import functools
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from pilothouse.dropins.qcg.bundles import is_bundle
 from pilothouse.dropins.qcg.executor import Executor
-from pilothouse.dropins.qcg.files import ManagerFiles
+from pilothouse.dropins.qcg.files import ManagerFiles, TrackedEnds
 from pilothouse.dropins.qcg.job_command import NodeLayout
+from pilothouse.dropins.qcg.job_queue import JobQueue
 from pilothouse.dropins.qcg.options import VirtualNodes
-from pilothouse.dropins.qcg.registry import Runtime, duration_text
+from pilothouse.dropins.qcg.registry import Entry, Runtime, duration_text, split_name
+from pilothouse.formats.qcg_requests import SubmittedJob
 from pilothouse.journal.read import JobRow, read_jobs, read_nodes
 from pilothouse.launch.running import is_alive
 from pilothouse.model.idset import IdSet
@@ -33,23 +35,59 @@ _ALLOCATION = re.compile(r"J\d+")
 
 def restore(executor: Executor, files: ManagerFiles) -> None:
     """Fills the queue from what the earlier manager left, and adopts what the live world still has."""
-    queue, registry, now = executor.queue, executor.queue.registry, time.time()
-    layout = NodeLayout(read_nodes(files.folder))
+    queue, now = executor.queue, time.time()
     rows = {row.job_id: row for row in read_jobs(files.folder)}
-    files.read_report()
-    states = files.tracked_states()
-    for submitted, arrived in files.tracked_jobs():
-        if submitted.name in registry.entries:
-            queue.replace(submitted.name)
-        queue.accept([submitted], arrived or now)
-    queue.outbox.accepted.clear()
+    bundles = executor.bundles.found()
+    members = [
+        JobRow(end.job_id, units, "", end.state, end.started_at, end.ended_at, end.return_code, end.pid)
+        for bundle in bundles
+        for units in (rows[bundle.id].units if bundle.id in rows else IdSet(),)
+        for end in executor.bundles.results(bundle)
+        if end.reason != "killed"
+    ]
+    refill(queue, files, [*rows.values(), *members], NodeLayout(read_nodes(files.folder)), now)
+    for row in rows.values():
+        if row.state is None and not is_bundle(row.job_id):
+            executor.adopt(row.job_id, now)
+    for bundle in bundles:
+        executor.adopt_bundle(bundle, now)
+    log.info("resumed: %d jobs, %d of them unfinished", len(queue.registry.entries), queue.registry.unfinished)
 
-    def ended(row: JobRow) -> None:
-        item = registry.find(row.job_id.partition("#")[0])
+
+def refill(queue: JobQueue, files: ManagerFiles, rows: Iterable[JobRow], layout: NodeLayout, now: float) -> None:
+    """All jobs that were accepted, and how they had ended: by the journal's rows, else by the tracked states.
+
+    A name may have been submitted again once its job was removed. The jobs are numbered as by the earlier manager.
+    """
+    registry, states = queue.registry, files.tracked_states()
+    files.read_report()
+
+    def tracked(entry: Entry) -> TrackedEnds:
+        return states.get(entry.number) or states.get(entry.name) or TrackedEnds()
+
+    def end(entry: Entry) -> None:
+        found = tracked(entry)
+        for name, state in found.states.items():
+            index = split_name(name)[1]
+            if entry.has(index):
+                queue.restore((entry, index), state, now)
+        if found.removed:
+            queue.replace(entry)
+
+    for jobs, arrived in _requests(files.tracked_jobs()):
+        for name in registry.entries.keys() & jobs.keys():
+            earlier = registry.entries[name]
+            end(earlier)
+            if name in registry.entries:
+                queue.replace(earlier)
+        for entry in queue.accept(list(jobs.values()), arrived or now):
+            entry.cancelled = tracked(entry).states.get(entry.name) is JobState.KILLED
+    for row in rows:
+        item = queue.named_in_world(row.job_id)
         if item is None or row.state is None:
-            return
-        if row.state is JobState.KILLED and states.get(item[0].full_name(item[1])) is not JobState.KILLED:
-            return
+            continue
+        if row.state is JobState.KILLED and tracked(item[0]).states.get(item[0].full_name(item[1])) is not JobState.KILLED:
+            continue
         runtime = None
         if row.units and row.pid > 0:
             runtime = Runtime(
@@ -57,28 +95,26 @@ def restore(executor: Executor, files: ManagerFiles) -> None:
                 duration_text(row.ended - row.started), row.exit_code, row.pid, item[0].description.execution.program,
             )  # fmt: skip
         queue.restore(item, row.state, row.ended or now, runtime, row.started)
+    for entry in list(registry.entries.values()):
+        end(entry)
+    files.forget_reported(registry)
+    outbox = queue.outbox
+    outbox.finished = [item for item in outbox.finished if registry.entries.get(item[0].name) is item[0]]
+    outbox.accepted.clear()
+    outbox.removed.clear()
 
-    for row in rows.values():
-        ended(row)
-    bundles = executor.bundles.found()
-    for bundle in bundles:
-        units = rows[bundle.id].units if bundle.id in rows else IdSet()
-        for end in executor.bundles.results(bundle):
-            if end.reason != "killed":
-                ended(JobRow(end.job_id, units, "", end.state, end.started_at, end.ended_at, end.return_code, end.pid))
-    for name, state in states.items():
-        item = registry.find(name)
-        if item is not None and state is None:
-            queue.remove(item[0])
-        elif item is not None and state is not None:
-            queue.restore(item, state, now)
-    queue.outbox.removed.clear()
-    for row in rows.values():
-        if row.state is None and not is_bundle(row.job_id):
-            executor.adopt(row.job_id, now)
-    for bundle in bundles:
-        executor.adopt_bundle(bundle, now)
-    log.info("resumed: %d jobs, %d of them unfinished", len(registry.entries), registry.unfinished)
+
+def _requests(tracked: Iterable[tuple[SubmittedJob, float]]) -> Iterator[tuple[dict[str, SubmittedJob], float]]:
+    """Jobs that were submitted together, by name: they may depend on each other in any order."""
+    jobs: dict[str, SubmittedJob] = {}
+    at = 0.0
+    for submitted, arrived in tracked:
+        if jobs and (arrived != at or submitted.name in jobs):
+            yield jobs, at
+            jobs = {}
+        jobs[submitted.name], at = submitted, arrived
+    if jobs:
+        yield jobs, at
 
 
 def gone_engines(here: str) -> Callable[[EngineView], bool]:

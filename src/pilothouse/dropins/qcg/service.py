@@ -194,8 +194,8 @@ class Service:
         outbox = self._manager.queue.take_outbox()
         if outbox.accepted:
             self._files.accepted(outbox.accepted)
-        for name in outbox.removed:
-            self._files.removed(name)
+        for entry in outbox.removed:
+            self._files.removed(entry)
         for job_id in outbox.cancelled:
             self._executor.cancel(job_id, time.time())
         if outbox.finished and not self._executor.terminating:

@@ -9,10 +9,12 @@ import msgspec
 
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.policy_decider import PolicyDecider
+from pilothouse.dropins.qcg.files import ManagerFiles
 from pilothouse.dropins.qcg.job_command import NodeLayout
 from pilothouse.dropins.qcg.job_queue import WINDOW
 from pilothouse.dropins.qcg.manager import Manager, System
 from pilothouse.dropins.qcg.registry import Entry
+from pilothouse.journal.read import JobRow
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.job import Node
@@ -41,8 +43,10 @@ class VirtualPilot:
         policy: Policy | None = None,
         outcome: Callable[[str], Outcome] = lambda name: (1.0, 0, ""),
         gpus: int = 0,
+        files: ManagerFiles | None = None,
     ) -> None:
         self.now = 1000.0
+        self.files = files
         nodes = nodes_of(*cores, gpus=gpus)
         ids = iter(range(1, 10**9))
         self.manager = Manager(System("vm.1", self.now), nodes, lambda: f"id-{next(ids)}")
@@ -56,6 +60,8 @@ class VirtualPilot:
         self.finished: list[tuple[Entry, int | None]] = []
         self.starts: list[tuple[float, str, str]] = []
         """(date, name, where) of each start."""
+        self.rows: list[JobRow] = []
+        """What a journal would say of ends."""
         self._agenda: list[tuple[float, int, str, Outcome]] = []
         self._serial = 0
         self._killed: set[str] = set()
@@ -93,6 +99,11 @@ class VirtualPilot:
 
     def _collect(self) -> None:
         outbox = self.queue.take_outbox()
+        if self.files is not None:
+            self.files.accepted(outbox.accepted)
+            for entry in outbox.removed:
+                self.files.removed(entry)
+            self.files.finished(outbox.finished)
         self.published.extend(outbox.publications)
         self.finished.extend(outbox.finished)
         for job_id in outbox.cancelled:
@@ -112,6 +123,9 @@ class VirtualPilot:
                 if run is None:
                     continue
                 state = JobState.SUCCEEDED if outcome[1] == 0 else JobState.FAILED
+                state = JobState.KILLED if job_id in self._killed else state
+                row = (job_id, run.units, "/wd", state, run.started_at, self.now, outcome[1], 4711)
+                self.rows.append(JobRow(*row))
                 self.queue.ended(job_id, state, outcome[1], self.now, pid=4711, message=outcome[2])
                 events.append(e.JobEnded(self.now, job_id, state, outcome[1], run.units))
             self.schedule(events)
