@@ -12,7 +12,7 @@ import copy
 import heapq
 import io
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 
 import msgspec
@@ -40,6 +40,7 @@ from pilothouse.worlds.live.wire.messages import (
     DriverFrame,
     EngineFrame,
     Finished,
+    Hello,
     Task,
     decode_from_driver,
     decode_from_engine,
@@ -50,6 +51,8 @@ MOST_STEPS = 400_000
 MOST_TIME_S = 50_000.0
 TICK_S = 0.5
 LAST_COMMANDS_S = 30.0
+LOOKS_EVERY = 20
+"""After so many writes to the journal, a driver that reads it is compared with the one that writes it."""
 
 
 class DriverCrashed(BaseException):
@@ -547,6 +550,7 @@ class StormWorld:
         self._ended = False
         self._ticked_at = storm.clock.now
         self._alarm = -1.0
+        self._writes = 0
 
     def begin(self, wants: Wants) -> e.Begins:
         while not self.driver.engines.present and not self.driver.nothing_to_do:
@@ -639,6 +643,9 @@ class StormWorld:
                 storm.note_record(record)
                 if type(record) is r.EngineJoined:
                     self._check_units()
+            self._writes += 1
+            if self._writes % LOOKS_EVERY == 0:
+                self._check_restored()
         storm.maybe_crash_driver()
         for frame in frames(driver, storm.clock.now):
             storm.to_engine(frame)
@@ -663,6 +670,44 @@ class StormWorld:
             taken |= proxy.node.mask
             assert engines.owner(proxy.node.first) is proxy
 
+    def _check_restored(self) -> None:
+        """A driver that is restarted now knows what this one knows."""
+        again = new_state(self._storm.options, self.session)
+        again.engines.spare_units = self.driver.engines.spare_units
+        restore(again, self._storm.disk.records, self._storm.clock.now)
+        ours, theirs = durable(self.driver, self._storm.lines), durable(again, self._storm.lines)
+        for name, value in ours.items():
+            assert theirs[name] == value, f"{name} after a restart: {theirs[name]}, not {value}"
+
     def _take_events(self) -> list[e.Event]:
         events, self.driver.events = self.driver.events, []
         return events
+
+
+def durable(driver: DriverState, lines: Iterable[int]) -> dict[str, object]:
+    """What must outlive a driver."""
+    engines, backlog = driver.engines, driver.backlog
+    hosts = sorted({proxy.node.name.partition("#")[0] for proxy in (*engines.present.values(), *engines.departed.values())})
+    return {
+        "engines": {
+            name: (proxy.joined, proxy.node, sorted(proxy.free_gpus), sorted(proxy.assignments))
+            for name, proxy in engines.present.items()
+        },
+        "departed": {name: proxy.state for name, proxy in engines.departed.items()},
+        "the next engine": [
+            engines.describe("next", Hello("c", host, slots, 1, 0.0), 0.0) for host in hosts for slots in (1, 2, 4)
+        ],
+        "assignments": {
+            number: (
+                group.job.id, group.state, group.engine, group.units, group.from_file, group.killed,
+                {task_id: task.attempt for task_id, task in group.tasks.items()},
+            )
+            for number, group in driver.assignments.items()
+        },
+        "ended": (driver.done.count, driver.done.failed, [task_id for task_id in lines if task_id in driver.done]),
+        "submitted": driver.outcomes,
+        "spanning": driver.spanning,
+        "numbers": (driver.running_tasks, driver.next_assignment, driver.answered, driver.output_room),
+        "counts": driver.counts,
+        "attempts": (backlog.attempts, driver.losses, backlog.cancelled, driver.context_limits),
+    }  # fmt: skip
