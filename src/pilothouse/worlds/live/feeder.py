@@ -101,7 +101,7 @@ class DoneIds:
 
     def __contains__(self, task_id: object) -> bool:
         return isinstance(task_id, int) and (
-            (task_id < self._mark and task_id not in self._reopened) or task_id in self._above
+            (0 <= task_id < self._mark and task_id not in self._reopened) or task_id in self._above
         )
 
 
