@@ -34,7 +34,7 @@ PATTERNS = (
     *(f"dropins/qcg/{name}*.py" for name in ("job_queue", "registry", "bundles", "governor")),
 )
 """State machines, policies, core, formats and codecs; those that talk to sockets and processes are left out."""
-TESTS = [f"tests/{kind}" for kind in ("unit", "property", "simtest", "fuzz", "golden", "e2e")]
+TESTS = [f"tests/{kind}" for kind in ("unit", "property", "simtest", "fuzz", "golden", "e2e", "interop")]
 ARGUED = Path(__file__).parent / "argued.txt"
 
 
@@ -73,14 +73,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", action="append", default=[], help="files whose path contains this")
     parser.add_argument("--all", action="store_true", help="all mutants, not a sample")
-    parser.add_argument("--jobs", type=int, default=1, help="mutants at once")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants, or test files to record, at once")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="which tests to use")
     parser.add_argument("--no-record", action="store_true", help="use the records that there are, though tests changed since")
     parser.add_argument("--record", action="store_true", help="record what these tests run, and stop")
     options = parser.parse_args()
 
     record = TestRecord(ROOT)
-    record.refresh(options.tests, anew=not options.no_record)
+    record.refresh(options.tests, anew=not options.no_record, jobs=options.jobs)
     if options.record:
         return 0
     known = argued()

@@ -1,8 +1,8 @@
 """The small changes that are tried: one operator, number, condition or statement of a module at a time.
 
 In: the text of a module. Out: `Change` objects, each with the text that it leads to. Annotations, messages of errors,
-assertions, limits (numbers in capitals) and options of classes are left alone: changing them changes no behaviour that a
-test should hold.
+assertions, lines of the log, limits (numbers in capitals) and options of classes are left alone: changing them changes no
+behaviour that a test should hold. Nor is `<` made `<=` where it compares with a limit: that would be another limit.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
     ast.BitXor: ast.BitAnd,
 }
+SHIFTS = {(ast.Lt, ast.LtE), (ast.LtE, ast.Lt), (ast.Gt, ast.GtE), (ast.GtE, ast.Gt)}
+"""What differs at one value only."""
 OPTIONS = {"strict", "frozen", "kw_only", "check", "encoding", "errors", "hint", "stacklevel", "indent"}
 """Keyword arguments that are not changed."""
 
@@ -119,7 +121,7 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
         yield node.func
         yield from node.args
         yield from (keyword.value for keyword in node.keywords if keyword.arg not in OPTIONS)
-    elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+    elif (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)) or _is_log(node):
         return
     elif not isinstance(node, ast.JoinedStr | ast.Raise | ast.Assert | ast.Import | ast.ImportFrom | ast.arguments):
         yield from ast.iter_child_nodes(node)
@@ -127,6 +129,13 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
 
 def _is_limit(target: ast.expr) -> bool:
     return isinstance(target, ast.Name) and target.id.isupper()
+
+
+def _is_log(node: ast.AST) -> bool:
+    """`log.info(...)` and its like."""
+    value = node.value if isinstance(node, ast.Expr) else None
+    caller = value.func.value if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else None
+    return isinstance(caller, ast.Name) and caller.id.strip("_") == "log"
 
 
 def _is_number(value: ast.expr) -> bool:
@@ -137,8 +146,12 @@ def _is_number(value: ast.expr) -> bool:
 
 def _replacements(node: ast.AST, parent: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Compare):
+        sides = (node.left, *node.comparators)
         for index, operator in enumerate(node.ops):
+            limited = any(map(_is_limit, sides[index : index + 2]))
             for other in COMPARISONS[type(operator)]:
+                if limited and (type(operator), other) in SHIFTS:
+                    continue
                 changed = copy.deepcopy(node)
                 changed.ops[index] = other()
                 yield f"({ast.unparse(changed)})"
@@ -167,7 +180,8 @@ def _replacements(node: ast.AST, parent: ast.AST) -> Iterator[str]:
         if node.value is not None and not isinstance(node.value, ast.Constant):
             yield "return None"
     elif isinstance(node, ast.Raise) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Yield)):
-        yield "pass"
+        if not _is_log(node):
+            yield "pass"
     elif isinstance(node, ast.Assign):
         if all(isinstance(target, ast.Attribute | ast.Subscript) for target in node.targets):
             yield "pass"

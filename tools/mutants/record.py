@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SECONDS_MAX = 60.0
@@ -32,13 +33,13 @@ class TestRecord:
         self._by_file: dict[str, set[str]] = defaultdict(set)
         self._seconds: dict[str, float] = {}
 
-    def refresh(self, tests: list[str], *, anew: bool = True) -> None:
+    def refresh(self, tests: list[str], *, anew: bool = True, jobs: int = 1) -> None:
         """Records the test files that changed since (`anew`), and reads all records."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        for name in tests if anew else ():
-            for path in sorted([self._root / name, *(self._root / name).rglob("test_*.py")]):
-                if path.suffix == ".py":
-                    self._record(path)
+        named = [self._root / name for name in tests if anew]
+        files = {path for name in named for path in (name, *name.rglob("test_*.py")) if path.suffix == ".py"}
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(self._record, sorted(files)))
         for path in sorted(self._folder.glob("*.jsonl")):
             if path.name.replace("+", "/").startswith(tuple(name.removesuffix(".py") for name in tests)):
                 self._read(path)
