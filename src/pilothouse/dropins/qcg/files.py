@@ -91,8 +91,8 @@ class ManagerFiles:
 
     def _track(self, entry: Entry, index: int | None, state: str) -> None:
         """The number tells jobs apart that had one name, one after another."""
-        line = {"task": entry.full_name(index), "iteration": index, "state": state, "number": entry.number}
-        self._states.write(_line(line))
+        name = entry.full_name(index)
+        self._states.write(_line({"task": name, "iteration": index, "state": state, "number": entry.number}))
 
     def write_address(self, address: str) -> None:
         # All or nothing: a client that waits for this file must never read half of it.
