@@ -166,7 +166,7 @@ def _move_lines(found: DifferenceDocument) -> list[str]:
     if not known:
         return lines
     total = sum(move.delta or 0.0 for move in known)
-    lines.append(f"together they wait {number(abs(total))} s {'less' if total < 0 else 'more'}")
+    lines.append(f"together they start {number(abs(total))} s {'earlier' if total < 0 else 'later'}")
     for title, shown in (("most earlier", known[:SHOWN]), ("most later", known[: -SHOWN - 1 : -1])):
         right = [move for move in shown if ((move.delta or 0.0) < 0) == (title == "most earlier")]
         for place, move in enumerate(right):
