@@ -119,11 +119,15 @@ def repetitions(rows: Sequence[Row], metric: str) -> dict[Repetition, float]:
 
 
 def mean_of(rows: Sequence[Row], metric: str) -> Interval:
-    """Mean and interval over the repetitions that came to the end. With weeks, a week is one: its seeds share its jobs."""
+    """Mean and interval over the repetitions that came to the end. With weeks, a week is one: its seeds share its jobs. No metric
+    is below 0, so no interval is."""
     found = repetitions(rows, metric)
     weekly = any(week is not None for week, _ in found)
     values = [value for value in (by_week(found) if weekly else found).values() if isfinite(value)]
-    return interval(values) if values else Interval(nan, nan, nan)
+    if not values:
+        return Interval(nan, nan, nan)
+    mean = interval(values)
+    return msgspec.structs.replace(mean, low=max(0.0, mean.low))
 
 
 def check_metrics(metrics: Sequence[str]) -> None:

@@ -108,3 +108,9 @@ def test_the_figure_shows_these_numbers(several: bool) -> None:
         found = mean_of(RESULTS.rows[:6], "wait_mean")
         assert [found.low, found.high] in spans
     pyplot().close(made)
+
+
+def test_no_interval_of_a_metric_is_below_zero() -> None:
+    one_long_week = [row("fcfs", week, 1000.0 if week == 0 else 1.0) for week in range(5)]
+    found = mean_of(one_long_week, "wait_mean")
+    assert found.low == 0 < found.mean < found.high
