@@ -76,7 +76,8 @@ def jobs_frame(run: Schedule) -> Any:
 
 def workload_of(table: Any, name: str = "w0") -> Workload:
     """A workload of jobs, or of a table: `units` and `runtime` must be there; `id`, `submitted_at`, `walltime` and `user`
-    may be. A row without units or run time is left out and counted, one without a walltime gets no limit, and is counted.
+    may be. A row without units or run time is left out and counted; so are those without a date, which are submitted at 0 s,
+    and those without a walltime, which have no limit. A column that is nearly called `submitted_at` or `walltime` is a mistake.
     """
     if isinstance(table, Iterable) and not isinstance(table, str | bytes | Mapping) and not hasattr(table, "columns"):
         table = list(table)
@@ -85,10 +86,12 @@ def workload_of(table: Any, name: str = "w0") -> Workload:
     rows = rows_of(table, "workload")
     if not rows:
         raise InputError("workload", "no job in it")
-    for needed in ("units", "runtime"):
-        if needed not in rows[0]:
-            columns = ", ".join(map(str, rows[0]))
-            raise InputError("workload", f"no column {needed!r}", found=columns, hint=suggestion(needed, map(str, rows[0])))
+    columns = [str(column) for column in rows[0]]
+    others = [column for column in columns if column not in JOB_COLUMNS]
+    for column in ("units", "runtime", "submitted_at", "walltime"):
+        meant = suggestion(column, others)
+        if column not in columns and (meant or column in ("units", "runtime")):
+            raise InputError("workload", f"no column {column!r}", found=", ".join(columns), hint=meant)
     oddities: dict[str, int] = {}
 
     def odd(what: str) -> None:
@@ -105,9 +108,9 @@ def workload_of(table: Any, name: str = "w0") -> Workload:
         if runtime is None or not 0 <= runtime < inf:
             odd("left out: run time unknown")
             continue
-        if submitted is None and "submitted_at" in row:
+        if submitted is None:
             odd("submitted at 0 s: date of submission unknown")
-        if walltime is None and "walltime" in row:
+        if walltime is None:
             odd("without a limit: walltime unknown")
         local = row.get("id")
         user = row.get("user")

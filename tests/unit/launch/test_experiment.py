@@ -84,12 +84,17 @@ def test_files_as_on_the_command_line() -> None:
 
 
 def test_rows_that_say_too_little_are_counted() -> None:
-    rows = [*ROWS, {"units": 1, "runtime": None}, {"units": math.nan, "runtime": 3}, {"units": 1, "runtime": 1, "walltime": None}]
+    rows = [
+        *ROWS,
+        {"units": 1, "runtime": None},
+        {"units": math.nan, "runtime": 3},
+        {"units": 1, "runtime": 1, "walltime": None},
+    ]
     result = simulate(workload=rows, platform=4)
     assert result.metrics.jobs == 4
     assert result.notes == (
         "workload: 1 job left out: run time unknown", "workload: 1 job left out: no number of units",
-        "workload: 1 job without a limit: walltime unknown",
+        "workload: 1 job submitted at 0 s: date of submission unknown", "workload: 1 job without a limit: walltime unknown",
     )  # fmt: skip
     assert "run time unknown" in repr(result)
 
@@ -98,6 +103,11 @@ def test_rows_that_say_too_little_are_counted() -> None:
     ("wrong", "says"),
     [
         ({"workload": [{"units": 1}]}, "no column 'runtime'"),
+        (
+            {"workload": [{"units": 1, "runtime": 1, "submitted": 5}]},
+            "no column 'submitted_at'.*did you mean submitted",
+        ),
+        ({"workload": [{"units": 1, "runtime": 1, "wall_time": 5}]}, "no column 'walltime'.*did you mean wall_time"),
         ({"workload": [{"units": "many", "runtime": 1}]}, "row 1.*units is not a number"),
         ({"workload": 7}, "not a table"),
         ({"workload": []}, "no job"),
