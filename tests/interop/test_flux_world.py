@@ -89,6 +89,8 @@ def test_easy_schedules_and_users_are_told_why_and_when(flux: FluxLike, tmp_path
     notes = flux.manager.jobs[head].annotations["sched"]  # type: ignore[index]
     assert "it needs 8 units" in notes["reason_pending"]
     assert abs(notes["t_estimate"] - (flux.manager.jobs[first].submitted_s + 100)) < 5
+    flux.until(lambda: "t_estimate" in (flux.manager.jobs[long].annotations or {}).get("sched", {}), "so is the job behind it")
+    assert flux.manager.jobs[long].annotations["sched"]["t_estimate"] == pytest.approx(notes["t_estimate"] + 10, abs=2)  # type: ignore[index]
     for job_id in (first, small, head, long):
         flux.finish(job_id)
     assert flux.decision == [first, small, head, long]

@@ -6,7 +6,8 @@ ended, which take longer than they have run). Out: `Draw`s: one of them says how
 A task that ran before (the same command, the same repeat index) takes as long again, give or take what it varied by from run to
 run. Another one takes as long as similar tasks: those of the same command, else those whose commands differ in numbers only, else
 those of the same program, else all. Each simulation draws the observed tasks again before it draws from them (bootstrap), so that
-few observations make a forecast less certain.
+few observations make a forecast less certain. A bootstrap by itself is too sure of itself, the more so the fewer there are: what
+the mean moves by is stretched as Student's t is wider than the normal distribution.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from pilothouse.worlds.live.wire.messages import Task
 
 ASSUMED_SPREAD = 0.03
 """By how much the same task is taken to vary from run to run, if it was seen only once (standard deviation of the logarithm)."""
+LONE_SPREAD = 0.5
+"""By how much similar tasks are taken to vary if only one was seen (standard deviation of the logarithm)."""
 MOST_OBSERVED = 1000
 """Of each group of similar tasks the last ones count."""
 SHORTEST_S = 1e-4
@@ -138,30 +141,41 @@ class LearnedDurations:
                 return max(exp(fmean(logs) + factor), age)
             name = next(name for name in groups_of(command) if name in self._similar or not name)
             if name not in drawn:
-                known = self._similar.get(name, [])[-MOST_OBSERVED:]
-                drawn[name] = Lengths([random.choice(known) for _ in known])
+                drawn[name] = Lengths(self._similar.get(name, [])[-MOST_OBSERVED:], random)
             return drawn[name].one(random, age)
 
         return seconds
 
 
 class Lengths:
-    """The lengths that tasks of a group have, with those that have not ended (the Kaplan-Meier estimate)."""
+    """The lengths that tasks of a group have, with those that have not ended (the Kaplan-Meier estimate).
 
-    def __init__(self, observed: Sequence[Observed]) -> None:
+    With a source of chance: one of the distributions that may have led to these observations."""
+
+    def __init__(self, observed: Sequence[Observed], random: Random | None = None) -> None:
+        known = _logs(observed)
+        again = observed if random is None else [random.choice(observed) for _ in observed]
+        rest, at_risk = 1.0, len(again)
         self._seconds: list[float] = []
         self._below: list[float] = []
         """The share of tasks that take no longer."""
-        rest, at_risk = 1.0, len(observed)
-        for task in sorted(observed, key=lambda task: (task.seconds, not task.ended)):
+        for task in sorted(again, key=lambda task: (task.seconds, not task.ended)):
             if task.ended:
                 rest *= 1 - 1 / at_risk
                 self._seconds.append(task.seconds)
                 self._below.append(1 - rest)
             at_risk -= 1
-        self._longest = max((task.seconds for task in observed), default=SHORTEST_S)
-        logs = [log(max(seconds, SHORTEST_S)) for seconds in self._seconds]
-        self._blur = 1.06 * stdev(logs) * len(logs) ** -0.2 if len(logs) > 1 else 0.0  # Silverman's rule
+        self._longest = max((task.seconds for task in again), default=SHORTEST_S)
+        self._logs = [log(max(seconds, SHORTEST_S)) for seconds in self._seconds]
+        self._middle = fmean(self._logs) if self._logs else 0.0
+        # Other lengths than the observed ones are possible as well, the more so the fewer there are (smoothed bootstrap,
+        # Silverman's rule). What this adds to the variance is taken off again.
+        count = len(known)
+        spread = stdev(known) if count > 1 else 0.0
+        self._blur = 1.06 * spread * count**-0.2 if count > 1 else LONE_SPREAD if random is not None else 0.0
+        self._scale = (spread**2 / (spread**2 + self._blur**2) * count / (count - 1)) ** 0.5 if spread else 1.0
+        moved = self._middle - fmean(known) if count > 1 and self._logs else 0.0
+        self._centre = self._middle + moved * (stretch(count) - 1) if random is not None else self._middle
 
     def one(self, random: Random, age: float = 0.0) -> float:
         """How long a task takes that has run for so long already: about as long as one of the observed ones. One that has run
@@ -170,9 +184,31 @@ class Lengths:
         before = self._below[longer - 1] if longer else 0.0
         index = bisect_right(self._below, before + random.random() * (1 - before))
         if longer < len(self._seconds) and index < len(self._seconds):
-            # Other lengths than the observed ones are possible as well, the more so the fewer there are (smoothed bootstrap).
-            return max(self._seconds[index] * exp(random.gauss(0.0, self._blur)), age)
+            apart = self._logs[index] - self._middle + random.gauss(0.0, self._blur)
+            return max(exp(self._centre + self._scale * apart), age)
         return max(self._longest, age) * (1 + random.random())
+
+
+def _logs(observed: Iterable[Observed]) -> list[float]:
+    return [log(max(task.seconds, SHORTEST_S)) for task in observed if task.ended]
+
+
+def stretch(count: int) -> float:
+    """By how much the mean of so many observations is less certain than a bootstrap says: the 95 % quantile of Student's t over
+    that of the normal distribution, and the bias of a resampled variance."""
+    if count < 2:
+        return 1.0
+    freedom = count - 1
+    if freedom <= len(_T95):
+        quantile = _T95[freedom - 1]
+    else:
+        quantile = _Z95 + (_Z95**3 + _Z95) / (4 * freedom) + (5 * _Z95**5 + 16 * _Z95**3 + 3 * _Z95) / (96 * freedom**2)
+    return quantile / _Z95 * float((count / freedom) ** 0.5)
+
+
+_Z95 = 1.6449
+_T95 = (6.3138, 2.9200, 2.3534)
+"""For one, two and three degrees of freedom; the series is near enough for more."""
 
 
 def groups_of(command: str) -> tuple[str, str, str, str]:

@@ -7,15 +7,14 @@ nothing else. Forecasts with the same seed draw the same lengths, so that two po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from random import Random
 
 import msgspec
 
 from pilothouse.campaign.durations import Draw, GivenDurations, LearnedDurations
+from pilothouse.campaign.run_ahead import run_ahead
 from pilothouse.campaign.task_world import TaskTimes, TaskWorld
-from pilothouse.core.policy_decider import PolicyDecider
-from pilothouse.core.session import Session
 from pilothouse.formats.task_file import LineKind
 from pilothouse.model.errors import InputError
 from pilothouse.model.job import Node
@@ -73,8 +72,6 @@ class Forecast(msgspec.Struct, frozen=True):
     """Busy slot-seconds over all slot-seconds, on average."""
     outcomes: tuple[float, ...]
     """The end in each simulation."""
-    starts: dict[str, Quantiles] = {}
-    """When the tasks start that were asked for; without those that have started."""
 
     def chance(self, within_s: float) -> float:
         """The share of simulations that are done by then."""
@@ -88,11 +85,19 @@ class Outcome(msgspec.Struct, frozen=True):
     ended_at: float
 
 
-def simulate(start: RunStart, seconds: Draw, policy: Policy) -> Outcome:
-    """Raises InputError if a task can never start."""
+def simulate(start: RunStart, seconds: Draw, policy: Policy, wanted: Collection[str] = ()) -> Outcome:
+    """Runs to the end, or until these tasks have ended. Raises InputError if a task can never start."""
     times: list[TaskTimes] = []
-    world = TaskWorld(start, seconds, times.append)
-    outcome = Session(world, PolicyDecider(policy)).run()
+    missing = set(wanted)
+
+    def told(task: TaskTimes) -> None:
+        times.append(task)
+        missing.discard(task.name)
+
+    world = TaskWorld(start, seconds, told)
+    outcome = run_ahead(world, policy, (lambda reply: not missing) if wanted else None)
+    if wanted and not missing:
+        return Outcome(times, max(task.ended_at for task in times))
     if world.refused:
         task, why = world.refused[0]
         where = f"task {task.task_id} (line {task.line_number})" if task.line_number else "a job"
@@ -109,9 +114,8 @@ def forecast(
     *,
     samples: int = 0,
     seed: int = 0,
-    starts_of: Iterable[str] = (),
 ) -> Forecast:
-    """`samples` 0: as many as are quick. `starts_of`: tasks and jobs whose starts are wanted."""
+    """`samples` 0: as many as are quick."""
     tasks = sum(line.kind is LineKind.TASK and line.task_id not in start.failed for line in start.lines) + len(start.jobs)
     count = samples or max(LEAST_SAMPLES, min(MOST_SAMPLES, ENOUGH_TASKS // max(1, tasks)))
     if durations.certain:
@@ -120,7 +124,6 @@ def forecast(
     phases: dict[int, list[float]] = {}
     sizes: dict[int, int] = {}
     used: list[float] = []
-    wanted: dict[str, list[float]] = {name: [] for name in starts_of}
     for number in range(count):
         outcome = simulate(start, durations.draw(Random(f"{seed} {number}")), policy())
         ends.append(outcome.ended_at)
@@ -129,8 +132,6 @@ def forecast(
         for task in outcome.times:
             last[task.age] = max(last.get(task.age, 0.0), task.ended_at)
             sizes[task.age] = sizes.get(task.age, 0) + 1
-            if task.name in wanted:
-                wanted[task.name].append(task.started_at)
         for age, ended_at in last.items():
             phases.setdefault(age, []).append(ended_at)
         busy = sum(len(task.units) * (task.ended_at - task.started_at) for task in outcome.times)
@@ -139,8 +140,25 @@ def forecast(
         units=start.units, tasks=tasks, samples=count, seconds=Quantiles.of(ends),
         phases=tuple(Phase(sizes.get(age, 0), Quantiles.of(phases[age])) for age in sorted(phases)),
         utilisation=sum(used) / len(used), outcomes=tuple(ends),
-        starts={name: Quantiles.of(dates) for name, dates in wanted.items() if dates and max(dates) > 0},
     )  # fmt: skip
+
+
+def expected_starts(
+    start: RunStart,
+    durations: Durations,
+    policy: Callable[[], Policy],
+    names: Collection[str],
+    *,
+    samples: int = LEAST_SAMPLES,
+    seed: int = 0,
+) -> dict[str, Quantiles]:
+    """When these tasks (their numbers in the file, or ids of jobs) start; 0: they run. Raises InputError if one never starts."""
+    dates: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(1 if durations.certain else samples):
+        for task in simulate(start, durations.draw(Random(f"{seed} {number}")), policy(), names).times:
+            if task.name in dates:
+                dates[task.name].append(task.started_at)
+    return {name: Quantiles.of(found) for name, found in dates.items() if found}
 
 
 def nodes_needed(

@@ -12,7 +12,7 @@ from math import inf
 
 import msgspec
 
-from pilothouse.campaign.expected_starts import expected_starts as simulated_starts
+from pilothouse.campaign import run_ahead
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.explain import explain
 from pilothouse.core.policy_decider import PolicyDecider
@@ -29,6 +29,8 @@ from pilothouse.worlds.slurm.tracked import Belief
 from pilothouse.worlds.slurm.world import begins_of, first_look, pair_of, steering_for
 
 LOOK_EVERY_S = 1.0
+UNLIMITED_S = 86400.0
+"""A job without a time limit is taken to run for so long."""
 
 
 class Present(msgspec.Struct):
@@ -140,11 +142,7 @@ def expected_starts(at: Present, policy: Policy, used: float = 1.0) -> dict[str,
     """Job id -> seconds from now until it starts, if every job uses this share of its time limit and no job is submitted."""
 
     def run_s(job: Job) -> float:
-        return job.walltime * used if job.walltime < inf else 86400.0
+        return job.walltime * used if job.walltime < inf else UNLIMITED_S
 
-    def left_s(run: e.Running) -> float:
-        return max(0.0, run.started_at + run_s(run.job) - at.now) if run.job.walltime < inf else 86400.0
-
-    running = [(run, left_s(run)) for run in at.begins.running]
-    waiting = [msgspec.structs.replace(job, runtime=run_s(job), after=()) for job in at.waiting]
-    return simulated_starts(at.begins.nodes, at.begins.unavailable, running, waiting, policy)
+    starts = run_ahead.expected_starts(cluster_of(at, ""), policy, run_s=run_s)
+    return {job_id: date - at.now for job_id, date in starts.items()}

@@ -57,6 +57,8 @@ class TaskWorld:
         self._busy = len(running)
         self._waiting = len(start.jobs)
         self._no_more = False
+        self._begun = False
+        self._now = 0.0
         begins = e.Begins(start.nodes, running=running, config={"world": "live"})
         self._world = SimulatedWorld(begins, [self._submitted(*job) for job in start.jobs], record=self._record)
 
@@ -66,10 +68,14 @@ class TaskWorld:
         return self._world.begin(wants)
 
     def advance(self) -> e.Batch | None:
-        batch = self._world.advance()
+        # As a driver does: what was started leaves room for other jobs, which the decider hears of at once.
+        jobs = self._next_jobs(self._now) if self._begun else []
+        batch = e.Batch(self._now, []) if jobs else self._world.advance()
+        self._begun = True
         if batch is None or (batch.events and type(batch.events[-1]) is e.Ended):
             return batch
-        jobs = self._next_jobs(batch.now)
+        self._now = batch.now
+        jobs = jobs or self._next_jobs(batch.now)
         if jobs:
             self._world.apply(d.Reply(batch.now, [d.RegisterJob(batch.now, job) for job in jobs]))
             more = self._world.advance()

@@ -88,7 +88,7 @@ def command(
     decider = naming.decider(by, timeout=timeout)
     with supervised(decider_command):
         session = Session(naming.world(world_name), decider, name=by)
-        observer = naming.observer(world_name, session)
+        observer = naming.observer(world_name, session, by)
         if prefix is None:
             outcome = session.run(observer)
         else:

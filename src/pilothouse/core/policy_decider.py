@@ -9,13 +9,24 @@ from __future__ import annotations
 import sys
 import sysconfig
 import traceback
+from collections.abc import Callable, Iterable
+from math import inf
 from pathlib import Path
 
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.contract import Traits
-from pilothouse.model.decisions import Reply, Wants
+from pilothouse.model.decisions import AnswerEstimate, Decision, Reply, Wants
 from pilothouse.model.errors import DecisionError, PilothouseError
-from pilothouse.model.events import Batch, Begins, Event, JobEnded, JobRequeued, JobSubmitted, JobWithdrawn
+from pilothouse.model.events import (
+    Batch,
+    Begins,
+    EstimateAsked,
+    Event,
+    JobEnded,
+    JobRequeued,
+    JobSubmitted,
+    JobWithdrawn,
+)
 from pilothouse.model.job import Job
 from pilothouse.policies.base import Policy
 
@@ -23,13 +34,18 @@ SEE_TRACEBACK = "pilothouse --traceback COMMAND shows how it came to that"
 _HOUSE = str(Path(__file__).parent.parent)
 
 
+WaitOf = Callable[[Cluster, Job], float]
+"""How many seconds a job would wait if it were submitted now; inf: for ever, or it is not known."""
+
+
 class PolicyDecider:
-    """One policy in this process."""
+    """One policy in this process. `wait_of` answers questions about waiting times, unless the policy does."""
 
     traits = Traits(decides_on_cluster=True)
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, wait_of: WaitOf = lambda cluster, job: inf) -> None:
         self.policy = policy
+        self._wait_of = wait_of
         self.name = type(policy).__name__
         self._decides_itself = type(policy).decide is not Policy.decide
         self._cluster: Cluster
@@ -86,6 +102,8 @@ class PolicyDecider:
                 for event in batch.events:
                     cluster.observe(event)
                 now = max(now, policy.decide(batch, cluster) or now)
+                asked = [event for event in batch.events if type(event) is EstimateAsked]
+                self._answer(asked, cluster.decisions)
             elif policy.each_event:
                 self._pass_for_each(batch.events)
             else:
@@ -121,7 +139,18 @@ class PolicyDecider:
             self._see_return(event)
         else:
             cluster.observe(event)
+            before = len(cluster.decisions)
             policy.on_event(event, cluster)
+            if type(event) is EstimateAsked:
+                self._answer((event,), cluster.decisions[before:])
+
+    def _answer(self, asked: Iterable[EstimateAsked], decided: list[Decision]) -> None:
+        """Answers the questions that the policy has not answered by these decisions."""
+        cluster = self._cluster
+        answered = {decision.job_id for decision in decided if type(decision) is AnswerEstimate}
+        for event in asked:
+            if event.job.id not in answered:
+                cluster.book(AnswerEstimate(cluster.now, event.job.id, self._wait_of(cluster, event.job)))
 
     def _pass_for_each(self, events: list[Event]) -> None:
         """One pass for each of several simultaneous events. All ends are noted first: what ends at a date is free at that

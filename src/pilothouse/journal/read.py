@@ -98,16 +98,6 @@ def read_attempts(folder: Path, task_id: int) -> tuple[list[TaskRow], bool]:
     return rows, bool(final)
 
 
-def read_durations(folder: Path) -> tuple[float | None, dict[tuple[int, int], float]]:
-    """How long tasks that succeeded took: the mean (None: there is none), and of lines with several tasks the mean of each, as
-    that of one task (line and repeat index)."""
-    took = "avg(ended_at - started_at) FROM ends WHERE kind = 'N' AND state = 'succeeded'"
-    with reading(folder) as db:
-        (mean_s,) = db.execute(f"SELECT {took}").fetchone()
-        rows = db.execute(f"SELECT line_number, min(repeat_index), {took} AND repeat_index >= 0 GROUP BY line_number")
-        return mean_s, {(line, repeat): max(0.0, seconds) for line, repeat, seconds in rows}
-
-
 def numbers_of(folder: Path, name: str) -> list[int]:
     """The tasks that have ended under this name, or were submitted as the job of this name."""
     with reading(folder) as db:

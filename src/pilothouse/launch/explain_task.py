@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from pilothouse.campaign.expected_starts import ExpectedStart, TaskDurations, expected_start
 from pilothouse.journal.present import WaitingReader, waiting_reader
 from pilothouse.journal.read import numbers_of, read_attempts
 from pilothouse.journal.waiting import WaitingTask
 from pilothouse.launch import naming
-from pilothouse.launch.forecasts import policy_of_folder
-from pilothouse.model.errors import InputError
+from pilothouse.launch.forecasts import forecast_start
+from pilothouse.model.errors import InputError, PilothouseError
 from pilothouse.views import documents
-from pilothouse.views.task_story import TaskStory, ended_story, held_story, waiting_story
+from pilothouse.views.task_story import ExpectedStart, TaskStory, ended_story, held_story, waiting_story
+
+MOST_AHEAD = 100_000
+"""Tasks before one whose start is simulated."""
+_NO_HOPE = ("driver", "engine", "node")
+"""Nothing that the run does by itself ends these waits."""
 
 _NO_SOURCE = "the tasks of this run do not come from a file of `pilothouse run`: those that have not begun are not known here"
 
@@ -41,8 +45,7 @@ def task_story(folder: Path, name: str) -> TaskStory:
                 return held_story(reader.present.held[number], rows)
             waiting = next((task for task in reader if task.task_id == number), None)
             if waiting is not None:
-                expected = _expected(folder, reader, waiting)
-                return waiting_story(waiting, rows, expected.at, expected.why)
+                return waiting_story(waiting, rows, _expected(folder, reader.present.decider, waiting))
         if not reader.plan.source:
             raise InputError(str(folder), f"task {name} has not begun, or is not in it", hint=_NO_SOURCE)
     raise InputError(str(folder), f"there is no task {name} in it", hint=f"see: pilothouse tasks {folder}")
@@ -55,9 +58,18 @@ def _unended(reader: WaitingReader, name: str) -> list[int]:
     return sorted({*running, *waiting})
 
 
-def _expected(folder: Path, reader: WaitingReader, task: WaitingTask) -> ExpectedStart:
-    present = reader.present
-    foreign = present.decider.partition(":")[0] in naming.FOREIGN
-    durations = TaskDurations.so_far(folder)
-    policy = None if foreign else policy_of_folder(present.decider, reader.plan.cwd)
-    return expected_start(task, iter(reader), reader.lines(), present, durations, policy)
+def _expected(folder: Path, decider: str, task: WaitingTask) -> ExpectedStart:
+    if task.wait.what in _NO_HOPE:
+        return ExpectedStart(why=f"it waits for {task.wait.text}")
+    if decider.partition(":")[0] in naming.FOREIGN:
+        return ExpectedStart(why=f"{decider} decides outside of this program")
+    if task.ahead > MOST_AHEAD:
+        return ExpectedStart(why=f"{task.ahead:,} tasks are before it, more than are simulated ({MOST_AHEAD:,})")
+    try:
+        now, after_s = forecast_start(folder, str(task.task_id) if task.line is not None else task.job.id, task.ahead)
+    except InputError as problem:
+        return ExpectedStart(why=problem.problem)
+    except PilothouseError as problem:
+        return ExpectedStart(why=f"the policy {decider} cannot be asked: {problem}")
+    why = f"if tasks take as long as those that ended, under {decider}"
+    return ExpectedStart(now + after_s.median, now + after_s.low, now + after_s.high, why)

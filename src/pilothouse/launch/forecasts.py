@@ -16,7 +16,17 @@ from pathlib import Path
 import msgspec
 
 from pilothouse.campaign.durations import ASSUMED_SPREAD, GivenDurations, Key, LearnedDurations, Match
-from pilothouse.campaign.forecast import Durations, Forecast, forecast, nodes_needed, nodes_of
+from pilothouse.campaign.forecast import (
+    ENOUGH_TASKS,
+    LEAST_SAMPLES,
+    Durations,
+    Forecast,
+    Quantiles,
+    expected_starts,
+    forecast,
+    nodes_needed,
+    nodes_of,
+)
 from pilothouse.campaign.run_snapshot import observed_tasks, overhead_s, run_start
 from pilothouse.formats.task_file import LineKind, TaskLine
 from pilothouse.formats.task_table import check_tasks, read_tasks
@@ -34,6 +44,8 @@ from pilothouse.worlds.simulated.physics.platform import Platform
 
 MOST_UNKNOWN = 0.1
 """If a larger share of the tasks is unlike any task of the run that they are to be learned from, it is refused."""
+LEAST_STARTS = 3
+"""Simulations that are made for the start of a task, however many are before it."""
 MOST_ADDED = 1 << 16
 """Nodes that a run may be said to need."""
 _NODES = re.compile(r"([1-9]\d{0,6})(?:x([1-9]\d{0,6}))?")
@@ -126,18 +138,31 @@ def forecast_run(
     add_nodes: int = 0,
     learn_from: Iterable[str] = (),
     samples: int = 0,
-    starts_of: Iterable[str] = (),
 ) -> RunForecast:
     """The driver's state, as the journal has it, is copied into a simulated world and run ahead under the run's policy.
 
-    `policy` and `add_nodes` (as large as the largest): as if it were otherwise from now on. `starts_of`: tasks (their numbers in
-    the file, or ids of jobs) whose starts are wanted. Raises InputError where nothing can be said yet.
+    `policy` and `add_nodes` (as large as the largest): as if it were otherwise from now on. Raises InputError where nothing can
+    be said yet.
     """
     run = run_now(folder, learn_from)
     name, make_policy = policy_of_run(folder, policy, run.notes)
     start = with_nodes(run.start, add_nodes)
-    found = forecast(start, run.durations, make_policy, samples=samples, starts_of=starts_of)
+    found = forecast(start, run.durations, make_policy, samples=samples)
     return RunForecast(run.now, found, sum(len(group.tasks) for group in start.running), name, tuple(run.notes))
+
+
+def forecast_start(folder: Path, name: str, ahead: int) -> tuple[float, Quantiles]:
+    """Now, and the seconds from now on until a waiting task of a run starts: the same simulations, cut when it has ended.
+
+    `name`: its number in the file, or the id of a job. `ahead`: tasks before it; the more, the fewer simulations are made.
+    Raises InputError where nothing can be said."""
+    run = run_now(folder)
+    _, make_policy = policy_of_run(folder, "", run.notes)
+    samples = max(LEAST_STARTS, min(LEAST_SAMPLES, ENOUGH_TASKS // max(1, ahead)))
+    found = expected_starts(run.start, run.durations, make_policy, [name], samples=samples)
+    if name not in found:
+        raise InputError(str(folder), f"{name} has just ended")
+    return run.now, found[name]
 
 
 def nodes_to_add(folder: Path, within_s: float, *, policy: str = "", samples: int = 0) -> tuple[int, Forecast] | None:
@@ -204,8 +229,9 @@ def lines_of_run(folder: Path, notes: list[str]) -> tuple[LiveOptions, list[Task
 
 
 def _policy(name: str) -> Callable[[], Policy]:
-    naming.policy(name)  # a mistake is told at once
-    return lambda: naming.policy(name)
+    made = naming.policy_maker(name)
+    made()  # a mistake is told at once
+    return made
 
 
 def policy_of_folder(name: str, cwd: str) -> Callable[[], Policy]:

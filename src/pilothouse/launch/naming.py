@@ -40,17 +40,23 @@ FOREIGN = {
 
 def policy(text: str) -> Policy:
     """A policy by its name."""
+    return policy_maker(text)()
+
+
+def policy_maker(text: str) -> Callable[[], Policy]:
+    """What makes policies of this name, one as the other. A user's file is read once."""
     name, _, rest = text.partition(":")
     if name in CATALOG:
-        return make(name, parse_options(rest, name) if rest else {})
+        options = parse_options(rest, name) if rest else {}
+        return lambda: make(name, options)
     if not rest:
         known = ", ".join(CATALOG)
         hint = suggestion(name, CATALOG)
         raise InputError(name, "no such policy", expected=f"one of {known}, or file.py:Class", hint=hint)
     if (hint := suggestion(name, CATALOG)) and not name.endswith(".py") and "=" in rest:
         raise InputError(name, "no such policy", hint=hint)  # easi:estimate=2x is no module
-    class_name, _, options = rest.partition(":")
-    return _of_user(name, class_name, parse_options(options, text) if options else {})
+    class_name, _, given = rest.partition(":")
+    return _of_user(name, class_name, parse_options(given, text) if given else {})
 
 
 def source_file(text: str) -> str:
@@ -69,8 +75,10 @@ def decider(text: str, *, timeout: float | None = None) -> Decider:
         made: Decider = getattr(importlib.import_module(module), name)(*_query(rest), timeout=timeout)
         return made
     from pilothouse.core.policy_decider import PolicyDecider
+    from pilothouse.launch.start_estimates import StartEstimates
 
-    return PolicyDecider(policy(text))
+    made_policy = policy_maker(text)
+    return PolicyDecider(made_policy(), StartEstimates(made_policy).wait_of)
 
 
 def world(text: str) -> World:
@@ -97,16 +105,19 @@ def world(text: str) -> World:
     raise InputError(text, "no such world", expected=known)
 
 
-def observer(world_name: str, session: Session) -> Callable[[Batch], None] | None:
+def observer(world_name: str, session: Session, by: str) -> Callable[[Batch], None] | None:
     """Called after every turn in that world: logs wrong decisions, and tells users why their jobs wait (Flux unless
-    `?notes=0`, Slurm with `?notes=1`)."""
+    `?notes=0`, Slurm with `?notes=1`). `by`: the name of the decider."""
     kind = world_name.partition("?")[0].partition(":")[0]
     if kind not in ("flux", "slurm"):
         return None
+    from pilothouse.launch.start_estimates import StartEstimates
     from pilothouse.protocols.rfc27.pending_reasons import PendingReasons
 
     default = "0" if kind == "slurm" else "1"
-    return PendingReasons(session, session.world, notes=_query(world_name)[1].get("notes", default) != "0")
+    notes = _query(world_name)[1].get("notes", default) != "0"
+    ahead = None if by.partition(":")[0] in FOREIGN else StartEstimates(policy_maker(by))
+    return PendingReasons(session, session.world, notes=notes, ahead=ahead)
 
 
 def _query(text: str) -> tuple[str, dict[str, str]]:
@@ -115,7 +126,7 @@ def _query(text: str) -> tuple[str, dict[str, str]]:
     return address, dict(parse_qsl(query, keep_blank_values=True))
 
 
-def _of_user(where: str, class_name: str, options: dict[str, str]) -> Policy:
+def _of_user(where: str, class_name: str, options: dict[str, str]) -> Callable[[], Policy]:
     module = _load_file(where) if where.endswith(".py") else _load_module(where)
     found = getattr(module, class_name, None)
     if found is None:
@@ -124,13 +135,17 @@ def _of_user(where: str, class_name: str, options: dict[str, str]) -> Policy:
     if not (isinstance(found, type) and issubclass(found, Policy)):
         raise InputError(where, f"{class_name} is not a Policy", hint="derive it from pilothouse.Policy")
     given = typed_options(found, options, f"{where}:{class_name}")
-    try:
-        return found(**given)
-    except TypeError as problem:
-        raise InputError(f"{where}:{class_name}", f"cannot be made with options {quoted(options)}: {problem}") from None
-    except Exception as problem:
-        place, what = _where(problem, where)
-        raise InputError(f"{place}: {class_name}", what.replace("loaded", "made")) from problem
+
+    def made() -> Policy:
+        try:
+            return found(**given)
+        except TypeError as problem:
+            raise InputError(f"{where}:{class_name}", f"cannot be made with options {quoted(options)}: {problem}") from None
+        except Exception as problem:
+            place, what = _where(problem, where)
+            raise InputError(f"{place}: {class_name}", what.replace("loaded", "made")) from problem
+
+    return made
 
 
 def _load_file(path: str) -> object:

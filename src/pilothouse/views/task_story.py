@@ -57,6 +57,9 @@ class TaskStory(msgspec.Struct, frozen=True, kw_only=True):
     ahead: int = 0
     """Tasks before it that wait as well."""
     expected_start: float | None = None
+    expected_low: float | None = None
+    """It starts between this date and the next in nine of ten simulations."""
+    expected_high: float | None = None
     expected_why: str = ""
     """What this rests on, or why none can be told."""
     node: str = ""
@@ -87,7 +90,11 @@ class TaskStory(msgspec.Struct, frozen=True, kw_only=True):
     def _expected(self, now: float) -> str:
         if self.expected_start is None:
             return f"cannot be told: {self.expected_why}"
-        return f"{_date(self.expected_start)} (in {clock(max(0.0, self.expected_start - now))}), {self.expected_why}"
+        low, median, high = (
+            clock(max(0.0, (date or 0.0) - now)) for date in (self.expected_low, self.expected_start, self.expected_high)
+        )
+        spread = f"; nine in ten: {low} to {high}" if low != high else ""
+        return f"{_date(self.expected_start)} (in {median}{spread}), {self.expected_why}"
 
 
 def attempts_of(rows: list[TaskRow]) -> list[Attempt]:
@@ -119,15 +126,25 @@ def held_story(task: HeldTask, rows: list[TaskRow]) -> TaskStory:
     )  # fmt: skip
 
 
-def waiting_story(task: WaitingTask, rows: list[TaskRow], expected_at: float | None, expected_why: str) -> TaskStory:
+class ExpectedStart(msgspec.Struct, frozen=True):
+    """Dates; None: none can be told."""
+
+    at: float | None = None
+    low: float | None = None
+    high: float | None = None
+    why: str = ""
+    """What they rest on, or why none can be told."""
+
+
+def waiting_story(task: WaitingTask, rows: list[TaskRow], expected: ExpectedStart) -> TaskStory:
     line, command = task.line, task.job.command
     request = line.request if line is not None else None
     shown = line.command if line is not None else command.line or " ".join(command.argv) if command is not None else ""
     return TaskStory(
         task=task.task_id, line=line.line_number if line is not None else 0,
         name=request.name if request is not None else "" if line is not None else task.job.id, command=shown, state="waiting",
-        waits_for=task.wait.what, reason=task.wait.text, since=task.since, ahead=task.ahead, expected_start=expected_at,
-        expected_why=expected_why, attempts=attempts_of(rows),
+        waits_for=task.wait.what, reason=task.wait.text, since=task.since, ahead=task.ahead, expected_start=expected.at,
+        expected_low=expected.low, expected_high=expected.high, expected_why=expected.why, attempts=attempts_of(rows),
     )  # fmt: skip
 
 

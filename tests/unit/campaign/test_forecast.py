@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilothouse.campaign.durations import GivenDurations, LearnedDurations, Observed
-from pilothouse.campaign.forecast import Forecast, Quantiles, forecast, nodes_needed, nodes_of, simulate
+from pilothouse.campaign.forecast import (
+    Forecast,
+    Quantiles,
+    expected_starts,
+    forecast,
+    nodes_needed,
+    nodes_of,
+    simulate,
+)
 from pilothouse.formats.task_file import TaskReader
 from pilothouse.model.errors import InputError
 from pilothouse.model.idset import IdSet
@@ -30,6 +38,11 @@ def start_of(text: str, nodes: tuple[Node, ...], units: int = 1, **fields: objec
 
 def told(start: RunStart, *seconds: float, policy: str = "fcfs", **options: object) -> Forecast:
     return forecast(start, GivenDurations(seconds), lambda: make(policy, {}), **options)  # type: ignore[arg-type]
+
+
+def starts(start: RunStart, *names: str, seconds: float = 10) -> dict[str, float]:
+    found = expected_starts(start, GivenDurations([seconds]), lambda: make("fcfs", {}), names)
+    return {name: dates.median for name, dates in found.items()}
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=4), st.integers(1, 6), st.integers(1, 3))
@@ -88,19 +101,28 @@ def test_a_run_goes_on_from_where_it_is() -> None:
     """Two slots: task 0 has run for 4 of 10 s, task 1 failed before, tasks 2 and 3 wait, and 3 comes after a barrier."""
     running = RunningGroup(Job("0", 1), IdSet(1), (Task(0, 1, line=b"a"),), 4.0, 4.0)
     start = start_of("a\nb\nc\n#DISBATCH BARRIER\nd\n", nodes_of(1, 2), running=(running,), failed=frozenset({1}))
-    found = told(start, 10, starts_of=["0", "2", "4"])
+    found = told(start, 10)
     assert found.tasks == 3
     assert found.seconds.median == 20, "c ends at 10, and d comes after it"
-    assert {name: starts.median for name, starts in found.starts.items()} == {"4": 10}
+    assert starts(start, "0", "2", "4") == {"0": 0, "2": 0, "4": 10}
     assert [(phase.tasks, phase.ends.median) for phase in found.phases] == [(2, 10), (1, 20)]
 
 
 def test_submitted_jobs_wait_for_those_that_run() -> None:
     running = RunningGroup(Job("x", 1), IdSet(1), (Task(0, argv=(b"a",)),), 1.0, 1.0)
     jobs = ((Job("y", 1, after=("x",)), Task(1, argv=(b"a",))), (Job("z", 2, shape=shape_for(2, 1, 0, 0)), Task(2)))
-    found = told(start_of("", nodes_of(1, 4), running=(running,), jobs=jobs), 5, starts_of=["y", "z"])
-    assert found.seconds.median == 9
-    assert found.starts["y"].median == 4
+    start = start_of("", nodes_of(1, 4), running=(running,), jobs=jobs)
+    assert told(start, 5).seconds.median == 9
+    assert starts(start, "y", seconds=5) == {"y": 4}
+
+
+def test_jobs_take_the_place_of_started_ones_at_once() -> None:
+    """The driver keeps eight jobs waiting here. As soon as the first has started, the decider hears of the ninth, which fits
+    beside it: it need not wait for an end."""
+    text = "#PILOTHOUSE cores=3 walltime=100\na\n\n#PILOTHOUSE cores=4 walltime=100\n" + "b\n" * 7
+    start = start_of(f"{text}\n#PILOTHOUSE walltime=50\nc\n", nodes_of(1, 4))
+    outcome = simulate(start, lambda task, age: 50.0, make("easy", {}))
+    assert {task.name: task.started_at for task in outcome.times}["8"] == 0
 
 
 def test_how_many_nodes_are_enough() -> None:

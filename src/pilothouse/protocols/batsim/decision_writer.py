@@ -5,6 +5,7 @@ In: replies. Out: wire events with ascending dates. A decision that the protocol
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from heapq import heappush
 from typing import Any
@@ -134,7 +135,8 @@ class DecisionWriter:
         return [wire.Query(decision.at, wire.QueryData({"consumed_energy": {}}))]
 
     def _estimate(self, decision: d.AnswerEstimate) -> list[wire.WireEvent]:
-        estimate = wire.EstimateData(decision.job_id, decision.seconds)
+        # JSON has no word for a job that never starts: the largest number stands for it.
+        estimate = wire.EstimateData(decision.job_id, min(decision.seconds, sys.float_info.max))
         return [wire.Answer(decision.at, wire.AnswerData(estimate_waiting_time=estimate))]
 
     def _to_job(self, decision: d.SendToJob) -> list[wire.WireEvent]:

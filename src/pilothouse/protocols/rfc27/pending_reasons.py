@@ -1,14 +1,19 @@
 """Annotations that tell the users of a Flux instance why their jobs wait and when they may start.
 
-`reason_pending` comes from core/explain.py, `t_estimate` from the policy's reservations; the first job in line gets an
-estimate from the expected ends of running jobs if the policy has none that is up to date. Only changes are sent. An
-estimate that no longer holds is deleted in the same turn. A turn looks at the reasons of new jobs and of the first in
-line, so that its cost does not depend on the length of the queue; the others follow a second later, some at a time.
+`reason_pending` comes from core/explain.py. `t_estimate` is when the job starts in a simulation of the present state under the
+same policy (`ahead`), which is made once a second at most, and so seldom that it takes a small share of the time. Where there is
+none (a foreign scheduler decides, or the clock stands still while we think), it comes from the policy's reservations; the first
+job in line then gets one from the expected ends of running jobs if the policy has none that is up to date.
+
+Only changes are sent. An estimate that no longer holds is deleted in the same turn. A turn looks at the reasons of new jobs and
+of the first in line, so that its cost does not depend on the length of the queue; the others follow a second later, some at a
+time.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -33,17 +38,38 @@ LONG_QUEUE = 1000
 """In a longer queue the reason leaves out the position in the queue."""
 LEAST_CHANGE_S = 1.0
 AGAIN_S = 1.0
-"""Reasons that could not be looked at in a turn are looked at so much later."""
+"""Reasons that could not be looked at in a turn are looked at so much later. Simulations are no closer to each other."""
+SHARE = 0.02
+"""The share of the time that simulations may take."""
 CALL = "pilothouse: notes"
 
 
 class PendingReasons:
-    """An observer of a Session: called after each turn."""
+    """An observer of a Session: called after each turn.
 
-    def __init__(self, session: Session, world: World, *, notes: bool = True) -> None:
+    `ahead`: when waiting jobs will start (those that will), and how many seconds it took to find out.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        world: World,
+        *,
+        notes: bool = True,
+        ahead: Callable[[Cluster], tuple[dict[str, float], float]] | None = None,
+    ) -> None:
         self._session = session
         self._world = world
         self._notes = notes
+        self._ahead = ahead
+        self._simulated: dict[str, float] = {}
+        """Job id -> when it starts in the last simulation."""
+        self._outdated = False
+        """Something happened since the last simulation."""
+        self._ahead_at = -inf
+        """The next simulation is made no sooner."""
+        self._unsent = False
+        """There are estimates that have not been sent: too many for one turn."""
         self._estimates: dict[str, float] = {}
         """Job id -> the t_estimate that was sent last."""
         self._reasons: dict[str, str] = {}
@@ -61,25 +87,35 @@ class PendingReasons:
         if not self._notes:
             return
         notes: dict[str, dict[str, object]] = {}
-        self._look_at_reasons(batch, cluster, notes)
-        self._look_at_estimates(cluster, notes)
+        called = any(type(event) is CallArrived and event.call_id == CALL for event in batch.events)
+        self._look_at_reasons(batch, cluster, notes, called=called)
+        if self._ahead is None or batch.waits:
+            wanted = self._planned(cluster)
+        else:
+            wanted = self._run_ahead(self._ahead, batch.now, cluster)
+        self._look_at_estimates(cluster, wanted, notes, MOST_PER_CALL if called else MOST_ESTIMATES)
         decisions: list[Decision] = [Annotate(batch.now, job_id, {"sched": note}) for job_id, note in notes.items()]
-        if self._stale > 0 and not batch.waits and self._call_at <= batch.now:
-            self._call_at = batch.now + AGAIN_S
-            decisions.append(CallAt(batch.now, self._call_at, CALL))
+        call_at = self._next_call(batch.now)
+        if call_at < inf and not batch.waits and self._call_at <= batch.now:
+            self._call_at = call_at
+            decisions.append(CallAt(batch.now, call_at, CALL))
         if decisions:
             self._world.apply(Reply(batch.now, decisions))
 
+    def _next_call(self, now: float) -> float:
+        """When there is something to do even if nothing happens; inf: never."""
+        if self._stale > 0 or self._unsent:
+            return now + AGAIN_S
+        return max(now, self._ahead_at) if self._outdated and self._ahead is not None else inf
+
     # ---- reasons
 
-    def _look_at_reasons(self, batch: Batch, cluster: Cluster, notes: dict[str, dict[str, object]]) -> None:
+    def _look_at_reasons(
+        self, batch: Batch, cluster: Cluster, notes: dict[str, dict[str, object]], *, called: bool
+    ) -> None:
         looked_at: set[str] = set()
-        called = changed = False
+        changed = len(batch.events) > called
         for event in batch.events:
-            if type(event) is CallArrived and event.call_id == CALL:
-                called = True
-                continue
-            changed = True
             if type(event) is JobSubmitted:
                 # A request that was canceled and made anew has lost its annotations.
                 job_id = event.job.id
@@ -94,6 +130,7 @@ class PendingReasons:
             self._look_at(cluster, head.id, notes)
         if changed:
             self._stale = len(self._reasons)
+            self._outdated = True
         # Those that were looked at are the last ones.
         self._stale = min(self._stale, len(self._reasons) - len(looked_at))
         left = MOST_PER_CALL if called else MOST_PER_TURN if batch.waits else 0
@@ -114,22 +151,41 @@ class PendingReasons:
 
     # ---- estimates
 
-    def _look_at_estimates(self, cluster: Cluster, notes: dict[str, dict[str, object]]) -> None:
-        wanted = {job_id: date for job_id, date in cluster.expected_starts().items() if job_id in cluster.waiting}
+    def _planned(self, cluster: Cluster) -> dict[str, float]:
+        """What the policy means to do, and when the first in line could start."""
+        planned = dict(cluster.expected_starts())
         head = first_in_line(cluster)
         # On a full machine most policies do not plan anew: their reservation may be an old one.
-        if head is not None and (not cluster.free or head.id not in wanted):
-            wanted[head.id] = _expected_start(cluster, head)
-        for job_id in [job_id for job_id in self._estimates if wanted.get(job_id, inf) == inf]:
+        if head is not None and (not cluster.free or head.id not in planned):
+            planned[head.id] = _expected_start(cluster, head)
+        return planned
+
+    def _run_ahead(
+        self, ahead: Callable[[Cluster], tuple[dict[str, float], float]], now: float, cluster: Cluster
+    ) -> dict[str, float]:
+        if self._outdated and now >= self._ahead_at:
+            self._outdated = False
+            self._simulated, took_s = ahead(cluster) if cluster.waiting else ({}, 0.0)
+            self._ahead_at = now + max(AGAIN_S, took_s / SHARE)
+        return self._simulated
+
+    def _look_at_estimates(
+        self, cluster: Cluster, wanted: dict[str, float], notes: dict[str, dict[str, object]], left: int
+    ) -> None:
+        for job_id in [job_id for job_id in self._estimates if wanted.get(job_id, inf) == inf or job_id not in cluster.waiting]:
             del self._estimates[job_id]
             if job_id in cluster.waiting:
                 notes.setdefault(job_id, {})["t_estimate"] = None
-        left = MOST_ESTIMATES
+        self._unsent = False
         for job_id, date in wanted.items():
-            if left and date != inf and abs(self._estimates.get(job_id, -inf) - date) > LEAST_CHANGE_S:
-                left -= 1
-                self._estimates[job_id] = date
-                notes.setdefault(job_id, {})["t_estimate"] = date
+            if date == inf or abs(self._estimates.get(job_id, -inf) - date) <= LEAST_CHANGE_S or job_id not in cluster.waiting:
+                continue
+            if not left:
+                self._unsent = True
+                break
+            left -= 1
+            self._estimates[job_id] = date
+            notes.setdefault(job_id, {})["t_estimate"] = date
 
 
 def first_in_line(cluster: Cluster) -> Job | None:

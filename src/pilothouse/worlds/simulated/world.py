@@ -41,7 +41,8 @@ Recorder = Callable[[JobRecord], None]
 class SimulatedWorld:
     """A World whose clock stands still while the decider thinks. Same input, same events.
 
-    Jobs of `begins.running` run when it begins: their profile is what is left of them, and `started_at` may be negative.
+    It begins at `begins.started_at`; jobs with an earlier date are submitted then, in their order. Jobs of `begins.running` run
+    when it begins: their profile is what is left of them.
     """
 
     name = "sim"
@@ -60,6 +61,7 @@ class SimulatedWorld:
         self._begins = begins
         self._record = record
         self._agenda = FastAgenda()
+        self._agenda.run_until(begins.started_at)
         self._profiles: dict[str, Profile] = dict(begins.profiles)
         self._physics = Physics(
             self._agenda,
@@ -74,7 +76,9 @@ class SimulatedWorld:
         for tracer in tracers:
             self._physics.need_machines().add(tracer)
         # The sort is stable: jobs of one date stay in the order in which they came in.
-        self._jobs = sorted(jobs, key=attrgetter("submitted_at"))
+        first = begins.started_at
+        by_date = (lambda job: max(job.submitted_at, first)) if first else attrgetter("submitted_at")
+        self._jobs = sorted(jobs, key=by_date)
         self._still_to_come = iter(self._jobs)
         self._next_job = next(self._still_to_come, None)
         self._needed = {name for job in self._jobs if job.after for name in job.after}
@@ -121,7 +125,7 @@ class SimulatedWorld:
             self._agenda.at(self._external[-1].at, self._no_more_external_events)
         if self._next_job is not None:
             # Submissions come before all else of their date.
-            self._agenda.first_at(max(self._next_job.submitted_at, 0.0), self._submit_all_of_date)
+            self._agenda.first_at(max(self._next_job.submitted_at, self._agenda.now), self._submit_all_of_date)
         return self._begins
 
     def advance(self) -> Batch | None:
@@ -144,7 +148,8 @@ class SimulatedWorld:
         if not self._begun:
             self._begun = True
             self._aside = False
-            return Batch(0.0, [e.Began(0.0, self._begins)])
+            now = self._agenda.now
+            return Batch(now, [e.Began(now, self._begins)])
         return None if self._over else self._end()
 
     def apply(self, reply: d.Reply) -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from pilothouse.core.cluster import Cluster
+from pilothouse.launch.start_estimates import StartEstimates
 from pilothouse.model.decisions import Reply
 from pilothouse.model.events import Batch
-from pilothouse.protocols.rfc27.pending_reasons import AGAIN_S, PendingReasons
+from pilothouse.policies.catalog import make
+from pilothouse.protocols.rfc27.pending_reasons import AGAIN_S, MOST_ESTIMATES, MOST_PER_CALL, SHARE, PendingReasons
 from unit.protocols.rfc27.pair import Pair
 
 
 class Noted(Pair):
     """A pair whose scheduler annotates, as `steer --world flux` does."""
+
+    ahead: Any = None
 
     def connect(self) -> None:
         self.observer: PendingReasons | None = None
@@ -22,7 +28,7 @@ class Noted(Pair):
     def _think(self, now: float) -> None:
         super()._think(now)
         if self.decide is not None and self.observer is None:
-            self.observer = PendingReasons(self, self)  # type: ignore[arg-type]
+            self.observer = PendingReasons(self, self, ahead=self.ahead)  # type: ignore[arg-type]
             decide = self.decide
 
             def observed(batch: Batch) -> Reply:
@@ -102,3 +108,82 @@ def test_reasons_of_all_jobs_follow_what_is_free(pair: Noted) -> None:
     pair.later(1.0 + AGAIN_S)
     assert {pair.note(job_id)["reason_pending"] for job_id in waiting} == {"it needs 8 units, and 4 are free"}
     assert second in pair.manager.holding
+
+
+# ---- run ahead
+
+
+class Ahead:
+    """The run-aheads of `steer`, counted; each is said to take so long."""
+
+    def __init__(self, policy: str, took_s: float = 0.0) -> None:
+        self.made = 0
+        self._took_s = took_s
+        self._starts = StartEstimates(lambda: make(policy, {}))
+
+    def __call__(self, cluster: Cluster) -> tuple[dict[str, float], float]:
+        self.made += 1
+        return self._starts(cluster)[0], self._took_s
+
+
+def running_ahead(policy: str, took_s: float = 0.0) -> Noted:
+    made = Noted(nodes=2, cores=4, policy=policy)
+    made.ahead = Ahead(policy, took_s)
+    made.connect()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("policy", "dates"), [("fcfs", [100, 110, 130, 130]), ("easy", [100, 110, 130, 130]), ("conservative", [100, 110, 130, 130])]
+)
+def test_all_waiting_jobs_have_estimates(policy: str, dates: list[float]) -> None:
+    """Not just the head, and not just under policies that plan."""
+    pair = running_ahead(policy)
+    pair.submit(8, duration_s=100.0)
+    waiting = [pair.submit(8, duration_s=10.0), pair.submit(8, duration_s=20.0)]
+    waiting += [pair.submit(4, duration_s=30.0), pair.submit(4, duration_s=40.0)]
+    pair.settle()
+    pair.later(AGAIN_S)
+    assert [pair.note(job_id)["t_estimate"] for job_id in waiting] == pytest.approx(dates)
+
+
+def test_what_happens_moves_the_estimates_within_a_second() -> None:
+    pair = running_ahead("easy")
+    running = pair.submit(8, duration_s=100.0)
+    first, second = pair.submit(8, duration_s=10.0), pair.submit(8, duration_s=10.0)
+    pair.settle()
+    pair.later(AGAIN_S)
+    pair.now = 5.0
+    pair.manager.expire(5.0, running, 300.0)
+    pair.settle()
+    assert [pair.note(job_id)["t_estimate"] for job_id in (first, second)] == [300.0, 310.0]
+    pair.manager.expire(5.0, running, 0.0)
+    pair.settle()
+    pair.later(5.0 + AGAIN_S)
+    assert not any("t_estimate" in pair.note(job_id) for job_id in (first, second)), "a job without an end gives no estimate"
+
+
+def test_simulations_take_a_small_share_of_the_time() -> None:
+    pair = running_ahead("fcfs", took_s=0.1)
+    pair.submit(8, duration_s=1000.0)
+    for second in range(100):
+        pair.submit(1, duration_s=10.0)
+        pair.later(float(second))
+    assert pair.ahead.made == 100 * SHARE / 0.1
+
+
+def test_many_estimates_are_sent_some_at_a_time() -> None:
+    pair = running_ahead("fcfs")
+    pair.submit(8, duration_s=1000.0)
+    jobs = [pair.submit(1, duration_s=10.0) for _ in range(400)]
+    pair.settle()
+
+    def sent() -> int:
+        return sum("t_estimate" in pair.note(job_id) for job_id in jobs)
+
+    counts = [sent()]
+    for second in range(1, 6):
+        pair.later(second * AGAIN_S)
+        counts.append(sent())
+    assert counts[0] <= MOST_ESTIMATES and counts[-1] == 400
+    assert all(b - a <= MOST_PER_CALL for a, b in pairwise(counts))
