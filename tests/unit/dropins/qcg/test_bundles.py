@@ -14,6 +14,7 @@ import pytest
 from pilothouse.dropins.qcg.bundle_runner import Spawner
 from pilothouse.dropins.qcg.bundles import Bundle, Bundles, Result, is_bundle, is_narrow
 from pilothouse.model.job import Command, Job, Shape
+from pilothouse.model.lifecycle import JobState
 
 
 @pytest.fixture
@@ -193,3 +194,17 @@ def test_a_later_manager_finds_bundles_by_their_files(bundles: Bundles, tmp_path
     (found,) = later.found()
     assert found.id == bundle.id and found.members == ["j0", "j1"]
     assert [result.return_code for result in later.results(found)] == [0, 1]
+
+
+def test_a_bundle_whose_node_is_lost_begins_anew(bundles: Bundles) -> None:
+    bundle = bundle_of(bundles, 3)
+    bundles.write(bundle, [command("true")] * 3)
+    bundle.running, bundle.command = True, command("runner")
+    bundle.results_file.write_text("0 0 77 1.5 2.5 \n1 9 78 2.5 3.5 \n")
+    assert [result.state for result in bundles.results(bundle)] == [JobState.SUCCEEDED, JobState.FAILED]
+    bundles.lost(bundle)
+    bundles.lost(bundle)
+    assert not bundle.running and bundle.command is None and bundle.left == ["j2"]
+    assert not bundle.results_file.exists()
+    bundle.results_file.write_text("2 0 79 4.5 5.5 \n")
+    assert [result.job_id for result in bundles.results(bundle)] == ["j2"]

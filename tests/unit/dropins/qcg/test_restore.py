@@ -124,7 +124,7 @@ class Stage:
         return {"jobs": jobs, "iterations": iterations, "total": data["JobStats"]["TotalJobs"]}
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(actions(), st.frozensets(st.sampled_from(NAMES), max_size=2))
 def test_a_resumed_manager_is_where_the_earlier_one_was(requests: list[dict[str, object]], failing: frozenset[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -196,3 +196,62 @@ def test_a_report_that_was_cut_off_is_completed(tmp_path: Path, report_format: s
     else:
         names = [line.partition(" (")[0] for line in text.splitlines() if line[0] != "\t"]
         assert names == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("launched", [True, False])
+def test_what_was_not_begun_waits_again_and_clients_see_nothing(tmp_path: Path, launched: bool) -> None:
+    pilot = Stage(tmp_path / "m", frozenset()).pilot
+    pilot.ask({"request": "submit", "jobs": [simple("a"), simple("b")]}, settle=False)
+    queue = pilot.queue
+    assert [job.id for job in queue.take_ready(10, pilot.now)] == ["a", "b"]
+    queue.allocated("a", IdSet.of([0]), pilot.now)
+    if launched:
+        queue.launched("a", pilot.now, wd="/", program="true")
+    queue.return_unstarted("a")
+    queue.return_unstarted("b")
+    assert not queue.busy and queue.ready == 2 and queue.item_of("a") is None
+    entry = queue.registry.entries["a"]
+    assert [state for state, _ in entry.status.history] == [JobState.WAITING] and entry.status.runtime is None
+    assert [job.id for job in queue.take_ready(10, pilot.now)] == ["a", "b"]
+
+
+def test_what_was_lost_with_its_node_waits_in_the_world(tmp_path: Path) -> None:
+    pilot = Stage(tmp_path / "m", frozenset()).pilot
+    pilot.ask({"request": "submit", "jobs": [simple("a")]}, settle=False)
+    queue = pilot.queue
+    queue.take_ready(10, pilot.now)
+    queue.allocated("a", IdSet.of([0, 1]), pilot.now)
+    queue.launched("a", pilot.now, wd="/", program="true")
+    queue.requeued("a", pilot.now)
+    assert not queue.busy and queue.usage.used == 0 and queue.item_of("a") is not None
+    assert queue.registry.entries["a"].status.state is JobState.WAITING
+    queue.allocated("a", IdSet.of([1]), pilot.now)
+    assert queue.usage.used == 1
+    entry = queue.registry.entries["a"]
+    queue.cancel(entry, None, pilot.now)
+    queue.cancel(entry, None, pilot.now)
+    assert queue.is_cancelling("a") and queue.take_outbox().cancelled == ["a"], "it is killed once"
+    queue.ended("a", JobState.FAILED, -15, pilot.now)
+    assert entry.status.state is JobState.KILLED and not queue.is_cancelling("a")
+
+
+def test_files_of_earlier_versions_name_no_numbers(tmp_path: Path) -> None:
+    """There the last job of a name is the one that the states are of."""
+    first = Stage(tmp_path / "m", frozenset())
+    first.pilot.ask({"request": "submit", "jobs": [simple("a"), simple("b"), simple("c")]})
+    first.run()
+    for name in ("a", "b"):
+        first.pilot.ask({"request": "removeJob", "jobNames": [name]})
+    first.pilot.ask({"request": "submit", "jobs": [simple("a")]}, settle=False)
+    path = tmp_path / "m" / "track.states"
+    lines = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+    kept = [{key: line[key] for key in ("task", "iteration", "state")} for line in lines if line["task"] != "a"]
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in kept) + b'{"task": "c", "sta')
+    first.pilot.rows.clear()
+    later = first.resumed()
+    assert later.open() == {"a"} and set(later.ends()) == {"c"}
+    assert later.pilot.queue.registry.unfinished == 1
+    later.run()
+    assert later.pilot.queue.all_finished and [name for _, name, _ in later.pilot.starts] == ["a"]
+    again = later.resumed()
+    assert not again.open(), "what was cut off did not harm what came after it"
