@@ -48,7 +48,7 @@ def test_a_workload_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert "MaxProcs" not in swf.write_workload(Workload("w", "", 0, jobs, {}, {}), 0)[0]
     (tmp_path / "log.swf").write_text(text)
     again = swf.read(tmp_path / "log.swf")
-    assert [job.units for job in again.jobs][0] == 2
+    assert again.jobs[0].units == 2
 
 
 @pytest.mark.parametrize(
