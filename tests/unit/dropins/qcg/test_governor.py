@@ -275,3 +275,27 @@ def test_finishing() -> None:
     fleet = Fleet(1)
     assert fleet.ask({"request": "control", "command": "finishAfterAllTasksDone"})["code"] == 0
     assert fleet.governor.finish_when_done and fleet.ask({"request": "finish"})["code"] == 1
+
+
+def test_a_cancellation_fails_where_no_manager_obeys() -> None:
+    fleet = Fleet(1, 1)
+    fleet.submit(job("a", iteration={"stop": 4}), job("b", iteration={"stop": 4}))
+    assert len(fleet.held("a")) == 2
+    fleet.silent.add("m0")
+    assert fleet.about("cancelJob", "a") == {"canceled": 1}, "one of them does"
+    fleet.silent.add("m1")
+    assert fleet.about("cancelJob", "b") == {"canceled": 0, "errors": {"b": "no answer"}}
+
+
+def test_a_silent_manager_counts_with_what_it_had_free_when_it_registered() -> None:
+    fleet = Fleet()
+    nodes = [
+        {"name": "x", "total_cores": 4, "free_cores": [1, 2, 3]}, {"name": "y", "total_cores": 2, "free_cores": [0]},
+    ]  # fmt: skip
+    params = {"id": "late", "address": "tcp://late", "resources": {"nodes": nodes}}
+    assert fleet.ask({"request": "register", "entity": "manager", "params": params})["code"] == 0
+    assert [(node.name, node.first, node.count) for node in fleet.governor.members["late"].nodes] == [("x", 0, 4), ("y", 4, 2)]
+    fleet.silent.add("late")
+    assert fleet.ask({"request": "resourcesInfo"})["data"] == {
+        "total_nodes": 2, "total_cores": 6, "used_cores": 2, "free_cores": 4,
+    }  # fmt: skip

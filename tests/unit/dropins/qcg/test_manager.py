@@ -474,3 +474,34 @@ def test_a_loop_waits_until_its_last_iteration_has_started() -> None:
     pilot.run()
     assert [name for _, name, _ in pilot.starts] == ["l:0", "l:1", "l:2", "behind", "last"]
     assert pilot.queue.ready == 0
+
+
+def test_what_is_published_of_jobs_and_iterations() -> None:
+    pilot = VirtualPilot(2, outcome=lambda name: (1.0, int(name == "l:1"), ""))
+    submit(pilot, job("a"), job("l", iteration={"stop": 2}), job("x", dependencies={"after": ["l"]}))
+    pilot.run()
+    told = [(topic, event["job"], event.get("it"), event["state"]) for topic, event in pilot.published if topic != "NOJ"]
+    assert all(event["manager"] == "vm.1" for _, event in pilot.published)
+
+    def of(name: str, index: int | None) -> list[tuple[str, str]]:
+        return [(topic, state) for topic, job_name, it, state in told if (job_name, it) == (name, index)]
+
+    assert of("a", None) == [("JST", "SCHEDULED"), ("JST", "EXECUTING"), ("JST", "SUCCEED"), ("JFI", "SUCCEED")]
+    assert of("l", 0) == [("IST", "SCHEDULED"), ("IST", "EXECUTING"), ("IST", "SUCCEED"), ("IFI", "SUCCEED")]
+    assert of("l", 1)[-1] == ("IFI", "FAILED")
+    assert of("l", None) == [("JST", "FAILED"), ("JFI", "FAILED")]
+    assert of("x", None) == [("JST", "OMITTED"), ("JFI", "OMITTED")]
+    assert [topic for topic, _ in pilot.published].count("NOJ") == 1
+    silent = VirtualPilot(2)
+    silent.queue.publishes = False
+    submit(silent, job("a"))
+    silent.run()
+    assert [topic for topic, _ in silent.published] == ["NOJ"]
+
+
+def test_jobs_of_a_circle_say_why_they_are_omitted() -> None:
+    pilot = VirtualPilot(1)
+    submit(pilot, job("a", dependencies={"after": ["b"]}), job("b", dependencies={"after": ["a"]}))
+    for name in ("a", "b"):
+        info = pilot.ask({"request": "jobInfo", "jobNames": [name]})["data"]["jobs"][name]["data"]
+        assert info["messages"] == "the jobs that it waits for wait for it"
