@@ -18,6 +18,8 @@ from pilothouse.formats.text_input import JSON_PROBLEMS, json_error, read_bytes
 from pilothouse.formats.workload import Workload
 from pilothouse.model.errors import InputError, quoted
 
+MOST = 2**60
+"""Larger numbers are taken for damage."""
 BY_TASKS = "size taken from the number of tasks: none of cores was told"
 _PENDING = ("NEW", "DEPEND", "PRIORITY", "SCHED")
 _RUNNING = ("RUN", "CLEANUP")
@@ -79,7 +81,7 @@ def _fate(job: dict[str, Any]) -> Fate:
 
 def _number(value: object) -> float | None:
     """None for what is no number: "" stands for "not known"."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 2**60 or not isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > MOST or not isfinite(value):
         return None
     return float(value)
 

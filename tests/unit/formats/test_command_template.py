@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilothouse.formats.argument_sources import Reading, read_arguments, split_words
+from pilothouse.formats.argument_sources import Reading, read_arguments, split_words, streams
 from pilothouse.formats.command_template import CommandTemplate
 from pilothouse.model.errors import InputError
 
@@ -68,3 +68,20 @@ def test_a_value_stays_what_it_is_wherever_the_template_has_it(values: list[str]
     script = "\n".join(template.fill((value,), 1) for value in values)
     said = subprocess.run(["bash", "-c", script], capture_output=True, check=True).stdout.decode()
     assert said.split("\0")[:-1] == [place.format(value) for value in values for place in expected]
+
+
+@pytest.mark.parametrize("text", ["# {}", "  #x", "a\nb", "a\0b"])
+def test_what_cannot_be_a_command_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="the command"):
+        CommandTemplate(text, ("",))
+
+
+@pytest.mark.parametrize("reading", [Reading(header=True), Reading(colsep=","), Reading(colsep=",", header=True), Reading()])
+def test_an_empty_source_gives_no_command(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FILES, "empty", b"")
+    assert commands("echo {}", "::::", "empty", reading=reading) == []
+
+
+def test_which_words_read_standard_input_first() -> None:
+    assert streams(["::::", "-"]) and streams(["::::+", "-", ":::", "a"])
+    assert not streams([":::", "-"]) and not streams(["::::", "list", "::::", "-"]) and not streams([])

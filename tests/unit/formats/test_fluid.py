@@ -34,3 +34,10 @@ def test_ids_ascend_when_a_millisecond_is_full_and_when_the_clock_goes_back() ->
     assert all(one < other for one, other in itertools.pairwise(made))
     assert made[0] == 5 << 24 | 3 << 10 and made[1] == made[0] + 1 and made[-2] == 9 << 24 | 3 << 10
     assert all(number >> 10 & 0x3FFF == 3 for number in made)
+
+
+def test_a_full_millisecond_is_followed_by_the_first_id_of_the_next() -> None:
+    source = fluid.FluidSource(3)
+    made = [source.make(5) for _ in range(2048)]
+    over = next(number for number in made if number >> 24 == 6)
+    assert over == 6 << 24 | 3 << 10

@@ -370,3 +370,17 @@ def test_maximum_iters_uses_whole_rounds_and_never_less_than_the_minimum(
     assert min(sizes) >= least
     rounds = -(-iterations // (total // least))
     assert sum(sizes) == rounds * total, "every round uses all there is"
+
+
+@pytest.mark.parametrize(
+    ("request_", "dialect"),
+    [
+        ({"request": "jobStatus", "jobName": "a"}, Dialect.SPECIFICATION), ({"request": "jobStatus", "jobNames": ["a"]}, Dialect.LATER),
+        ({"request": "status"}, Dialect.LATER), ({"request": "jobInfo"}, Dialect.LATER),
+        ({"request": "control", "command": "finishAfterAllTasksDone", "iteration": 1}, Dialect.EITHER),
+        ({"request": "submit", "jobs": [{"name": "a", "iterate": [0, 1], "execution": {}}]}, Dialect.SPECIFICATION),
+        ({"request": "submit", "jobs": [{"name": "a", "iteration": {"stop": 2}, "execution": {}}]}, Dialect.LATER),
+    ],
+)  # fmt: skip
+def test_the_dialect_that_requests_show(request_: dict[str, object], dialect: Dialect) -> None:
+    assert preferred_dialect([msgspec.json.encode(request_)]) is dialect

@@ -162,3 +162,17 @@ def test_the_part_of_a_resource_set_on_some_ranks() -> None:
     part = whole.only(IdSet.of([1, 2]))
     assert part.rank_ids() == IdSet.of([1, 2]) and part.core_count() == 6 and tuple(part.hosts) == ("h1", "h2")
     assert whole.core_count() == 10
+
+
+def test_lines_without_a_field_are_skipped(tmp_path: Path) -> None:
+    row = " 5 -1 10 1 -1 -1 1 20 -1 1 7 -1 -1 -1 -1 -1 -1\n"
+    (tmp_path / "log.swf").write_text(f"1{row}\n  \n; a comment\n2{row}")
+    assert [job.id for job in swf.read(tmp_path / "log.swf").jobs] == ["w0!1", "w0!2"]
+
+
+@pytest.mark.parametrize("ranks", [["0"], 0, None])
+def test_ranks_of_a_resource_set_are_texts(ranks: object) -> None:
+    entries = [{"rank": ranks, "children": {"core": "0"}}]
+    document = {"version": 1, "execution": {"R_lite": entries, "starttime": 0, "expiration": 0}}
+    with pytest.raises(InputError, match="rank"):
+        resource_set.from_object(document)
