@@ -375,7 +375,8 @@ def test_maximum_iters_uses_whole_rounds_and_never_less_than_the_minimum(
 @pytest.mark.parametrize(
     ("request_", "dialect"),
     [
-        ({"request": "jobStatus", "jobName": "a"}, Dialect.SPECIFICATION), ({"request": "jobStatus", "jobNames": ["a"]}, Dialect.LATER),
+        ({"request": "jobStatus", "jobName": "a"}, Dialect.SPECIFICATION),
+        ({"request": "jobStatus", "jobNames": ["a"]}, Dialect.LATER),
         ({"request": "status"}, Dialect.LATER), ({"request": "jobInfo"}, Dialect.LATER),
         ({"request": "control", "command": "finishAfterAllTasksDone", "iteration": 1}, Dialect.EITHER),
         ({"request": "submit", "jobs": [{"name": "a", "iterate": [0, 1], "execution": {}}]}, Dialect.SPECIFICATION),
