@@ -148,7 +148,7 @@ def batsim_5(folder: Path) -> Iterator[World]:
     workload = folder / "tiny5.json"
     workload.write_text(TINY.read_text().replace('"type": "delay"', '"type": "DelayProfile"'))
     with peer(folder, "batsim", "-p", PLATFORM_5, "-w", workload, "-e", "out/", "-s", endpoint, ""):
-        yield BatprotocolWorld(endpoint, silence_s=20)
+        yield BatprotocolWorld(endpoint, silence_s=8)
 
 
 @contextlib.contextmanager
