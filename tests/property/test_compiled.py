@@ -1,5 +1,6 @@
 """The compiled twins give what the Python ones give: bitmasks, rows of jobs.csv."""
 
+import random
 from math import inf, nan, nextafter
 
 import pytest
@@ -47,6 +48,55 @@ def test_a_text_longer_than_any_buffer() -> None:
     mask = sum(1 << i for i in range(0, 60_000, 2))
     assert compiled_masks.mask_text(mask, " ") == " ".join(str(i) for i in range(0, 60_000, 2))
     assert compiled_masks.mask_text(mask, "=" * 500) == ("=" * 500).join(str(i) for i in range(0, 60_000, 2))
+
+
+CHANGES = st.one_of(
+    st.tuples(st.sampled_from(["take_block", "take_lowest"]), st.integers(0, 400)),
+    st.tuples(st.sampled_from(["take", "give", "give back"]), MASKS),
+)
+
+
+@given(MASKS, st.lists(CHANGES, max_size=30))
+def test_free_units(mask: int, changes: list[tuple[str, int]]) -> None:
+    compiled, plain, taken = compiled_masks.FreeUnits(mask), masks.PlainFreeUnits(mask), []
+    for what, value in changes:
+        if what == "give back":
+            what, value = "give", taken.pop() if taken else value
+        expected = getattr(plain, what)(value)
+        assert getattr(compiled, what)(value) == expected
+        if what.startswith("take_"):
+            taken.append(expected)
+        if value % 3:
+            assert compiled.mask == plain.mask
+    assert compiled.mask == plain.mask
+    compiled.mask = plain.mask = mask
+    assert compiled.take_block(3) == plain.take_block(3) and compiled.mask == plain.mask
+
+
+def test_free_units_on_a_wide_machine() -> None:
+    """Blocks of every width are found where they lie, over all borders of the tree."""
+    rng = random.Random(3)
+    compiled, plain, held = compiled_masks.FreeUnits(2**20_000 - 1), masks.PlainFreeUnits(2**20_000 - 1), []
+    for _ in range(3000):
+        if held and rng.random() < 0.48:
+            mask = held.pop(rng.randrange(len(held)))
+            assert compiled.give(mask) == plain.give(mask) == mask.bit_count()
+        else:
+            count = int(700 ** rng.random())
+            held.append(plain.take_block(count))
+            assert compiled.take_block(count) == held[-1]
+    assert compiled.mask == plain.mask
+
+
+@pytest.mark.parametrize("nonsense", [-1, "1", 1.5, None])
+def test_free_units_refuse_nonsense(nonsense: object) -> None:
+    free = compiled_masks.FreeUnits(2**100 - 1)
+    for function in (compiled_masks.FreeUnits, free.give, free.take):
+        with pytest.raises((ValueError, TypeError)):
+            function(nonsense)
+    with pytest.raises((ValueError, TypeError)):
+        free.mask = nonsense
+    assert free.mask == 2**100 - 1
 
 
 @pytest.mark.parametrize("nonsense", [(-1, 2), ("1", 2), (3,), (1, "x")])

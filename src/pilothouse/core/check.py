@@ -34,14 +34,14 @@ def refuse_start(cluster: Cluster, decision: d.StartJob, *, memory: bool = True)
     mask = decision.units.mask
     if not mask:
         return Refusal("empty allocation", f"job {job.id} was given no unit")
-    if mask & ~cluster.all_mask:
+    if mask & cluster.all_mask != mask:
         unknown = IdSet(mask & ~cluster.all_mask)
         return Refusal("unknown unit", f"job {job.id} on {unknown}: there are only units {IdSet(cluster.all_mask)}")
     if mask & cluster.off_mask:
         return Refusal(
             "unit not available", f"job {job.id} on {IdSet(mask & cluster.off_mask)}, which cannot run jobs now"
         )
-    if not cluster.sharing and mask & ~cluster.free_mask:
+    if not cluster.sharing and mask & cluster.free_mask != mask:
         return Refusal("unit already in use", _who_uses(cluster, job, mask & ~cluster.free_mask))
     if job.shape is not None:
         misfit = place.misfit(cluster, job, mask, memory=memory) if cluster.count_rule is not None else None

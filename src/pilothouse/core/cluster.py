@@ -28,7 +28,7 @@ from pilothouse.model.events import Running
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
-from pilothouse.model.masks import bit_count, first_block, lowest_bits
+from pilothouse.model.masks import FreeUnits, PlainFreeUnits
 from pilothouse.model.power_states import computes
 
 
@@ -66,13 +66,13 @@ class Cluster:
         self.storage_mask = _mask(begins.storage)
         self.total = self.all_mask.bit_count()
         self.off_mask = begins.unavailable.mask
-        self.busy_mask = 0
-        self.left_mask = 0
-        """Units of nodes that have left: jobs may still hold some."""
         self.away_mask = 0
         """Units of nodes that were lost and may come back (see translate.py)."""
-        self.free_mask = self.all_mask & ~self.off_mask
-        self.free = self.free_mask.bit_count()
+        self._busy_aside = 0
+        """Units that jobs hold although they are off, or their node has left."""
+        usable = self.all_mask & ~self.off_mask
+        self._free_set: PlainFreeUnits = FreeUnits(usable)
+        self.free = usable.bit_count()
         self._table: NodeTable | None = None
         """Made when the first job with a shape is looked at."""
         self._views: dict[bool, FreeNodes] = {}
@@ -92,7 +92,17 @@ class Cluster:
     @property
     def free_units(self) -> IdSet:
         """The units that a job may be started on now."""
-        return IdSet(self.free_mask)
+        return IdSet(self._free_set.mask)
+
+    @property
+    def free_mask(self) -> int:
+        """The same as a mask. On wide clusters it costs more than a start."""
+        return self._free_set.mask
+
+    @property
+    def busy_mask(self) -> int:
+        """The units that jobs hold."""
+        return self.all_mask & ~(self.off_mask | self._free_set.mask) | self._busy_aside
 
     @property
     def job_ids(self) -> KeysView[str]:
@@ -149,10 +159,12 @@ class Cluster:
         placement: d.Placement | None = None,
         least: bool = False,
         avoid: int = 0,
+        lowest: bool = False,
     ) -> Answer:
         """Starts a waiting job, on the first block of free units that holds it (else the lowest free ones), or on `units`.
 
-        `least`: on as few units as it needs, if it could use more; `avoid`: a mask of units to leave alone.
+        `least`: on as few units as it needs, if it could use more; `avoid`: a mask of units to leave alone; `lowest`: on the
+        lowest free units, whether they are a block or not (if it has no shape and avoids none).
         """
         if units is not None:
             self.book(StartJob(self.now, job.id, units, placement))
@@ -167,11 +179,8 @@ class Cluster:
             count = job.units if least else job.most_units or job.units
             if count > self.free:
                 count = self.free
-            free_mask = self.free_mask
-            mask = first_block(free_mask, count) or lowest_bits(free_mask, count)
-            self.free_mask = free_mask ^ mask
+            mask = self._free_set.take_lowest(count) if lowest else self._free_set.take_block(count)
             self.free -= count
-            self.busy_mask |= mask
         else:
             found = self._choose(job, least, avoid)
             if type(found) is not int:
@@ -299,14 +308,9 @@ class Cluster:
     # ---- units
 
     def _take(self, job: Job, mask: int) -> None:
-        self.busy_mask |= mask
-        if mask & self.free_mask == mask:
-            # The common case: cheaper than a complement, and on wide clusters than counting again.
-            self.free_mask ^= mask
-            self.free -= bit_count(mask)
-        else:
-            self.free_mask &= ~mask
-            self.free = self.free_mask.bit_count()
+        self.free -= self._free_set.take(mask)
+        if mask & self.all_mask != mask or mask & self.off_mask:
+            self._busy_aside |= mask & (self.off_mask | ~self.all_mask)
         if self._table is not None and job.shape is not None:
             self._table.count_extras(job, mask, 1)
 
@@ -314,13 +318,12 @@ class Cluster:
         if self.sharing:
             for run in self.running.values():
                 mask &= ~run.units.mask
-        # A job's units are all busy, so this takes them out; cheaper than a complement.
-        self.busy_mask ^= mask & self.busy_mask
-        if mask & self.off_mask or mask & self.left_mask:
-            self._set_off(self.off_mask)
+        if self._busy_aside:
+            # Some of its units may be off, or gone.
+            self._busy_aside &= ~mask
+            self.free += self._free_set.give(mask & self.all_mask & ~self.off_mask)
         else:
-            self.free_mask |= mask
-            self.free += bit_count(mask)
+            self.free += self._free_set.give(mask)
         if self._table is not None:
             self._misfits.clear()
             self._table.count_extras(job, mask, -1)
@@ -330,10 +333,17 @@ class Cluster:
         self._views.clear()
 
     def _set_off(self, mask: int) -> None:
+        self._set_usable(self.all_mask, mask)
+
+    def _set_usable(self, all_mask: int, off_mask: int) -> None:
+        """There are other units now, or others of them can run jobs."""
+        busy = self.busy_mask
+        usable = all_mask & ~off_mask
         self._misfits.clear()
-        self.off_mask = mask
-        self.free_mask = self.all_mask & ~self.busy_mask & ~mask
-        self.free = self.free_mask.bit_count()
+        self.all_mask, self.off_mask = all_mask, off_mask
+        self._busy_aside = busy & ~usable
+        self._free_set.mask = free = usable & ~busy
+        self.free = free.bit_count()
 
     # ---- events
 
@@ -393,25 +403,23 @@ class Cluster:
         self._set_off(self.off_mask | event.units.mask)
 
     def _note_joined(self, event: e.NodesJoined) -> None:
+        all_mask = self.all_mask
         for node in event.nodes:
             self.nodes[node.name] = node
-            self.all_mask |= node.mask
-            self.left_mask &= ~node.mask
+            all_mask |= node.mask
             self.away_mask &= ~node.mask
         self._nodes_changed()
+        self._set_usable(all_mask, self.off_mask)
         self.total = self.all_mask.bit_count()
-        self._set_off(self.off_mask)
 
     def _note_left(self, event: e.NodesLeft) -> None:
         for name in event.names:
             self.nodes.pop(name, None)
         self._nodes_changed()
-        self.all_mask &= ~event.units.mask
-        self.left_mask |= event.units.mask
         if event.may_return:
             self.away_mask |= event.units.mask
+        self._set_usable(self.all_mask & ~event.units.mask, self.off_mask & ~event.units.mask)
         self.total = self.all_mask.bit_count()
-        self._set_off(self.off_mask & ~event.units.mask)
 
     def _note_switched(self, event: e.UnitsSwitched) -> None:
         on = 0

@@ -1,6 +1,8 @@
-/* Searching and printing wide bitmasks in C: the twins of first_block, lowest_bits, bit_count and mask_text in masks.py, which are
- * their oracles. A mask is a Python int; its digits are read where they lie. One walk over the digits each, whatever the
- * number of ids: at 512 ids some 50 ns, against a microsecond of shifts that make new ints.
+/* Searching and printing wide bitmasks in C: the twins of first_block, lowest_bits, bit_count, mask_text and FreeUnits in
+ * masks.py, which are their oracles. A mask is a Python int; its digits are read where they lie. One walk over the digits
+ * each, whatever the number of ids: at 512 ids some 50 ns, against a microsecond of shifts that make new ints.
+ *
+ * FreeUnits keeps the digits of a mask that changes, and a tree over them that knows where the long blocks are.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -107,6 +109,18 @@ static int read_arguments(const char *name, PyObject *const *args, Py_ssize_t na
     return *count != -1 || !PyErr_Occurred();
 }
 
+/* The block of bits from first to last. */
+static PyObject *block_of(Py_ssize_t first, Py_ssize_t last)
+{
+    PyObject *block;
+    if (last < PyLong_SHIFT)
+        return PyLong_FromLong(((1L << (last - first + 1)) - 1) << first);
+    block = new_mask(last / PyLong_SHIFT + 1);
+    if (block != NULL)
+        set_bits(DIGITS(block), first, last);
+    return block;
+}
+
 static PyObject *first_block(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     Mask mask;
@@ -115,50 +129,51 @@ static PyObject *first_block(PyObject *self, PyObject *const *args, Py_ssize_t n
         return NULL;
     while (count > 0 && (first = find(&mask, end, SET)) >= 0) {
         end = find(&mask, first, CLEAR);
-        if (end - first >= count) {
-            Py_ssize_t last = first + count - 1;
-            PyObject *block;
-            if (last < PyLong_SHIFT)
-                return PyLong_FromLong(((1L << count) - 1) << first);
-            block = new_mask(last / PyLong_SHIFT + 1);
-            if (block != NULL)
-                set_bits(DIGITS(block), first, last);
-            return block;
-        }
+        if (end - first >= count)
+            return block_of(first, first + count - 1);
     }
     return PyLong_FromLong(0);
+}
+
+/* The lowest bits of a mask, of which the digits below `index` are 0; NULL without an exception: it has no more than these. */
+static PyObject *cut_behind(const Mask *mask, Py_ssize_t index, Py_ssize_t count)
+{
+    Py_ssize_t from = index;
+    digit part;
+    PyObject *lowest;
+    for (; index < mask->length; index++) {
+        int here = count_bits(mask->digits[index]);
+        if (here >= count)
+            break;
+        count -= here;
+    }
+    if (index == mask->length)
+        return NULL;
+    /* The last digit is cut behind its count-th bit. */
+    for (part = mask->digits[index]; count > 0; count--)
+        part &= part - 1;
+    part ^= mask->digits[index];
+    if (index == 0)
+        return PyLong_FromLong((long)part);
+    lowest = new_mask(index + 1);
+    if (lowest != NULL) {
+        memcpy(DIGITS(lowest) + from, mask->digits + from, (size_t)(index - from) * sizeof(digit));
+        DIGITS(lowest)[index] = part;
+    }
+    return lowest;
 }
 
 static PyObject *lowest_bits(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     Mask mask;
-    Py_ssize_t count, index;
-    digit part = 0;
+    Py_ssize_t count;
     PyObject *lowest;
     if (!read_arguments("lowest_bits", args, nargs, &mask, &count))
         return NULL;
     if (count <= 0)
         return PyLong_FromLong(0);
-    for (index = 0; index < mask.length; index++) {
-        int here = count_bits(mask.digits[index]);
-        if (here >= count)
-            break;
-        count -= here;
-    }
-    if (index == mask.length)
-        return Py_NewRef(args[0]);
-    /* The last digit is cut behind its count-th bit. */
-    for (part = mask.digits[index]; count > 0; count--)
-        part &= part - 1;
-    part ^= mask.digits[index];
-    if (index == 0)
-        return PyLong_FromLong((long)part);
-    lowest = new_mask(index + 1);
-    if (lowest != NULL) {
-        memcpy(DIGITS(lowest), mask.digits, (size_t)index * sizeof(digit));
-        DIGITS(lowest)[index] = part;
-    }
-    return lowest;
+    lowest = cut_behind(&mask, 0, count);
+    return lowest != NULL || PyErr_Occurred() ? lowest : Py_NewRef(args[0]);
 }
 
 static char *put_number(char *to, Py_ssize_t number)
@@ -220,6 +235,279 @@ static PyObject *mask_text(PyObject *self, PyObject *const *args, Py_ssize_t nar
     return text;
 }
 
+/* ---- free units */
+
+/* Free units in a row: at the lower end of a part, at its upper end, and the most anywhere in it. */
+typedef struct {
+    int low, high, most;
+} Rows;
+
+typedef struct {
+    PyObject_HEAD
+    digit *digits;
+    Rows *parts;            /* a binary tree: the halves of part i are 2i and 2i+1; the digits are the parts from `leaves` on */
+    Py_ssize_t leaves;      /* a power of two */
+    Py_ssize_t lowest;      /* no unit of a digit below is free */
+    PyObject *mask;         /* made when it is asked for; NULL: not since the last change */
+} FreeUnits;
+
+static Rows rows_in(digit part)
+{
+    unsigned int taken = ~(unsigned int)part & PyLong_MASK, rest = part;
+    Rows rows = {PyLong_SHIFT, PyLong_SHIFT, 0};
+    if (taken) {
+        rows.low = __builtin_ctz(taken);
+        rows.high = __builtin_clz(taken << (32 - PyLong_SHIFT));
+    }
+    for (; rest; rest &= rest << 1)
+        rows.most++;
+    return rows;
+}
+
+/* Two neighbours of the same width. */
+static Rows join(const Rows *lower, const Rows *upper, int width)
+{
+    Rows rows = {lower->low, upper->high, lower->high + upper->low};
+    if (rows.low == width)
+        rows.low += upper->low;
+    if (rows.high == width)
+        rows.high += lower->high;
+    if (rows.most < lower->most)
+        rows.most = lower->most;
+    if (rows.most < upper->most)
+        rows.most = upper->most;
+    return rows;
+}
+
+/* The digits from first to last have changed. */
+static void refresh(FreeUnits *self, Py_ssize_t first, Py_ssize_t last)
+{
+    Py_ssize_t index;
+    int width = PyLong_SHIFT;
+    for (index = first; index <= last; index++)
+        self->parts[self->leaves + index] = rows_in(self->digits[index]);
+    first += self->leaves;
+    last += self->leaves;
+    for (; first > 1; width *= 2) {
+        int same = 1;
+        first /= 2;
+        last /= 2;
+        for (index = first; index <= last; index++) {
+            Rows *part = self->parts + index, rows = join(self->parts + 2 * index, self->parts + 2 * index + 1, width);
+            same &= part->low == rows.low && part->high == rows.high && part->most == rows.most;
+            *part = rows;
+        }
+        if (same)
+            return;
+    }
+}
+
+/* Makes the set of these units, or (`grows`) has room for them. */
+static int set_room(FreeUnits *self, const Mask *mask, int grows)
+{
+    Py_ssize_t leaves = 1, kept = grows ? self->leaves : 0;
+    digit *digits;
+    Rows *parts;
+    if (grows && mask->length <= self->leaves)
+        return 0;
+    while (leaves < mask->length)
+        leaves *= 2;
+    digits = PyMem_Calloc((size_t)leaves, sizeof *digits);
+    parts = PyMem_Calloc((size_t)leaves * 2, sizeof *parts);
+    if (digits == NULL || parts == NULL) {
+        PyMem_Free(digits);
+        PyMem_Free(parts);
+        return PyErr_NoMemory(), -1;
+    }
+    memcpy(digits, grows ? self->digits : mask->digits, (size_t)(grows ? kept : mask->length) * sizeof *digits);
+    PyMem_Free(self->digits);
+    PyMem_Free(self->parts);
+    self->digits = digits;
+    self->parts = parts;
+    self->leaves = leaves;
+    if (!grows)
+        self->lowest = 0;
+    refresh(self, 0, leaves - 1);
+    return 0;
+}
+
+/* Digits that change together are not further from each other than this. */
+#define NEAR 8
+
+/* Adds the units of the mask, or takes them away; its digits below `index` are 0. Returns how many were not free, or were. */
+static Py_ssize_t change(FreeUnits *self, const Mask *mask, Py_ssize_t index, int adds)
+{
+    Py_ssize_t length = mask->length < self->leaves ? mask->length : self->leaves, count = 0;
+    Py_CLEAR(self->mask);
+    for (;;) {
+        Py_ssize_t first, last;
+        const digit *digits = mask->digits;
+        while (index + 4 <= length && !(digits[index] | digits[index + 1] | digits[index + 2] | digits[index + 3]))
+            index += 4;
+        while (index < length && !digits[index])
+            index++;
+        if (index == length)
+            return count;
+        if (adds && index < self->lowest)
+            self->lowest = index;
+        for (first = last = index; index < length && index <= last + NEAR; index++) {
+            digit now = self->digits[index], part = digits[index] & (adds ? ~now : now);
+            if (digits[index])
+                last = index;
+            if (part) {
+                count += count_bits(part);
+                self->digits[index] = now ^ part;
+            }
+        }
+        refresh(self, first, last);
+    }
+}
+
+/* The first unit of the lowest block; -1: there is none. */
+static Py_ssize_t find_block(const FreeUnits *self, Py_ssize_t count)
+{
+    Py_ssize_t part = 1, first = 0, length = 1, width = self->leaves * PyLong_SHIFT;
+    digit rest;
+    if (self->parts[1].most < count)
+        return -1;
+    while (part < self->leaves) {
+        const Rows *lower = self->parts + 2 * part, *upper = lower + 1;
+        width /= 2;
+        part *= 2;
+        if (lower->most >= count)
+            continue;
+        first += width;
+        if (lower->high + upper->low >= count)
+            return first - lower->high;
+        part++;
+    }
+    for (rest = self->digits[part - self->leaves]; length < count;) {
+        Py_ssize_t step = length < count - length ? length : count - length;
+        rest &= rest >> step;
+        length += step;
+    }
+    return first + __builtin_ctz(rest);
+}
+
+/* All free units as an int. */
+static PyObject *free_mask(FreeUnits *self, void *nothing)
+{
+    Py_ssize_t length = self->leaves;
+    if (self->mask == NULL) {
+        while (length && !self->digits[length - 1])
+            length--;
+        self->mask = length < 2 ? PyLong_FromLong(length ? (long)self->digits[0] : 0) : new_mask(length);
+        if (self->mask != NULL && length >= 2)
+            memcpy(DIGITS(self->mask), self->digits, (size_t)length * sizeof(digit));
+    }
+    return Py_XNewRef(self->mask);
+}
+
+static int set_free_mask(FreeUnits *self, PyObject *value, void *nothing)
+{
+    Mask mask;
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "the mask cannot be deleted");
+        return -1;
+    }
+    if (!read_mask(value, &mask))
+        return -1;
+    Py_CLEAR(self->mask);
+    return set_room(self, &mask, 0);
+}
+
+static PyObject *take_lowest(FreeUnits *self, PyObject *argument)
+{
+    Mask mask = {self->digits, self->leaves};
+    Py_ssize_t count = PyLong_AsSsize_t(argument);
+    PyObject *taken;
+    if (count == -1 && PyErr_Occurred())
+        return NULL;
+    if (count <= 0)
+        return PyLong_FromLong(0);
+    while (self->lowest < self->leaves && !self->digits[self->lowest])
+        self->lowest++;
+    taken = cut_behind(&mask, self->lowest, count);
+    if (taken == NULL && !PyErr_Occurred())
+        taken = free_mask(self, NULL);
+    if (taken != NULL && read_mask(taken, &mask))
+        change(self, &mask, self->lowest, 0);
+    return taken;
+}
+
+static PyObject *take_block(FreeUnits *self, PyObject *argument)
+{
+    Py_ssize_t count = PyLong_AsSsize_t(argument), first;
+    PyObject *taken;
+    Mask mask;
+    if (count == -1 && PyErr_Occurred())
+        return NULL;
+    if (count <= 0)
+        return PyLong_FromLong(0);
+    if ((first = find_block(self, count)) < 0)
+        return take_lowest(self, argument);
+    taken = block_of(first, first + count - 1);
+    if (taken != NULL && read_mask(taken, &mask))
+        change(self, &mask, first / PyLong_SHIFT, 0);
+    return taken;
+}
+
+static PyObject *take(FreeUnits *self, PyObject *argument)
+{
+    Mask mask;
+    return read_mask(argument, &mask) ? PyLong_FromSsize_t(change(self, &mask, 0, 0)) : NULL;
+}
+
+static PyObject *give(FreeUnits *self, PyObject *argument)
+{
+    Mask mask;
+    return read_mask(argument, &mask) && !set_room(self, &mask, 1) ? PyLong_FromSsize_t(change(self, &mask, 0, 1)) : NULL;
+}
+
+static PyObject *make_free_units(PyTypeObject *type, PyObject *args, PyObject *named)
+{
+    FreeUnits *self;
+    PyObject *value;
+    if (!PyArg_ParseTuple(args, "O:FreeUnits", &value) || (self = (FreeUnits *)type->tp_alloc(type, 0)) == NULL)
+        return NULL;
+    if (set_free_mask(self, value, NULL))
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+static void free_free_units(FreeUnits *self)
+{
+    PyMem_Free(self->digits);
+    PyMem_Free(self->parts);
+    Py_XDECREF(self->mask);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyMethodDef free_units_methods[] = {
+    {"take_block", (PyCFunction)take_block, METH_O, "Takes the lowest block, else the lowest units."},
+    {"take_lowest", (PyCFunction)take_lowest, METH_O, "Takes the lowest units."},
+    {"take", (PyCFunction)take, METH_O, "Takes units; returns how many of them were free."},
+    {"give", (PyCFunction)give, METH_O, "Gives units back; returns how many of them were not free."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef free_units_members[] = {
+    {"mask", (getter)free_mask, (setter)set_free_mask, "All free units.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyTypeObject FreeUnitsType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "pilothouse.model._masks.FreeUnits",
+    .tp_basicsize = sizeof(FreeUnits),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "A set of units that changes.",
+    .tp_new = make_free_units,
+    .tp_dealloc = (destructor)free_free_units,
+    .tp_methods = free_units_methods,
+    .tp_getset = free_units_members,
+};
+
 static PyMethodDef methods[] = {
     {"first_block", (PyCFunction)(void (*)(void))first_block, METH_FASTCALL, "The lowest block of neighbouring bits."},
     {"bit_count", (PyCFunction)bit_count, METH_O, "The number of set bits."},
@@ -232,5 +520,8 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_masks", "Bitmasks i
 
 PyMODINIT_FUNC PyInit__masks(void)
 {
-    return PyModule_Create(&module);
+    PyObject *self = PyType_Ready(&FreeUnitsType) < 0 ? NULL : PyModule_Create(&module);
+    if (self != NULL && PyModule_AddObjectRef(self, "FreeUnits", (PyObject *)&FreeUnitsType) < 0)
+        Py_CLEAR(self);
+    return self;
 }

@@ -1,12 +1,15 @@
 """Searches in wide bitmasks, each an int: the lowest block of set bits, the lowest bits, their number, the text of a mask.
+FreeUnits is a mask that changes, and from which jobs get their units.
 
 Written twice: here, and in `_masks.c` where that could be compiled, which is five to ten times as fast (0.1 µs at 512
-bits) and must give the same. Placing a job costs one or two of these, a row of jobs.csv one.
+bits) and must give the same. A start and an end cost one change of FreeUnits each, a row of jobs.csv one text.
 """
 
 from __future__ import annotations
 
 __all__ = [
+    "FreeUnits",
+    "PlainFreeUnits",
     "bit_count",
     "first_block",
     "lowest_bits",
@@ -80,8 +83,45 @@ def plain_bit_count(mask: int) -> int:
     return mask.bit_count()
 
 
+class PlainFreeUnits:
+    """The units that are free, from which jobs take some. Compiled, a change costs as much as the job is wide, and a search
+    as much as the logarithm of the number of units; `mask` is made when it is asked for."""
+
+    def __init__(self, mask: int) -> None:
+        self.mask = mask
+
+    def take_block(self, count: int) -> int:
+        """Takes the lowest block of `count` neighbouring units, else as `take_lowest` does."""
+        taken = plain_first_block(self.mask, count) or plain_lowest_bits(self.mask, count)
+        self.mask ^= taken
+        return taken
+
+    def take_lowest(self, count: int) -> int:
+        """Takes the `count` lowest units, or all if there are fewer."""
+        taken = plain_lowest_bits(self.mask, count)
+        self.mask ^= taken
+        return taken
+
+    def take(self, mask: int) -> int:
+        """Takes these units, as far as they are free. Returns how many were."""
+        taken = mask & self.mask
+        self.mask ^= taken
+        return taken.bit_count()
+
+    def give(self, mask: int) -> int:
+        """These units are free. Returns how many were not."""
+        count = (mask & ~self.mask).bit_count()
+        self.mask |= mask
+        return count
+
+
+FreeUnits: type[PlainFreeUnits]
 try:
+    from pilothouse.model import _masks
     from pilothouse.model._masks import bit_count, first_block, lowest_bits, mask_text
 except ImportError:
+    FreeUnits = PlainFreeUnits
     first_block, lowest_bits = plain_first_block, plain_lowest_bits
     mask_text, bit_count = plain_mask_text, plain_bit_count
+else:
+    FreeUnits = _masks.FreeUnits

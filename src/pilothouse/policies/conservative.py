@@ -64,7 +64,7 @@ class Conservative(Policy):
         if job.shape is not None:
             return bool(cluster.start(job, least=True))
         # Whole nodes may have more units than were counted for them.
-        return job.units <= cluster.free and bool(cluster.start(job, cluster.free_units.lowest(job.units)))
+        return job.units <= cluster.free and bool(cluster.start(job, least=True, lowest=True))
 
     def _plan_anew(self, cluster: Cluster) -> PlainReservationPlan:
         self._changed = False
