@@ -34,7 +34,7 @@ def test_free_and_busy_units_after_any_history(sharing: bool, off: int, steps: l
         assert cluster.busy_mask == busy
         assert cluster.free_mask == cluster.all_mask & ~cluster.off_mask & ~busy
         assert (cluster.free, cluster.free_units) == (cluster.free_mask.bit_count(), IdSet(cluster.free_mask))
-        assert cluster.units == IdSet.of(unit for node in cluster.nodes.values() for unit in node.units)
+        assert cluster.units == IdSet(sum(node.mask for node in cluster.nodes.values()))
 
 
 def take_step(cluster: Cluster, number: int, what: str, first: int, count: int) -> None:
@@ -64,6 +64,6 @@ def take_step(cluster: Cluster, number: int, what: str, first: int, count: int) 
     elif what == "on":
         cluster.observe(e.UnitsAvailable(0.0, span))
     elif what == "leave" and node.name in cluster.nodes:
-        cluster.observe(e.NodesLeft(0.0, (node.name,), node.units))
+        cluster.observe(e.NodesLeft(0.0, (node.name,), IdSet(node.mask)))
     elif what == "join" and node.name not in cluster.nodes:
         cluster.observe(e.NodesJoined(0.0, (node,)))

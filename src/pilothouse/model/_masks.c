@@ -33,6 +33,26 @@ static int read_mask(PyObject *o, Mask *mask)
     return 1;
 }
 
+/* The units of a job are few among many, so most digits are 0: these are skipped so many at a time. */
+#define STRIDE ((Py_ssize_t)(32 / sizeof(digit)))
+
+static inline int is_empty(const digit *digits)
+{
+    unsigned long long words[4];
+    memcpy(words, digits, sizeof words);
+    return !(words[0] | words[1] | words[2] | words[3]);
+}
+
+/* The first digit from `index` on that is not 0, else `length`. */
+static inline Py_ssize_t next_digit(const digit *digits, Py_ssize_t index, Py_ssize_t length)
+{
+    while (index + STRIDE <= length && is_empty(digits + index))
+        index += STRIDE;
+    while (index < length && !digits[index])
+        index++;
+    return index;
+}
+
 /* The first place from `from` on whose bit is set (wanted = 0) or clear (wanted = all ones); -1: there is no set one. */
 static Py_ssize_t find(const Mask *mask, Py_ssize_t from, digit inverted)
 {
@@ -42,6 +62,8 @@ static Py_ssize_t find(const Mask *mask, Py_ssize_t from, digit inverted)
         digit rest = ((mask->digits[index] ^ inverted) & PyLong_MASK) >> shift;
         if (rest)
             return index * PyLong_SHIFT + shift + __builtin_ctz(rest);
+        if (!inverted)
+            index = next_digit(mask->digits, index + 1, mask->length) - 1;
     }
     return inverted ? mask->length * PyLong_SHIFT : -1;
 }
@@ -57,17 +79,12 @@ static inline int count_bits(digit part)
 static PyObject *bit_count(PyObject *self, PyObject *argument)
 {
     Mask mask;
-    Py_ssize_t index, count = 0;
+    Py_ssize_t index, end, count = 0;
     if (!read_mask(argument, &mask))
         return NULL;
-    /* The units of a job are few among many, so most digits are 0. */
-    for (index = 0; index + 4 <= mask.length; index += 4) {
-        const digit *part = mask.digits + index;
-        if (part[0] | part[1] | part[2] | part[3])
-            count += count_bits(part[0]) + count_bits(part[1]) + count_bits(part[2]) + count_bits(part[3]);
-    }
-    for (; index < mask.length; index++)
-        count += count_bits(mask.digits[index]);
+    for (index = 0; (index = next_digit(mask.digits, index, mask.length)) < mask.length;)
+        for (end = index + STRIDE < mask.length ? index + STRIDE : mask.length; index < end; index++)
+            count += count_bits(mask.digits[index]);
     return PyLong_FromSsize_t(count);
 }
 
@@ -342,11 +359,7 @@ static Py_ssize_t change(FreeUnits *self, const Mask *mask, Py_ssize_t index, in
     for (;;) {
         Py_ssize_t first, last;
         const digit *digits = mask->digits;
-        while (index + 4 <= length && !(digits[index] | digits[index + 1] | digits[index + 2] | digits[index + 3]))
-            index += 4;
-        while (index < length && !digits[index])
-            index++;
-        if (index == length)
+        if ((index = next_digit(digits, index, length)) >= length)
             return count;
         if (adds && index < self->lowest)
             self->lowest = index;

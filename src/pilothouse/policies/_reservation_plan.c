@@ -1,13 +1,14 @@
 /* The reservation plan in C: the twin of PlainReservationPlan in reservation_plan.py, which is its oracle and documents it.
  *
- * Free units over time are steps: free[i] from dates[i] to dates[i+1]; the last one lasts for ever. Three things make a long
+ * Free units over time are steps: free[i] from dates[i] to dates[i+1]; the last one lasts for ever. Four things make a long
  * queue cheap, and change no reservation:
  *
  * - Requests for the same units and duration are a class. While a plan is made, steps only lose units, so the next search of
- *   a class goes on where its last one ended. Its first one begins where that of a smaller and shorter class ended.
+ *   a class goes on where its last one ended.
  * - Neighbours of one class in the queue are placed together, as many as fit at one date.
- * - A plan is made only as far as it decides which jobs start now. The others (from `known` on) are placed when that is
- *   asked for, or when a new job might start before them.
+ * - A plan is made only as far as it decides which jobs start now. A job that could start now, as far as is known, is a
+ *   candidate. Of the jobs before it, those that cannot start before its end are passed over. So a job may be placed while
+ *   others before it are not: none of these starts before its end, so that neither is in the way of the other.
  * - A job that ends when it was expected to changes nothing: made again, each reservation would be the same. What was free
  *   for too short a time from an earlier date on is so from now on as well.
  */
@@ -22,13 +23,14 @@ typedef struct {
     double duration;
     double from;            /* where the next search begins, in the plan number `searched`: at a step from `at` on */
     Py_ssize_t at;
-    long long searched;
-    long long blocked;      /* in the plan of this number it cannot start at once any more */
+    unsigned int searched;
+    unsigned int blocked;   /* in this pass it cannot start any more */
 } Class;
 
 typedef struct {
     double start;
-    Py_ssize_t kind;        /* index of the class */
+    unsigned int kind;      /* index of the class */
+    unsigned int placed;    /* in the plan of this number it has its start */
     PyObject *job;
 } Entry;
 
@@ -45,16 +47,17 @@ typedef struct {
     int *free;
     Py_ssize_t count, room;
     Entry *entries;
-    Py_ssize_t queued, entries_room, known, fresh;
+    Py_ssize_t queued, entries_room;
+    Py_ssize_t known;       /* all jobs before are placed */
+    Py_ssize_t fresh;       /* the jobs from here on have come since the last pass */
     Class *classes;
     Py_ssize_t class_count, classes_room;
-    Py_ssize_t *met;        /* the classes that were searched for in this plan */
-    Py_ssize_t met_count, met_room;
     End *ends;
     Py_ssize_t end_count, ends_room;
-    long long number;       /* of the plan */
-    double soonest;         /* no known job starts before */
-    double safe_until;      /* no unknown job starts before */
+    unsigned int number;    /* of the plan */
+    unsigned int pass;
+    double soonest;         /* no placed job starts before */
+    double safe_until;      /* no other job starts before */
     char stale;
     double released_at;     /* when the last job ended */
     long long on_time;      /* so many ends in a row were expected */
@@ -100,6 +103,15 @@ static Py_ssize_t step_from(const Plan *self, double date)
         rest -= half;
     }
     return dates - self->dates + (*dates < date);
+}
+
+/* The first step that begins after the date. Of these there are few before it. */
+static Py_ssize_t step_after(const Plan *self, double date)
+{
+    Py_ssize_t index = 0;
+    while (index < self->count && self->dates[index] <= date)
+        index++;
+    return index;
 }
 
 static int grow_steps(Plan *self)
@@ -181,15 +193,27 @@ static Py_ssize_t lasts(const Plan *self, Py_ssize_t index, int units, double du
     return blocked == last ? last : -blocked;
 }
 
-/* The first step from which the units are free for the duration, `count` if there is none; `last` as in `take`. */
-static Py_ssize_t earliest(const Plan *self, Py_ssize_t index, int units, double duration, Py_ssize_t *last)
+/* The first step of those before `limit` from which a job of the class can run; `last` as in `take`. If there is none, a later
+ * one, before which it cannot start. The next search begins there. */
+static Py_ssize_t earliest(const Plan *self, Class *kind, Py_ssize_t limit, Py_ssize_t *last)
 {
-    while ((index = first_with(self->free, index, self->count, units)) < self->count) {
-        *last = lasts(self, index, units, duration);
+    Py_ssize_t index = kind->at;
+    if (kind->searched != self->number) {
+        kind->searched = self->number;
+        kind->from = -Py_HUGE_VAL;
+        index = 0;
+    }
+    /* Steps have been put before it since. */
+    while (index < self->count && self->dates[index] < kind->from)
+        index++;
+    while (index < limit && (index = first_with(self->free, index, limit, kind->units)) < limit) {
+        *last = lasts(self, index, kind->units, kind->duration);
         if (*last >= 0)
-            return index;
+            break;
         index = 1 - *last;
     }
+    kind->at = index;
+    kind->from = index < self->count ? self->dates[index] : Py_HUGE_VAL;
     return index;
 }
 
@@ -260,17 +284,30 @@ static PyObject *plan_hold(Plan *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static int placed(const Plan *self, Py_ssize_t index)
+{
+    return self->entries[index].placed == self->number;
+}
+
+/* Whether jobs that were there in the last pass have no place. */
+static int in_part(Plan *self)
+{
+    while (self->known < self->queued && placed(self, self->known))
+        self->known++;
+    return self->known < self->fresh;
+}
+
 /* Whether the plan is as it would be if it were made again, after a job that was expected to end at the date has ended. */
 static int still_holds(Plan *self, double date, double now)
 {
     Py_ssize_t index;
     self->on_time = date == now ? self->on_time + 1 : 0;
     if (self->stale || self->late || !self->on_time || (self->end_count && self->ends[0].date < now)
-        || (self->known < self->fresh && self->on_time < STREAK))
+        || (in_part(self) && (self->on_time < STREAK || self->safe_until < now)))
         return 0;
     if (self->soonest < now)
-        for (self->soonest = Py_HUGE_VAL, index = 0; index < self->known; index++)
-            if (self->entries[index].start < self->soonest)
+        for (self->soonest = Py_HUGE_VAL, index = 0; index < self->queued; index++)
+            if (placed(self, index) && self->entries[index].start < self->soonest)
                 self->soonest = self->entries[index].start;
     return self->soonest >= now;
 }
@@ -314,7 +351,7 @@ static Py_ssize_t class_of(Plan *self, int units, double duration)
              && (found = PyLong_FromSsize_t(self->class_count)) != NULL) {
         if (!PyDict_SetItem(self->kinds, key, found)) {
             kind = self->class_count++;
-            self->classes[kind] = (Class){units, duration, 0.0, 0, -1, -1};
+            self->classes[kind] = (Class){units, duration, 0.0, 0, self->number - 1, self->pass - 1};
         }
         Py_DECREF(found);
     }
@@ -330,13 +367,13 @@ static int forget_classes(Plan *self)
     int failed = 0;
     PyDict_Clear(self->kinds);
     self->classes = NULL;
-    self->class_count = self->classes_room = self->met_count = 0;
+    self->class_count = self->classes_room = 0;
     for (index = 0; !failed && index < self->queued; index++) {
         const Class *kind = old + self->entries[index].kind;
         Py_ssize_t found = class_of(self, kind->units, kind->duration);
         if ((failed = found < 0) == 0) {
             self->classes[found] = *kind;
-            self->entries[index].kind = found;
+            self->entries[index].kind = (unsigned int)found;
         }
     }
     PyMem_Free(old);
@@ -356,7 +393,7 @@ static PyObject *plan_add(Plan *self, PyObject *args)
         return NULL;
     if ((kind = class_of(self, units, duration)) < 0)
         return NULL;
-    self->entries[self->queued++] = (Entry){Py_HUGE_VAL, kind, Py_NewRef(job)};
+    self->entries[self->queued++] = (Entry){Py_HUGE_VAL, (unsigned int)kind, self->number - 1, Py_NewRef(job)};
     Py_RETURN_NONE;
 }
 
@@ -378,89 +415,113 @@ static PyObject *plan_remove(Plan *self, PyObject *job)
 
 /* ---- the plan */
 
-/* Whether a job of the class could start at the first step, as far as is known. */
-static int could_start(const Plan *self, const Class *kind)
+/* Places a job at the step, and as many neighbours of its class before `end` as fit there. Returns how many; 0: an exception. */
+static Py_ssize_t place(Plan *self, Py_ssize_t number, Py_ssize_t end, Py_ssize_t step, Py_ssize_t last)
 {
-    return self->free[0] >= kind->units && lasts(self, 0, kind->units, kind->duration) >= 0;
+    Entry *entry = self->entries + number;
+    const Class *kind = self->classes + entry->kind;
+    double start = step == self->count ? Py_HUGE_VAL : self->dates[step];
+    Py_ssize_t same = 1, most = end - number;
+    if (start < Py_HUGE_VAL && kind->units > 0 && self->free[step] / kind->units < most)
+        most = self->free[step] / kind->units;
+    while (same < most && entry[same].kind == entry->kind && !placed(self, number + same))
+        same++;
+    if (start < Py_HUGE_VAL) {
+        same = room_in(self, step, last, kind->units, same);
+        if (take(self, step, last, start + kind->duration, (int)same * kind->units))
+            return 0;
+        if (start < self->soonest)
+            self->soonest = start;
+    }
+    for (most = 0; most < same; most++) {
+        entry[most].start = start;
+        entry[most].placed = self->number;
+    }
+    return same;
 }
 
-/* Where the first search of a class in this plan begins: no class that asks for as much as another can start before it. */
-static int meet(Plan *self, Py_ssize_t number)
+/* A walk along the queue, from `known` on. */
+typedef struct {
+    Py_ssize_t at;          /* all jobs before are placed or were passed over */
+    double least;           /* none of those that were passed over starts before */
+} Walk;
+
+/* Walks on to the job `end`, and places all on the way that start before the date; with Py_HUGE_VAL all. A candidate that
+ * then cannot start by `now` any more ends the walk. Returns 0; 1: so it ended; -1: an exception. */
+static int walk_to(Plan *self, Walk *walk, Py_ssize_t end, double until, Class *candidate, double now)
 {
-    Class *kind = self->classes + number;
-    Py_ssize_t index;
-    kind->from = -Py_HUGE_VAL;
-    kind->at = 0;
-    for (index = 0; index < self->met_count; index++) {
-        const Class *other = self->classes + self->met[index];
-        if (other->units <= kind->units && other->duration <= kind->duration && other->from > kind->from) {
-            kind->from = other->from;
-            kind->at = other->at;
+    const double needed = until;
+    int conflicts = 0;
+    if (until > walk->least)
+        *walk = (Walk){self->known, Py_HUGE_VAL};
+    while (walk->at < end) {
+        Class *kind = self->classes + self->entries[walk->at].kind;
+        Py_ssize_t step, last = 0, same;
+        double start;
+        if (placed(self, walk->at)) {
+            walk->at++;
+            continue;
         }
+        if (kind->searched != self->number || kind->from < until) {
+            step = earliest(self, kind, until == Py_HUGE_VAL ? self->count : step_from(self, until), &last);
+            start = kind->from;
+            if (start < until && start + kind->duration > walk->least) {
+                /* One that was passed over may be in the way: that is looked at again. */
+                until = conflicts++ ? Py_HUGE_VAL : start + kind->duration;
+                *walk = (Walk){self->known, Py_HUGE_VAL};
+                continue;
+            }
+            if (start < until || until == Py_HUGE_VAL) {
+                if ((same = place(self, walk->at, end, step, last)) == 0)
+                    return -1;
+                walk->at += same;
+                if (candidate != NULL && start < needed) {
+                    earliest(self, candidate, step_after(self, now), &last);
+                    if (candidate->from > now)
+                        return 1;
+                }
+                continue;
+            }
+        }
+        if (kind->from < walk->least)
+            walk->least = kind->from;
+        walk->at++;
     }
-    if (grow((void **)&self->met, &self->met_room, self->met_count, sizeof *self->met))
-        return -1;
-    self->met[self->met_count++] = number;
     return 0;
 }
 
-/* Places jobs from `known` on, neighbours of one class together: all before `end`, or only as many as decide who starts at
- * the first step. */
-static int place(Plan *self, Py_ssize_t end, int all)
+static int place_all(Plan *self)
 {
-    Py_ssize_t candidate = self->known;
-    double touched = -Py_HUGE_VAL;      /* since the candidate was looked at, nothing was placed before */
-    while (self->known < end) {
-        Entry *entry = self->entries + self->known;
-        Class *kind = self->classes + entry->kind;
-        Py_ssize_t index = 0, last = 0, same = 1, most;
-        double start;
-        if (!all) {
-            /* The next job that could start now. What cannot any more never will in this plan. */
-            if (candidate < self->known) {
-                candidate = self->known;
-                touched = -Py_HUGE_VAL;
-            }
-            for (; candidate < end; candidate++, touched = -Py_HUGE_VAL) {
-                Class *other = self->classes + self->entries[candidate].kind;
-                if (other->blocked == self->number)
-                    continue;
-                if (touched >= self->dates[0] + other->duration || could_start(self, other))
-                    break;
-                other->blocked = self->number;
-            }
-            if (candidate == end)
-                break;
-            touched = Py_HUGE_VAL;
-        }
-        if (kind->searched != self->number && meet(self, entry->kind))
-            return -1;
-        /* Steps have been put before it since. */
-        for (index = kind->at; index < self->count && self->dates[index] < kind->from; index++)
-            ;
-        index = earliest(self, index, kind->units, kind->duration, &last);
-        start = index == self->count ? Py_HUGE_VAL : self->dates[index];
-        kind->searched = self->number;
-        kind->from = start;
-        kind->at = index;
-        most = end - self->known;
-        if (start < Py_HUGE_VAL && kind->units > 0 && self->free[index] / kind->units < most)
-            most = self->free[index] / kind->units;
-        while (same < most && entry[same].kind == entry->kind)
-            same++;
-        if (start < Py_HUGE_VAL) {
-            if (start < touched)
-                touched = start;
-            same = room_in(self, index, last, kind->units, same);
-            if (take(self, index, last, start + kind->duration, (int)same * kind->units))
+    Walk walk = {self->known, Py_HUGE_VAL};
+    return walk_to(self, &walk, self->queued, Py_HUGE_VAL, NULL, 0.0);
+}
+
+/* Places the jobs that start by now, and what has to be placed before them. None before `number` does. */
+static int decide(Plan *self, Py_ssize_t number, double now)
+{
+    Walk walk = {self->known, Py_HUGE_VAL};
+    Py_ssize_t step, last = 0;
+    self->pass++;
+    for (; number < self->queued; number++) {
+        Class *kind = self->classes + self->entries[number].kind;
+        if (kind->blocked == self->pass || placed(self, number))
+            continue;
+        step = earliest(self, kind, step_after(self, now), &last);
+        if (kind->from <= now) {
+            switch (walk_to(self, &walk, number, kind->from + kind->duration, kind, now)) {
+            case -1:
                 return -1;
-            if (start < self->soonest)
-                self->soonest = start;
+            case 0:
+                step = earliest(self, kind, step_after(self, now), &last);
+                if (!place(self, number, self->queued, step, last))
+                    return -1;
+                continue;
+            }
         }
-        for (self->known += same; same > 0; same--, entry++)
-            entry->start = start;
+        kind->blocked = self->pass;
     }
-    self->safe_until = self->count > 1 ? self->dates[1] : Py_HUGE_VAL;
+    step = step_after(self, now);
+    self->safe_until = step < self->count ? self->dates[step] : Py_HUGE_VAL;
     return 0;
 }
 
@@ -469,7 +530,7 @@ static int make_again(Plan *self, double now, int free)
     Py_ssize_t index;
     self->stale = self->late = 0;
     self->number++;
-    self->known = self->met_count = 0;
+    self->known = 0;
     self->soonest = Py_HUGE_VAL;
     self->count = 0;
     if (grow_steps(self))
@@ -490,24 +551,26 @@ static int make_again(Plan *self, double now, int free)
         }
         self->free[self->count - 1] = free;
     }
-    return place(self, self->queued, 0);
+    return decide(self, 0, now);
 }
 
-/* Places the jobs that have come since the last plan. */
-static int place_fresh(Plan *self, double now)
+/* Goes on with a plan at a later date, and with the jobs that have come since. */
+static int go_on(Plan *self, double now)
 {
-    if (self->fresh == self->queued)
-        return 0;
-    if (self->known < self->fresh && now >= self->safe_until && place(self, self->fresh, 1))
-        return -1;
-    forget_before(self, now);
-    for (; self->fresh < self->queued; self->fresh++) {
-        const Class *kind = self->classes + self->entries[self->fresh].kind;
-        /* Behind jobs that are not placed yet it can wait as well, unless it might start now. */
-        if ((self->known == self->fresh || could_start(self, kind)) && place(self, self->fresh + 1, 1))
+    Py_ssize_t queued = self->queued;
+    if (in_part(self) && now >= self->safe_until) {
+        int failed;
+        self->queued = self->fresh;
+        failed = self->on_time >= STREAK ? place_all(self) : decide(self, 0, now);
+        self->queued = queued;
+        if (failed)
             return -1;
     }
-    return 0;
+    if (self->fresh == queued)
+        return 0;
+    forget_before(self, now);
+    /* Behind jobs that are not placed yet a job can wait as well, unless it might start now. */
+    return in_part(self) ? decide(self, self->fresh, now) : place_all(self);
 }
 
 static PyObject *plan_due(Plan *self, PyObject *args)
@@ -521,15 +584,15 @@ static PyObject *plan_due(Plan *self, PyObject *args)
     /* What an expected end leaves as it is holds at that date. */
     self->stale |= self->released_at != now && self->released_at != -Py_HUGE_VAL;
     self->released_at = -Py_HUGE_VAL;
-    if (self->stale ? make_again(self, now, free) : place_fresh(self, now))
+    if (self->stale ? make_again(self, now, free) : go_on(self, now))
         goto failed;
     self->fresh = self->queued;
-    if (self->known < self->queued && now >= self->safe_until && place(self, self->queued, 1))
-        goto failed;
     if (self->soonest > now)
         return due;
-    for (self->soonest = Py_HUGE_VAL, index = 0; index < self->known; index++) {
+    for (self->soonest = Py_HUGE_VAL, index = 0; index < self->queued; index++) {
         const Entry *entry = self->entries + index;
+        if (!placed(self, index))
+            continue;
         if (entry->start < self->soonest)
             self->soonest = entry->start;
         if (entry->start < now)
@@ -556,7 +619,7 @@ static PyObject *plan_starts(Plan *self, PyObject *nothing)
 {
     PyObject *starts;
     Py_ssize_t index;
-    if (place(self, self->queued, 1) || (starts = PyDict_New()) == NULL)
+    if (place_all(self) || (starts = PyDict_New()) == NULL)
         return NULL;
     for (index = 0; index < self->queued; index++) {
         const Entry *entry = self->entries + index;
@@ -605,7 +668,6 @@ static void plan_dealloc(Plan *self)
     PyMem_Free(self->dates);
     PyMem_Free(self->free);
     PyMem_Free(self->classes);
-    PyMem_Free(self->met);
     PyMem_Free(self->ends);
     Py_XDECREF(self->held);
     Py_XDECREF(self->kinds);
