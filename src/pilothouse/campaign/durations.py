@@ -3,11 +3,15 @@
 In: numbers of seconds, or `Observed` tasks (the journals of earlier runs; of a run that goes on, also the tasks that have not
 ended, which take longer than they have run). Out: `Draw`s: one of them says how long every task takes in one simulation.
 
-A task that ran before (the same command, the same repeat index) takes as long again, give or take what it varied by from run to
-run. Another one takes as long as similar tasks: those of the same command, else those whose commands differ in numbers only, else
-those of the same program, else all. Each simulation draws the observed tasks again before it draws from them (bootstrap), so that
-few observations make a forecast less certain. A bootstrap by itself is too sure of itself, the more so the fewer there are: what
-the mean moves by is stretched as Student's t is wider than the normal distribution.
+A task that ran before (the same command, the same repeat index) takes as long again, give or take what tasks varied by from run
+to run, each by itself (spread) and all together (drift: a slower machine, a busier file system). Another one takes as long as
+similar tasks: those of the same command, else those whose commands differ in numbers only, else those of the same program, else
+all.
+
+Each simulation draws the observed tasks again before it draws from them (bootstrap), so that few observations make a forecast
+less certain. A bootstrap alone makes ranges too narrow, the more so the fewer observations there are: what the mean moves by is
+stretched as Student's t is wider than the normal distribution, and the spread is drawn as well (chi-squared). Forecasts are of
+new tasks, not of their mean: every task has a length of its own.
 """
 
 from __future__ import annotations
@@ -26,8 +30,12 @@ from pilothouse.worlds.live.wire.messages import Task
 
 ASSUMED_SPREAD = 0.03
 """By how much the same task is taken to vary from run to run, if it was seen only once (standard deviation of the logarithm)."""
+ASSUMED_DRIFT = 0.01
+"""By how much all tasks together are taken to vary from run to run, if one run was seen."""
 LONE_SPREAD = 0.5
 """By how much similar tasks are taken to vary if only one was seen (standard deviation of the logarithm)."""
+MOST_WIDER = 2.0
+"""The spread of similar tasks is taken to be at most so many times the observed one."""
 MOST_OBSERVED = 1000
 """Of each group of similar tasks the last ones count."""
 SHORTEST_S = 1e-4
@@ -85,10 +93,10 @@ class LearnedDurations:
     certain = False
 
     def __init__(self, runs: Iterable[Iterable[Observed]]) -> None:
-        self._same: dict[Key, list[float]] = {}
-        """The logarithms of what a task took."""
+        self._same: dict[Key, dict[int, float]] = {}
+        """The logarithms of what a task took, by the number of the run."""
         self._similar: dict[str, list[Observed]] = {}
-        for run in runs:
+        for number, run in enumerate(runs):
             in_run: dict[Key, list[float]] = {}
             for task in run:
                 if task.ended:
@@ -97,19 +105,27 @@ class LearnedDurations:
                     self._similar.setdefault(name, []).append(task)
             for key, logs in in_run.items():
                 if len(logs) == 1:  # several tasks of one run are similar, whatever their command
-                    self._same.setdefault(key, []).extend(logs)
+                    self._same.setdefault(key, {})[number] = logs[0]
         self._similar = {name: found for name, found in self._similar.items() if any(task.ended for task in found)}
-        self.spread = self._spread()
-        self.measured_spread = self.spread is not None
+        self.spread, self.drift = ASSUMED_SPREAD, ASSUMED_DRIFT
+        self.measured_spread = self._measure()
 
-    def _spread(self) -> float | None:
-        """How much the same task varies from run to run; None: no task was seen twice."""
-        again = [logs for logs in self._same.values() if len(logs) > 1]
-        freedom = sum(len(logs) - 1 for logs in again)
-        if not freedom:
-            return None
-        squares = sum((one - fmean(logs)) ** 2 for logs in again for one in logs)
-        return float((squares / freedom) ** 0.5)
+    def _measure(self) -> bool:
+        """Finds out how much tasks vary from run to run, each by itself and all together. False: no task was seen twice."""
+        apart: dict[int, list[float]] = {}
+        """What the tasks of each run took, beside what they took on average."""
+        tasks = [logs for logs in self._same.values() if len(logs) > 1]
+        for logs in tasks:
+            for number, one in logs.items():
+                apart.setdefault(number, []).append(one - fmean(logs.values()))
+        if not tasks:
+            return False
+        together = {number: fmean(logs) for number, logs in apart.items()}
+        self.drift = (sum(one**2 for one in together.values()) / (len(together) - 1)) ** 0.5
+        squares = sum((one - together[number]) ** 2 for number, logs in apart.items() for one in logs)
+        freedom = sum(len(logs) - 1 for logs in tasks) - (len(together) - 1)
+        self.spread = (squares / freedom) ** 0.5 if freedom else self.drift
+        return True
 
     @property
     def mean_s(self) -> float:
@@ -131,14 +147,14 @@ class LearnedDurations:
 
     def draw(self, random: Random) -> Draw:
         drawn: dict[str, Lengths] = {}
-        spread = ASSUMED_SPREAD if self.spread is None else self.spread
+        drift = random.gauss(0.0, self.drift)
 
         def seconds(task: Task, age: float) -> float:
             command = os.fsdecode(task.line or b" ".join(task.argv))
             logs = self._same.get((command, task.repeat_index))
             if logs is not None:
-                factor = random.gauss(0.0, spread * (1 + 1 / len(logs)) ** 0.5)
-                return max(exp(fmean(logs) + factor), age)
+                apart = random.gauss(0.0, self.spread) + drift
+                return max(exp(fmean(logs.values()) + apart * (1 + 1 / len(logs)) ** 0.5), age)
             name = next(name for name in groups_of(command) if name in self._similar or not name)
             if name not in drawn:
                 drawn[name] = Lengths(self._similar.get(name, [])[-MOST_OBSERVED:], random)
@@ -174,8 +190,12 @@ class Lengths:
         spread = stdev(known) if count > 1 else 0.0
         self._blur = 1.06 * spread * count**-0.2 if count > 1 else LONE_SPREAD if random is not None else 0.0
         self._scale = (spread**2 / (spread**2 + self._blur**2) * count / (count - 1)) ** 0.5 if spread else 1.0
-        moved = self._middle - fmean(known) if count > 1 and self._logs else 0.0
-        self._centre = self._middle + moved * (stretch(count) - 1) if random is not None else self._middle
+        self._centre = self._middle
+        if random is not None and count > 1 and self._logs:
+            squares = random.gammavariate((count - 1) / 2, 2.0)  # chi-squared
+            wider = min(((count - 1) / squares) ** 0.5, MOST_WIDER) if squares else MOST_WIDER
+            self._scale *= wider
+            self._centre = fmean(known) + (self._middle - fmean(known)) * stretch(count) * wider
 
     def one(self, random: Random, age: float = 0.0) -> float:
         """How long a task takes that has run for so long already: about as long as one of the observed ones. One that has run

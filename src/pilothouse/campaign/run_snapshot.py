@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from math import ceil
 from pathlib import Path
-from statistics import median
+from statistics import fmean
 
 import msgspec
 
@@ -24,6 +25,8 @@ from pilothouse.worlds.live.task_feed import RunStart, first_start, present_star
 
 _LAST_ASSIGNMENTS = 1000
 """So many of the last assignments tell how long a job has its units besides running."""
+_COMMON = 0.99
+"""The share of jobs whose time besides running is not uncommonly long."""
 _LAST_ENDS = """SELECT job_id, max(ended_at) FROM ends WHERE job_id IN (SELECT job_id FROM assignments WHERE closed_at IS NULL)
                 GROUP BY job_id"""
 
@@ -41,7 +44,8 @@ def observed_tasks(folder: Path, now: float | None = None) -> list[Observed]:
 
 
 def overhead_s(folder: Path) -> float:
-    """For how long a job of the run had its units besides running its tasks: the median of the last ones."""
+    """For how long a job of the run had its units besides running its tasks: the mean of the last ones, as jobs follow each other
+    and it adds up. What took uncommonly long (a driver that was suspended) counts no more than the longest common one."""
     with reading(folder) as db:
         return _overhead_s(db)
 
@@ -54,7 +58,8 @@ def _overhead_s(db: sqlite3.Connection) -> float:
     for job_id, seconds in db.execute(query, (_LAST_ASSIGNMENTS,)):
         ran.setdefault(job_id, []).append(seconds)
     alone = [held[job_id] - seconds[0] for job_id, seconds in ran.items() if len(seconds) == 1 and held.get(job_id) is not None]
-    return max(0.0, median(alone)) if alone else 0.0
+    common = sorted(alone)[: ceil(_COMMON * len(alone))]
+    return max(0.0, fmean(min(seconds, common[-1]) for seconds in alone)) if alone else 0.0
 
 
 def run_start(folder: Path, options: LiveOptions, lines: Iterable[TaskLine], now: float, mean_s: float) -> RunStart:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from pilothouse.campaign.durations import ASSUMED_SPREAD, GivenDurations, Key, LearnedDurations, Match
+from pilothouse.campaign.durations import ASSUMED_DRIFT, ASSUMED_SPREAD, GivenDurations, Key, LearnedDurations, Match
 from pilothouse.campaign.forecast import (
     ENOUGH_TASKS,
     LEAST_SAMPLES,
@@ -298,7 +298,8 @@ def _matched(durations: Durations, lines: Iterable[TaskLine], learned_from: str)
         )  # fmt: skip
     notes = []
     if match.same and not durations.measured_spread:
-        notes.append(f"the same task is taken to vary by {ASSUMED_SPREAD:.0%}: two runs would tell (--duration twice)")
+        varies = f"{ASSUMED_SPREAD:.0%}, and all together by {ASSUMED_DRIFT:.0%}"
+        notes.append(f"the same task is taken to vary by {varies}: two runs would tell (--duration twice)")
     if match.similar:
         notes.append(f"{match.similar:,} tasks are not in {learned_from}: they are taken to be like similar ones")
     if match.unknown:
