@@ -53,3 +53,14 @@ def test_a_policy_in_a_file_gets_typed_options(tmp_path: Path) -> None:
     )
     made: Any = naming.policy(f"{path}:Aged:weight=0.25,other=x")
     assert made.weight == 0.25 and made.rest == {"other": "x"}
+
+
+class Hidden:
+    """Its annotation can be looked up by a type checker alone."""
+
+    def __init__(self, limit: OnlyForCheckers = 3) -> None:  # type: ignore[name-defined] # noqa: F821
+        pass
+
+
+def test_annotations_that_cannot_be_looked_up_do_no_harm() -> None:
+    assert typed_options(Hidden, {"limit": "4"}, "p") == {"limit": 4}
