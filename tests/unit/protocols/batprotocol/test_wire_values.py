@@ -34,7 +34,7 @@ def test_what_is_taken_and_what_is_malformed(read: Callable[[Any, str, str], Any
             found = read(value, "Table", "field")
             assert found == expected[0] and type(found) is type(expected[0])
         else:
-            with pytest.raises(wire.Malformed, match="Table.*field"):
+            with pytest.raises(wire.Malformed, match=r"Table.*field"):
                 read(value, "Table", "field")
 
 
