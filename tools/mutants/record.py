@@ -11,7 +11,7 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = 120.0
 """A test that takes longer, or that fails without any mutant, is not used."""
 
 
