@@ -231,3 +231,8 @@ def test_damaged_logs_are_an_error_of_ours(name: str, tmp_path: Path) -> None:
                 reader(tmp_path / "log", "w0", units=0)
             except PilothouseError as problem:
                 assert "\n" not in str(problem)
+
+
+def test_blank_lines_of_a_pbs_log_are_skipped(tmp_path: Path) -> None:
+    text = PBS.replace("\n", "\n\n  \n")
+    assert jobs(read(tmp_path / "log", text)) == jobs(read(tmp_path / "log", PBS))

@@ -176,3 +176,12 @@ def test_ranks_of_a_resource_set_are_texts(ranks: object) -> None:
     document = {"version": 1, "execution": {"R_lite": entries, "starttime": 0, "expiration": 0}}
     with pytest.raises(InputError, match="rank"):
         resource_set.from_object(document)
+
+
+@pytest.mark.parametrize(
+    ("active", "available", "found"), [("a,b", "a,b,c", {"a", "b"}), ("(null)", "c", set()), ("", "c", {"c"}), ("a", "", {"a"})]
+)
+def test_features_of_a_node_are_those_that_are_active(active: str, available: str, found: set[str]) -> None:
+    text = f"NodeName=n1 CPUTot=4 RealMemory=10 AvailableFeatures={available} ActiveFeatures={active} Partitions=p,q State=IDLE\n"
+    (node_,) = slurm_resources.read_nodes(text, "here")
+    assert set(node_.features) == found and set(node_.partitions) == {"p", "q"}

@@ -202,3 +202,12 @@ def test_a_journal_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) 
         with pytest.raises(InputError, match=r"a newer pilothouse made this journal; expected schema \d or older, found 99"):
             use()
     assert (tmp_path / FILE_NAME).read_bytes() == before
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_journal_is_its_owners_alone(tmp_path: Path, there: bool) -> None:
+    path = tmp_path / FILE_NAME
+    if there:
+        path.touch(mode=0o644)
+    Journal(tmp_path).close()
+    assert path.stat().st_mode & 0o777 == 0o600

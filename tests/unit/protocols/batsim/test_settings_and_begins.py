@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec import Raw
 
@@ -93,3 +94,31 @@ def test_a_strange_beginning_is_the_peers_mistake() -> None:
 def test_unknown_dialects_are_named() -> None:
     with pytest.raises(InputError, match="expected 2, 3, 4 or any, found '5'"):
         Dialect.named("5")
+
+
+FLAGS = (
+    "compute_sharing", "storage_sharing", "dynamic_registration", "acknowledge_registration", "profile_reuse", "forward_profiles",
+    "forward_unknown_events",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+@pytest.mark.parametrize("dialect", [Dialect.TWO, Dialect.THREE, Dialect.FOUR, Dialect.ANY])
+def test_every_wish_is_read_as_it_was_written(dialect: Dialect, flag: str) -> None:
+    unknown = {Dialect.TWO: {"profile_reuse", "forward_unknown_events"}, Dialect.THREE: {"profile_reuse"}}
+    for value in (True, False):
+        changes = {name: name == "dynamic_registration" for name in FLAGS} | {flag: value}
+        begins = msgspec.structs.replace(BEGINS, **changes)
+        found, _, _ = read_begins(Raw(text_of(begins_data(begins, Settings(), dialect)).encode()), "peer")
+        expected = value and flag not in unknown.get(dialect, ())
+        if dialect is Dialect.TWO and flag == "storage_sharing":
+            expected = True  # it knows of no storage
+        assert getattr(found, flag) is expected
+
+
+def test_wishes_that_are_not_written() -> None:
+    found, redis, dialect = read_begins(Raw(b'{"nb_resources": 1, "resources_data": [{"id": 0, "name": "a"}], "config": {}}'), "peer")
+    assert {flag: getattr(found, flag) for flag in FLAGS} == {
+        flag: flag in ("acknowledge_registration", "storage_sharing") for flag in FLAGS
+    }
+    assert dialect is Dialect.TWO and not redis.enabled

@@ -21,7 +21,7 @@ from pilothouse.worlds.live.driver.submissions import bind, submit
 from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go
 from pilothouse.worlds.live.feeder import Feeder, Feeding
 from pilothouse.worlds.live.options import LiveOptions
-from pilothouse.worlds.live.records import EngineJoined, EngineLeft, JobKnown, TaskEnded
+from pilothouse.worlds.live.records import Assigned, EngineJoined, EngineLeft, JobKnown, TaskEnded
 from pilothouse.worlds.live.wire.messages import (
     VERSION,
     Assignment,
@@ -417,3 +417,20 @@ def test_an_engine_whose_slots_another_has_is_sent_away() -> None:
         hear(table.driver, EngineFrame(VERSION, key, 0, 0, 0, [hello]), 0.0)
     assert set(table.driver.engines.present) == {"new", "guest"}
     assert [(engine, body.over) for engine, body in table.sent(Dismiss) if isinstance(body, Dismiss)] == [("old", True)]
+
+
+def test_what_a_restarted_driver_knows_of_gpus_and_lost_engines() -> None:
+    table = Table()
+    joined = [EngineJoined(name, rank, "c", name, 2, rank * 2, 1, 0.0, name, ("0", "1"), 0, 2) for rank, name in enumerate("ab")]
+    tasks = [Task(7, line=b"x")]
+    held = Assigned(5, "7", "a", "0-3", 0.0, tasks, "a=1 b=0,1 gone=0")
+    restore(table.driver, [*joined, held], 0.0)
+    assert {name: proxy.free_gpus for name, proxy in table.driver.engines.present.items()} == {"a": ["0"], "b": []}
+    assert table.driver.groups["7"].gpus == {"a": ("1",), "b": ("0", "1")}
+    assert table.driver.spanning == {"7"} and table.driver.running_tasks == 1
+    assert not table.driver.lost_engines
+    engine_vanished(table.driver, "b", "gone", 1.0)
+    assert [lost.engine for lost in table.driver.lost_engines] == ["b"], "its context may start another"
+    again = Table()
+    restore(again.driver, [*joined, EngineLeft("b", 1.0, "gone", True)], 0.0)
+    assert not again.driver.lost_engines, "an earlier driver saw to that"
