@@ -645,6 +645,7 @@ class StormWorld:
                     self._check_units()
             self._writes += 1
             if self._writes % LOOKS_EVERY == 0:
+                self._check_counts()
                 self._check_restored()
         storm.maybe_crash_driver()
         for frame in frames(driver, storm.clock.now):
@@ -669,6 +670,14 @@ class StormWorld:
             assert not taken & proxy.node.mask, "a unit belongs to two engines"
             taken |= proxy.node.mask
             assert engines.owner(proxy.node.first) is proxy
+
+    def _check_counts(self) -> None:
+        """What is counted is what is there."""
+        driver = self.driver
+        groups = driver.groups.values()
+        assert driver.waiting == sum(group.state is JobState.WAITING for group in groups), "jobs that wait"
+        assert driver.running_tasks == sum(len(group.tasks) for group in driver.assignments.values()), "tasks that run"
+        assert driver.engines.units == sum(proxy.node.count for proxy in driver.engines.present.values()), "units"
 
     def _check_restored(self) -> None:
         """A driver that is restarted now knows what this one knows."""

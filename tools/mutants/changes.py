@@ -138,6 +138,11 @@ def _is_log(node: ast.AST) -> bool:
     return isinstance(caller, ast.Name) and caller.id.strip("_") == "log"
 
 
+def _is_assertion(node: ast.AST) -> bool:
+    """`raise AssertionError(...)`: it cannot be reached."""
+    return isinstance(node, ast.Raise) and node.exc is not None and ast.unparse(node.exc).startswith("AssertionError")
+
+
 def _is_number(value: ast.expr) -> bool:
     return all(
         isinstance(node, ast.Constant | ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop) for node in ast.walk(value)
@@ -180,7 +185,7 @@ def _replacements(node: ast.AST, parent: ast.AST) -> Iterator[str]:
         if node.value is not None and not isinstance(node.value, ast.Constant):
             yield "return None"
     elif isinstance(node, ast.Raise) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Yield)):
-        if not _is_log(node):
+        if not _is_log(node) and not _is_assertion(node):
             yield "pass"
     elif isinstance(node, ast.Assign):
         if all(isinstance(target, ast.Attribute | ast.Subscript) for target in node.targets):

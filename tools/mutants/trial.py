@@ -24,7 +24,7 @@ from mutants.changes import Change
 from mutants.record import TestRecord, environment
 
 MEMORY_BYTES = 6 * 2**30
-TESTS_MAX = 120
+TESTS_MAX = 600
 SECONDS_MAX = 100.0
 """Of tests for one mutant, as recorded: traced, and perhaps on a busy machine."""
 QUICK_S = 0.5

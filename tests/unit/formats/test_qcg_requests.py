@@ -385,3 +385,28 @@ def test_maximum_iters_uses_whole_rounds_and_never_less_than_the_minimum(
 )  # fmt: skip
 def test_the_dialect_that_requests_show(request_: dict[str, object], dialect: Dialect) -> None:
     assert preferred_dialect([msgspec.json.encode(request_)]) is dialect
+
+
+@pytest.mark.parametrize(
+    ("parts", "taken"), [(1, True), (2, True), (0, False), (-1, False), (True, False), (1.5, False), ("2", False)]
+)
+def test_parts_are_positive_numbers(parts: object, taken: bool) -> None:
+    size = {"min": 1, "scheduler": {"name": "split-into", "params": {"parts": parts}}}
+    job = {"name": "a", "execution": {"exec": "x"}, "iteration": {"stop": 2}, "resources": {"numCores": size}}
+    if taken:
+        (found,) = submit(job)
+        assert found.description.resources.cores == Size(least=1, scheduler="split-into", parts=parts)
+    else:
+        with pytest.raises(RequestError, match="parts"):
+            submit(job)
+
+
+@pytest.mark.parametrize(("least", "most", "taken"), [(2, 2, True), (2, 3, True), (3, 2, False)])
+def test_a_range_ends_where_it_begins_or_later(least: int, most: int, taken: bool) -> None:
+    job = {"name": "a", "execution": {"exec": "x"}, "resources": {"numCores": {"min": least, "max": most}}}
+    if taken:
+        (found,) = submit(job)
+        assert found.description.resources.cores == Size(least=least, most=most)
+    else:
+        with pytest.raises(RequestError, match="a"):
+            submit(job)

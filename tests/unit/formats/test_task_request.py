@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pilothouse.formats.task_file import TaskLine, TaskReader, check_stream
-from pilothouse.formats.task_request import parse_words, words_of
+from pilothouse.formats.task_request import from_columns, parse_words, words_of
 from pilothouse.formats.task_table import check_tasks, read_tasks
 from pilothouse.model.errors import InputError
 from pilothouse.model.task_request import TaskRequest
@@ -112,3 +112,8 @@ def test_tables(tmp_path: Path) -> None:
 def test_mistakes_in_tables(name: str, text: str, said: str) -> None:
     with pytest.raises(InputError, match=f"^{said}"):
         read(text, name)
+
+
+def test_empty_columns_are_left_out_wherever_they_are() -> None:
+    assert from_columns({"mem": "", "cores": 3, "gpus": None, "name": "x"}, "here") == TaskRequest(cores=3, name="x")
+    assert from_columns({"mem": "", "gpus": None}, "here") is None

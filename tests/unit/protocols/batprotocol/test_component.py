@@ -94,10 +94,10 @@ def test_the_same_schedule_through_the_protocol(policy: Callable[[], Policy], fo
 @pytest.mark.parametrize("form", [Format.BINARY, Format.JSON])
 def test_dates_of_decisions_ascend_and_are_not_later_than_the_reply(form: Format) -> None:
     side = SchedulerSide("s", form)
-    calls = [d.CallAt(at, 50.0, f"c{at:g}") for at in (3.0, 2.0, 5.0, 99.0)]
+    calls = [d.CallAt(at, 50.0, f"c{at:g}") for at in (0.5, 3.0, 2.0, 5.0, 99.0)]
     message = decode(side.reply(d.Reply(9.0, [*calls, d.Annotate(9.0, "w0!1", {})])), form, "s")
     assert message.now == 9.0
-    assert [item.timestamp for item in message.events or ()] == [3.0, 3.0, 5.0, 9.0], "a note has no word in it"
+    assert [item.timestamp for item in message.events or ()] == [0.5, 3.0, 3.0, 5.0, 9.0], "a note has no word in it"
     assert not side.ended
 
 

@@ -117,7 +117,8 @@ def test_every_wish_is_read_as_it_was_written(dialect: Dialect, flag: str) -> No
 
 
 def test_wishes_that_are_not_written() -> None:
-    found, redis, dialect = read_begins(Raw(b'{"nb_resources": 1, "resources_data": [{"id": 0, "name": "a"}], "config": {}}'), "peer")
+    data = Raw(b'{"nb_resources": 1, "resources_data": [{"id": 0, "name": "a"}], "config": {}}')
+    found, redis, dialect = read_begins(data, "peer")
     assert {flag: getattr(found, flag) for flag in FLAGS} == {
         flag: flag in ("acknowledge_registration", "storage_sharing") for flag in FLAGS
     }

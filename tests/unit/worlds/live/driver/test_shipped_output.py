@@ -15,6 +15,7 @@ from pilothouse.worlds.live.driver.settle import begins, settle, stop
 from pilothouse.worlds.live.driver.state import DriverState, new_state
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.records import EngineJoined
 from pilothouse.worlds.live.wire import messages as m
 
 
@@ -96,3 +97,11 @@ def test_a_run_that_was_stopped_is_not_stuck() -> None:
     stop(driver, "asked to", 0.0)
     driver.events.clear()
     assert not driver.stuck
+
+
+def test_records_have_dates_of_the_calendar() -> None:
+    driver = new_state(LiveOptions(bundle=1), 1, 1_000_000.0)
+    hello = m.Hello(context="c", node="n", slots=1, pid=1, started_at=0.0, ends_at=1_000_900.0)
+    hear(driver, m.EngineFrame(m.VERSION, "a", 0, 0, 0, [hello]), 25.0)
+    (joined,) = [record for record in driver.records if type(record) is EngineJoined]
+    assert joined.at == 1_000_025.0 and driver.engines.present["a"].ends_at == 900.0
