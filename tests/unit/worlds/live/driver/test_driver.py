@@ -434,3 +434,15 @@ def test_what_a_restarted_driver_knows_of_gpus_and_lost_engines() -> None:
     again = Table()
     restore(again.driver, [*joined, EngineLeft("b", 1.0, "gone", True)], 0.0)
     assert not again.driver.lost_engines, "an earlier driver saw to that"
+
+
+def test_keys_of_engines_are_remembered_when_they_have_left() -> None:
+    table = Table()
+    for engine in ("a", "b"):
+        table.join(engine, properties={"key": f"key of {engine}"})
+    engines = table.driver.engines
+    assert engines.keys_seen == {"key of a", "key of b"} and engines.by_key("key of a") == "a"
+    engine_vanished(table.driver, "a", "lost", 1.0)
+    assert engines.keys_seen == {"key of a", "key of b"} and engines.by_key("key of a") is None
+    table.join("c", properties={"key": "key of a"})
+    assert engines.by_key("key of a") == "c" and engines.by_key("key of b") == "b"
