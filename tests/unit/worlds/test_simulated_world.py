@@ -262,3 +262,19 @@ def test_a_decider_that_never_lets_time_go_on_is_stopped() -> None:
 
     with pytest.raises(RunError, match="asked to be called at 0 s"):
         run([job("a", 5, at=1.0)], answer)
+
+
+def test_the_last_external_event_is_told_to_be_the_last() -> None:
+    external = (e.UnitsUnavailable(3.0, IdSet.of([1])), e.UnitsAvailable(7.0, IdSet.of([1])))
+    heard: list[tuple[float, str]] = []
+
+    def answer(script: Script, batch: e.Batch) -> list[d.Decision]:
+        heard.extend((event.at, type(event).__name__) for event in batch.events)
+        return start_all(script, batch)
+
+    run([job("a", 20)], answer, external=external)
+    told = [entry for entry in heard if "Unit" in entry[1] or "External" in entry[1]]
+    assert told == [(3.0, "UnitsUnavailable"), (7.0, "UnitsAvailable"), (7.0, "NoMoreExternalEvents")]
+    heard.clear()
+    run([job("a", 20)], answer)
+    assert "NoMoreExternalEvents" not in {name for _, name in heard}

@@ -66,6 +66,8 @@ def test_poisson_and_bursts() -> None:
     assert set(Counter(job.units for job in jobs)) == {1, 2, 4, 8, 16, 32, 64}
     burst = Counter((job.user, job.submitted_at, job.units) for job in generate("bursts:jobs=3000,size=15", 64).jobs)
     assert fmean(burst.values()) == pytest.approx(15, rel=0.3), "jobs of a burst share user, date and size"
+    single = generate("bursts:jobs=40,size=1", 64).jobs
+    assert len({job.user for job in single}) == len(single) == 40
 
 
 def test_seeds() -> None:
