@@ -148,7 +148,7 @@ def duration(text: str) -> float | None:
         return None
     first, second, last = match.groups()
     hours, minutes = (first, second) if second is not None else ("0", first or "0")
-    return int(days) * 86400.0 + int(hours or 0) * 3600.0 + int(minutes) * 60.0 + int(last)
+    return int(days) * 86400.0 + int(hours) * 3600.0 + int(minutes) * 60.0 + int(last)
 
 
 def cpus(found: Pairs) -> int | None:

@@ -236,3 +236,14 @@ def test_damaged_logs_are_an_error_of_ours(name: str, tmp_path: Path) -> None:
 def test_blank_lines_of_a_pbs_log_are_skipped(tmp_path: Path) -> None:
     text = PBS.replace("\n", "\n\n  \n")
     assert jobs(read(tmp_path / "log", text)) == jobs(read(tmp_path / "log", PBS))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("3600", 3600.0), ("30:00", 1800.0), ("1:02:03", 3723.0), ("100:00:00", 360000.0), ("2:01:00:05", 176405.0), ("0", 0.0),
+        ("UNLIMITED", inf), ("-1", inf), ("", None), ("x", None), ("1:2:3:4:5", None), ("x:00:00:00", None),
+    ],
+)  # fmt: skip
+def test_durations_of_pbs(text: str, seconds: float | None) -> None:
+    assert pbs_log.duration(text) == seconds

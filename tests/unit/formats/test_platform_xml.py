@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pilothouse.formats.platform_elements import BANDWIDTH_UNITS, quantity
 from pilothouse.formats.platform_xml import parse_platform
 from pilothouse.model.errors import InputError
 from pilothouse.worlds.simulated.physics.platform import Platform
@@ -105,3 +106,19 @@ def test_entities_are_not_expanded() -> None:
     bomb = b'<!DOCTYPE platform [<!ENTITY a "aaaa">]>' + zone('<host id="&a;" speed="1f"/>')
     with pytest.raises(InputError, match="entity declarations"):
         parse_platform(bomb)
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_per_s"),
+    [
+        ("1kBps", 1e3), ("1KiBps", 1024.0), ("1kiBps", 1024.0), ("2MBps", 2e6), ("1MiBps", 1024.0**2), ("8bps", 1.0), ("8Kibps", 1024.0),
+        ("1.5GBps", 1.5e9), ("7", 7.0), ("1YiBps", 1024.0**8),
+    ],
+)  # fmt: skip
+def test_units_of_bandwidths(text: str, bytes_per_s: float) -> None:
+    assert quantity(text, BANDWIDTH_UNITS) == bytes_per_s
+
+
+@pytest.mark.parametrize("text", ["", "fast", "1kB", "1Kbps/s", "-"])
+def test_what_is_no_bandwidth(text: str) -> None:
+    assert quantity(text, BANDWIDTH_UNITS) is None

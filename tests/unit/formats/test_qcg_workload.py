@@ -130,3 +130,20 @@ def test_wrong_inputs_are_one_line(tmp_path: Path) -> None:
         Durations.named(str(tmp_path / "d"))
     with pytest.raises(InputError, match="not a number of seconds"):
         Durations.named("-1")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0:00:06.082136", 6.082136), ("0:01:00.5", 60.5), ("2:03:04.0", 7384.0), ("1 day, 2:00:00.5", 93600.5),
+        ("3 days, 0:02:00", 259320.0),
+    ],
+)  # fmt: skip
+def test_run_times_of_reports(text: str, seconds: float) -> None:
+    assert parse_rtime(text, "here") == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "5", "1:2", "a:b:c", "x day, 1:00:00"])
+def test_what_is_no_run_time(text: str) -> None:
+    with pytest.raises(InputError, match="not a run time"):
+        parse_rtime(text, "here")

@@ -86,3 +86,10 @@ def test_a_list_of_policies_with_options() -> None:
         "priority:score=max(r,n),backfill=easy",
         "f1",
     ]
+
+
+@pytest.mark.parametrize("text", ["max(n, key=r)", "max(n, r, default=1)", "(n)(r)", "max(n, r)(w)", "n.real", "min(*n)"])
+def test_only_plain_calls_are_taken(text: str) -> None:
+    with pytest.raises(InputError):
+        Expression(text)
+    assert Expression("max(n, 3)")(JOB, 1050.0) == 16.0
