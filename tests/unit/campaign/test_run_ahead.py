@@ -111,9 +111,16 @@ def test_a_policy_that_cannot_be_simulated_is_warned_about_once(caplog: pytest.L
     estimates, made = StartEstimates(Broken), cluster([Job("a", 1, 5.0)])
     with pytest.raises(DecisionError):
         expected_starts(made, Broken())
-    assert [estimates(made)[0], estimates(made)[0]] == [{}, {}]
+    assert [estimates(made, 1.0)[0], estimates(made, 1.0)[0]] == [{}, {}]
     assert [record.message for record in caplog.records if "cannot be simulated" in record.message][1:] == []
     assert len(caplog.records) == 1
+
+
+def test_fewer_jobs_are_simulated_where_time_does_not_do() -> None:
+    jobs = [Job(f"j{n}", 8, 10.0) for n in range(1000)]
+    estimates, made = StartEstimates(lambda: make("fcfs", {})), cluster(jobs)
+    counts = [len(estimates(made, limit_s)[0]) for limit_s in (0.0, 0.0, 0.0, inf, inf, inf, inf)]
+    assert counts == [0, 0, 0, 125, 250, 500, 1000]
 
 
 def test_how_long_a_potential_job_would_wait() -> None:

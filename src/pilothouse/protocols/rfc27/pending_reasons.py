@@ -1,8 +1,8 @@
 """Annotations that tell the users of a Flux instance why their jobs wait and when they may start.
 
 `reason_pending` comes from core/explain.py. `t_estimate` is when the job starts in a simulation of the present state under the
-same policy (`ahead`), which is made once a second at most, and so seldom that it takes a small share of the time. Where there is
-none (a foreign scheduler decides, or the clock stands still while we think), it comes from the policy's reservations; the first
+same policy (`ahead`). Simulations are made once a second at most, and may take a small share of the time. Where there is none (a
+foreign scheduler decides, or the clock stands still while we think), the estimate comes from the policy's reservations; the first
 job in line then gets one from the expected ends of running jobs if the policy has none that is up to date.
 
 Only changes are sent. An estimate that no longer holds is deleted in the same turn. A turn looks at the reasons of new jobs and
@@ -41,13 +41,18 @@ AGAIN_S = 1.0
 """Reasons that could not be looked at in a turn are looked at so much later. Simulations are no closer to each other."""
 SHARE = 0.02
 """The share of the time that simulations may take."""
+LEAST_S = 0.02
+"""Simulations may take so long in the beginning, and are not made for less."""
+MOST_S = 0.2
+"""One simulation takes no longer."""
 CALL = "pilothouse: notes"
 
 
 class PendingReasons:
     """An observer of a Session: called after each turn.
 
-    `ahead`: when waiting jobs will start (those that will), and how many seconds it took to find out.
+    `ahead` takes the cluster and a limit in seconds. It returns when waiting jobs will start (those that are known to), and how
+    many seconds it took to find out.
     """
 
     def __init__(
@@ -56,7 +61,7 @@ class PendingReasons:
         world: World,
         *,
         notes: bool = True,
-        ahead: Callable[[Cluster], tuple[dict[str, float], float]] | None = None,
+        ahead: Callable[[Cluster, float], tuple[dict[str, float], float]] | None = None,
     ) -> None:
         self._session = session
         self._world = world
@@ -68,6 +73,8 @@ class PendingReasons:
         """Something happened since the last simulation."""
         self._ahead_at = -inf
         """The next simulation is made no sooner."""
+        self._spare_s, self._spare_at = LEAST_S, inf
+        """How long simulations may take, by that date; more is added as time goes on."""
         self._unsent = False
         """There are estimates that have not been sent: too many for one turn."""
         self._estimates: dict[str, float] = {}
@@ -161,12 +168,17 @@ class PendingReasons:
         return planned
 
     def _run_ahead(
-        self, ahead: Callable[[Cluster], tuple[dict[str, float], float]], now: float, cluster: Cluster
+        self, ahead: Callable[[Cluster, float], tuple[dict[str, float], float]], now: float, cluster: Cluster
     ) -> dict[str, float]:
         if self._outdated and now >= self._ahead_at:
-            self._outdated = False
-            self._simulated, took_s = ahead(cluster) if cluster.waiting else ({}, 0.0)
-            self._ahead_at = now + max(AGAIN_S, took_s / SHARE)
+            limit_s = min(MOST_S, self._spare_s + SHARE * max(0.0, now - self._spare_at))
+            self._simulated, took_s = ahead(cluster, limit_s) if cluster.waiting else ({}, 0.0)
+            self._spare_s, self._spare_at = limit_s - took_s, now
+            # One that was cut off is made again, with more time.
+            cut_off = took_s >= limit_s
+            self._outdated = cut_off and limit_s < MOST_S
+            wanted_s = min(MOST_S, max(LEAST_S, 2 * took_s if cut_off else took_s))
+            self._ahead_at = now + max(AGAIN_S, (wanted_s - self._spare_s) / SHARE)
         return self._simulated
 
     def _look_at_estimates(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 import pytest
@@ -12,7 +13,15 @@ from pilothouse.launch.start_estimates import StartEstimates
 from pilothouse.model.decisions import Reply
 from pilothouse.model.events import Batch
 from pilothouse.policies.catalog import make
-from pilothouse.protocols.rfc27.pending_reasons import AGAIN_S, MOST_ESTIMATES, MOST_PER_CALL, SHARE, PendingReasons
+from pilothouse.protocols.rfc27.pending_reasons import (
+    AGAIN_S,
+    LEAST_S,
+    MOST_ESTIMATES,
+    MOST_PER_CALL,
+    MOST_S,
+    SHARE,
+    PendingReasons,
+)
 from unit.protocols.rfc27.pair import Pair
 
 
@@ -117,13 +126,14 @@ class Ahead:
     """The run-aheads of `steer`, counted; each is said to take so long."""
 
     def __init__(self, policy: str, took_s: float = 0.0) -> None:
-        self.made = 0
+        self.made: list[float] = []
         self._took_s = took_s
         self._starts = StartEstimates(lambda: make(policy, {}))
 
-    def __call__(self, cluster: Cluster) -> tuple[dict[str, float], float]:
-        self.made += 1
-        return self._starts(cluster)[0], self._took_s
+    def __call__(self, cluster: Cluster, limit_s: float) -> tuple[dict[str, float], float]:
+        took_s = min(self._took_s, limit_s)
+        self.made.append(took_s)
+        return self._starts(cluster, inf)[0], took_s
 
 
 def running_ahead(policy: str, took_s: float = 0.0) -> Noted:
@@ -163,13 +173,16 @@ def test_what_happens_moves_the_estimates_within_a_second() -> None:
     assert not any("t_estimate" in pair.note(job_id) for job_id in (first, second)), "a job without an end gives no estimate"
 
 
-def test_simulations_take_a_small_share_of_the_time() -> None:
-    pair = running_ahead("fcfs", took_s=0.1)
+@pytest.mark.parametrize("took_s", [0.001, 0.1, 10.0])
+def test_simulations_take_a_small_share_of_the_time(took_s: float) -> None:
+    pair = running_ahead("fcfs", took_s)
     pair.submit(8, duration_s=1000.0)
     for second in range(100):
         pair.submit(1, duration_s=10.0)
         pair.later(float(second))
-    assert pair.ahead.made == 100 * SHARE / 0.1
+        assert sum(pair.ahead.made) <= LEAST_S + SHARE * second + 1e-9
+    assert max(pair.ahead.made) == pytest.approx(min(took_s, MOST_S)), "one is made to its end, or as long as may be"
+    assert len(pair.ahead.made) == 100 if took_s < SHARE else 100 * SHARE / MOST_S <= len(pair.ahead.made) < 30
 
 
 def test_many_estimates_are_sent_some_at_a_time() -> None:
@@ -187,3 +200,13 @@ def test_many_estimates_are_sent_some_at_a_time() -> None:
         counts.append(sent())
     assert counts[0] <= MOST_ESTIMATES and counts[-1] == 400
     assert all(b - a <= MOST_PER_CALL for a, b in pairwise(counts))
+
+
+def test_a_simulation_that_was_cut_off_is_made_again_with_more_time() -> None:
+    pair = running_ahead("fcfs", took_s=0.05)
+    pair.submit(8, duration_s=1000.0)
+    pair.submit(1, duration_s=10.0)
+    pair.settle()
+    for second in range(1, 10):
+        pair.later(float(second))
+    assert pair.ahead.made == pytest.approx([LEAST_S, 2 * LEAST_S, 0.05]), "and then nothing has happened"
