@@ -1,7 +1,8 @@
 """Annotations that tell the users of a Flux instance why their jobs wait and when they may start.
 
 `reason_pending` comes from core/explain.py. `t_estimate` is when the job starts in a simulation of the present state under the
-same policy (`ahead`). Simulations are made once a second at most, and may take a small share of the time. Where there is none (a
+same policy (`ahead`). Simulations are made once a second at most, a second after something happened (most jobs of a busy machine
+have started by then), and may take a small share of the time. Where there is none (a
 foreign scheduler decides, or the clock stands still while we think), the estimate comes from the policy's reservations; the first
 job in line then gets one from the expected ends of running jobs if the policy has none that is up to date.
 
@@ -39,10 +40,10 @@ LONG_QUEUE = 1000
 LEAST_CHANGE_S = 1.0
 AGAIN_S = 1.0
 """Reasons that could not be looked at in a turn are looked at so much later. Simulations are no closer to each other."""
-SHARE = 0.02
+SHARE = 0.01
 """The share of the time that simulations may take."""
-LEAST_S = 0.02
-"""Simulations may take so long in the beginning, and are not made for less."""
+LEAST_S = SHARE * AGAIN_S
+"""One is not made for less."""
 MOST_S = 0.2
 """One simulation takes no longer."""
 CALL = "pilothouse: notes"
@@ -73,7 +74,7 @@ class PendingReasons:
         """Something happened since the last simulation."""
         self._ahead_at = -inf
         """The next simulation is made no sooner."""
-        self._spare_s, self._spare_at = LEAST_S, inf
+        self._spare_s, self._spare_at = 0.0, inf
         """How long simulations may take, by that date; more is added as time goes on."""
         self._unsent = False
         """There are estimates that have not been sent: too many for one turn."""
@@ -137,7 +138,10 @@ class PendingReasons:
             self._look_at(cluster, head.id, notes)
         if changed:
             self._stale = len(self._reasons)
-            self._outdated = True
+            if not self._outdated:
+                self._outdated = True
+                self._spare_at = min(self._spare_at, batch.now)
+                self._ahead_at = max(self._ahead_at, batch.now + AGAIN_S)
         # Those that were looked at are the last ones.
         self._stale = min(self._stale, len(self._reasons) - len(looked_at))
         left = MOST_PER_CALL if called else MOST_PER_TURN if batch.waits else 0

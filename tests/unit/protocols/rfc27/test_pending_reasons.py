@@ -166,10 +166,11 @@ def test_what_happens_moves_the_estimates_within_a_second() -> None:
     pair.now = 5.0
     pair.manager.expire(5.0, running, 300.0)
     pair.settle()
-    assert [pair.note(job_id)["t_estimate"] for job_id in (first, second)] == [300.0, 310.0]
-    pair.manager.expire(5.0, running, 0.0)
-    pair.settle()
     pair.later(5.0 + AGAIN_S)
+    assert [pair.note(job_id)["t_estimate"] for job_id in (first, second)] == [300.0, 310.0]
+    pair.manager.expire(6.0, running, 0.0)
+    pair.settle()
+    pair.later(6.0 + AGAIN_S)
     assert not any("t_estimate" in pair.note(job_id) for job_id in (first, second)), "a job without an end gives no estimate"
 
 
@@ -180,9 +181,9 @@ def test_simulations_take_a_small_share_of_the_time(took_s: float) -> None:
     for second in range(100):
         pair.submit(1, duration_s=10.0)
         pair.later(float(second))
-        assert sum(pair.ahead.made) <= LEAST_S + SHARE * second + 1e-9
+        assert sum(pair.ahead.made) <= SHARE * second + 1e-9
     assert max(pair.ahead.made) == pytest.approx(min(took_s, MOST_S)), "one is made to its end, or as long as may be"
-    assert len(pair.ahead.made) == 100 if took_s < SHARE else 100 * SHARE / MOST_S <= len(pair.ahead.made) < 30
+    assert len(pair.ahead.made) > 45 if took_s < LEAST_S else 3 < len(pair.ahead.made) < 15
 
 
 def test_many_estimates_are_sent_some_at_a_time() -> None:
@@ -207,6 +208,6 @@ def test_a_simulation_that_was_cut_off_is_made_again_with_more_time() -> None:
     pair.submit(8, duration_s=1000.0)
     pair.submit(1, duration_s=10.0)
     pair.settle()
-    for second in range(1, 10):
+    for second in range(1, 20):
         pair.later(float(second))
-    assert pair.ahead.made == pytest.approx([LEAST_S, 2 * LEAST_S, 0.05]), "and then nothing has happened"
+    assert pair.ahead.made == pytest.approx([LEAST_S, 2 * LEAST_S, 4 * LEAST_S, 0.05]), "and then nothing has happened"
