@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml
@@ -151,6 +152,15 @@ def test_every_extra_says_what_it_is_for() -> None:
         assert lines[place - 1].startswith("# "), f"no comment above the extra {name}"
 
 
+def tool(name: str) -> ModuleType:
+    """A program of tools/, as a module."""
+    spec = importlib.util.spec_from_file_location(f"pilothouse_{name}", ROOT / "tools" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment with the wheel that has no compiled parts. It was made from the sdist."""
@@ -214,12 +224,20 @@ def test_the_pure_wheel_runs_demo_and_tasks(installed: Path, tmp_path: Path) -> 
     assert (site / "snakemake_executor_plugin_pilothouse" / "__init__.py").is_file()  # snakemake looks for a package by its name
 
 
+def test_a_wheel_that_lacks_a_compiled_part_is_not_made() -> None:
+    """setup.py leaves out what does not compile. A release would be slow under one Python, and nothing would say so."""
+    wheels = tool("wheels")
+    made = {"pilothouse/_a.c": b"", "pilothouse/_a.cpython-311-x86_64-linux-gnu.so": b"GLIBC_2.3"}
+    wheels.check_parts(made, 1)
+    with pytest.raises(SystemExit, match=r"not compiled for every Python .*: pilothouse/_a$"):
+        wheels.check_parts(made, 2)
+    with pytest.raises(SystemExit, match=r"pilothouse/_b$"):
+        wheels.check_parts({**made, "pilothouse/_b.c": b""}, 1)
+
+
 def test_a_bare_machine(installed: Path) -> None:
     """Without root, IPv6, /dev/shm and a home that can be written, all at once. `./do matrix` tries each alone."""
-    spec = importlib.util.spec_from_file_location("pilothouse_matrix", ROOT / "tools" / "matrix.py")
-    assert spec is not None and spec.loader is not None
-    matrix = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(matrix)
+    matrix = tool("matrix")
     _, tasks, simulation = matrix.small_project(installed)
     simulation[simulation.index("-w") + 1] = str(ROOT / "examples" / "tiny.json")
     problem = matrix.attempt("all of these", [tasks, simulation])

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,6 +50,7 @@ def merge(wheels: list[Path], out: Path) -> Path:
                 if files.setdefault(name, data) != data and not name.endswith((".dist-info/WHEEL", ".dist-info/RECORD")):
                     raise SystemExit(f"{wheel.name}: {name} differs from that of {wheels[0].name}")
     info = next(name.partition("/")[0] for name in files if name.endswith(".dist-info/WHEEL"))
+    check_parts(files, len(wheels))
     tag = f"py3-none-{platform_tag(files)}"
     lines = [line for line in files[f"{info}/WHEEL"].decode().splitlines() if line and not line.startswith("Tag:")]
     files[f"{info}/WHEEL"] = "\n".join([*lines, f"Tag: {tag}", ""]).encode()
@@ -65,11 +67,19 @@ def merge(wheels: list[Path], out: Path) -> Path:
     return made
 
 
+def check_parts(files: dict[str, bytes], pythons: int) -> None:
+    """Every part is there for every Python. A part that does not compile is left out by setup.py, which is right for those who
+    install from source and wrong for a release."""
+    found = Counter(name.partition(".")[0] for name in files if name.endswith(".so"))
+    wanted = {name.removesuffix(".c") for name in files if name.endswith(".c")} | set(found)
+    short = sorted(name for name in wanted if found[name] != pythons)
+    if short:
+        raise SystemExit(f"not compiled for every Python (the compiler's messages are above): {', '.join(short)}")
+
+
 def platform_tag(files: dict[str, bytes]) -> str:
     """The oldest glibc that has every symbol of the compiled parts."""
     parts = [data for name, data in files.items() if name.endswith(".so")]
-    if not parts:
-        raise SystemExit("no part was compiled: there is no C compiler, or it fails")
     needed = max(int(version) for data in parts for version in GLIBC.findall(data))
     return f"manylinux_2_{max(needed, OLDEST_GLIBC)}_{platform.machine()}"
 
