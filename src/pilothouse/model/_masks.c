@@ -90,13 +90,28 @@ static PyObject *bit_count(PyObject *self, PyObject *argument)
 
 static const digit SET = 0, CLEAR = (digit)-1;
 
-/* An int of `length` digits, all clear; the caller sets its highest one. */
+/* An int of `length` digits (two or more), all clear; the caller sets its highest one. */
 static PyObject *new_mask(Py_ssize_t length)
 {
-    PyLongObject *result = _PyLong_New(length);
+    size_t size = (size_t)length * sizeof(digit);
+#if PY_VERSION_HEX < 0x030E0000
+    PyObject *result = (PyObject *)_PyLong_New(length);
     if (result != NULL)
-        memset(DIGITS(result), 0, (size_t)length * sizeof(digit));
-    return (PyObject *)result;
+        memset(DIGITS(result), 0, size);
+#else
+    /* _PyLong_New is deprecated. The writer drops leading zeros: the highest digit is cleared when it has finished. */
+    PyObject *result;
+    void *digits;
+    PyLongWriter *writer = PyLongWriter_Create(0, length, &digits);
+    if (writer == NULL)
+        return NULL;
+    memset(digits, 0, size);
+    ((digit *)digits)[length - 1] = 1;
+    result = PyLongWriter_Finish(writer);
+    if (result != NULL)
+        DIGITS(result)[length - 1] = 0;
+#endif
+    return result;
 }
 
 static void set_bits(digit *digits, Py_ssize_t first, Py_ssize_t last)
