@@ -13,6 +13,7 @@ Circumstances are made with namespaces (`unshare`), as root or with user namespa
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shlex
 import shutil
@@ -168,6 +169,13 @@ def tests(python: str, place: Path, *, pure: bool) -> str:
     return "" if done.returncode == 0 else "\n    ".join([*lines[-1:], *failed])
 
 
+def test_cells(pythons: list[str], place: Path) -> Iterator[tuple[str, str, Callable[[], str]]]:
+    for python in pythons:
+        for pure in (False, True):
+            what = f"unit and property tests, {'pure' if pure else 'compiled'}"
+            yield version_of(python), what, lambda python=python, pure=pure: tests(python, place, pure=pure)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dist", type=Path, default=ROOT / "dist")
@@ -177,13 +185,8 @@ def main() -> int:
     failed = 0
     with tempfile.TemporaryDirectory(prefix="pilothouse-matrix-") as name:
         place = Path(name)
-        every = list(cells(options.pythons, options.dist, place))
-        if options.tests:
-            for python in options.pythons:
-                for pure in (False, True):
-                    what = f"unit and property tests, {'pure' if pure else 'compiled'}"
-                    every.append((version_of(python), what, lambda python=python, pure=pure: tests(python, place, pure=pure)))
-        for version, what, action in every:
+        trials = list(test_cells(options.pythons, place)) if options.tests else []
+        for version, what, action in itertools.chain(cells(options.pythons, options.dist, place), trials):
             began = time.monotonic()
             problem = action()
             failed += bool(problem) and not problem.startswith("not tried")
