@@ -80,8 +80,11 @@ class TestRecord:
         self._seconds |= seconds
 
     def tests_of(self, path: str, function: str) -> list[str]:
-        """The tests that run a function, the quickest first; for what is outside of all functions, those of the file."""
-        found = self._tests.get((path, function)) or self._by_file.get(path, set())
+        """The tests that run a function, the quickest first; for what is outside of all functions, those of the file, or if it
+        has no functions, of its folder."""
+        found = self._tests.get((path, function)) or self._by_file.get(path)
+        if not found:
+            found = {test for other, tests in self._by_file.items() if Path(other).parent == Path(path).parent for test in tests}
         return sorted(found, key=lambda test: (self._seconds[test], test))
 
     def seconds(self, test: str) -> float:

@@ -26,6 +26,8 @@ _CHECKSUM = struct.Struct("<I")
 _PREFIX_BYTES = _HEADER.size + _CHECKSUM.size
 _MARK = b"OP"
 _WORTH_COMPRESSING_BYTES = 512
+_LEVEL = 1
+"""Of compression: the quickest."""
 _MOST_CHUNK_BYTES = 1 << 28
 
 
@@ -49,7 +51,7 @@ def encode(chunk: Chunk, before: int) -> bytes:
     """`before`: the place of the attempt's last chunk, 0 if there is none."""
     data, compressed = chunk.data, False
     if len(data) >= _WORTH_COMPRESSING_BYTES:
-        smaller = zlib.compress(data, 1)
+        smaller = zlib.compress(data, _LEVEL)
         if len(smaller) < len(data):
             data, compressed = smaller, True
     header = _HEADER.pack(

@@ -18,6 +18,8 @@ FILE = "PILOTHOUSE_MUTANTS_RECORD"
 SOURCE = "PILOTHOUSE_MUTANTS_SOURCE"
 """The folder of the package."""
 TEST = "PILOTHOUSE_MUTANTS_TEST"
+CO_OPTIMIZED = 1
+"""Set for functions. Modules and classes run where they are imported first, which says nothing about a test."""
 
 seen: set[CodeType] = set()
 
@@ -28,9 +30,9 @@ def trace(frame: FrameType, event: str, _: Any) -> None:
         return
     seen.add(code)
     source = os.environ.get(SOURCE, "")
-    if source and code.co_filename.startswith(source):
+    if source and code.co_filename.startswith(source) and code.co_flags & CO_OPTIMIZED:
         name = code.co_qualname.replace(".<locals>", "")
-        while name.rpartition(".")[2].startswith("<"):  # lambdas, comprehensions and the module itself
+        while name.rpartition(".")[2].startswith("<"):  # lambdas and comprehensions
             name = name.rpartition(".")[0]
         append(
             {"test": os.environ.get(TEST, ""), "path": os.path.relpath(code.co_filename, source), "function": name}

@@ -14,7 +14,8 @@ from pilothouse.model.errors import DecisionError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
-from pilothouse.model.profile import Delay, ForkJoin, ParallelTask, Profile, Sequence
+from pilothouse.model.profile import Delay, ForkJoin, HomogeneousTask, ParallelTask, Profile, Sequence
+from pilothouse.model.record import JobRecord
 from pilothouse.worlds.simulated.message_server.generations import BATSIM2, BATSIM4, BATSIM5, OURS
 from pilothouse.worlds.simulated.message_server.rules import Rules
 from pilothouse.worlds.simulated.message_server.server import Server
@@ -37,7 +38,8 @@ A, B, BOTH, NONE = IdSet.of([0]), IdSet.of([1]), IdSet.of([0, 1]), IdSet()
 RULES = {"2": BATSIM2, "4": BATSIM4, "5": BATSIM5, "ours": OURS}
 DELAY = Profile("w!d", Delay(10.0))
 MATRIX = Profile("w!m", ParallelTask((1.0, 1.0), ()))
-PROFILES = {profile.name: profile for profile in (DELAY, MATRIX)}
+NOTHING = Profile("w!n", HomogeneousTask(0.0, 0.0))
+PROFILES = {profile.name: profile for profile in (DELAY, MATRIX, NOTHING)}
 
 
 def new(job_id: str = "w!new", units: int = 1, profile: Profile = DELAY) -> d.RegisterJob:
@@ -121,6 +123,7 @@ CASES: dict[str, Case] = {
     "start on a machine in use": ("2 4 ours", "resource in use", [start("w!1", A), start("w!2", BOTH)]),
     "an executor beside the allocation": ("4 5", "wrong mapping", [start("w!1", A, placement=mapped(1))]),
     "too few executors": ("5", "wrong mapping", [start("w!3", BOTH, placement=mapped(0))]),
+    "a task without work": ("5", "empty task", [new(profile=NOTHING), start("w!new", A)]),
     "rejection of an unknown job": ("2 4 5 ours", "unknown job", [d.RejectJob(0.0, "w!9")]),
     "rejection of a job that runs": ("2 4 5 ours", "job in the wrong state", [start("w!1", A), d.RejectJob(0.0, "w!1")]),
     "rejection twice": ("2 4 5 ours", "job in the wrong state", [d.RejectJob(0.0, "w!1"), d.RejectJob(0.0, "w!1")]),
@@ -196,6 +199,7 @@ RIGHT: dict[str, Case] = {
     "on a machine in use": ("5", "JobEnded", [start("w!1", A), start("w!2", BOTH)]),
     "the last executor": ("4 5", "JobEnded", [start("w!3", BOTH, placement=mapped(1, 0))]),
     "a short mapping": ("4", "JobEnded", [start("w!2", BOTH, placement=mapped(1, 1))]),
+    "a task without work": ("2 4 ours", "JobEnded", [new(profile=NOTHING), start("w!new", A)]),
     "kill": ("2 4 5 ours", "JobsKilled", [start("w!1", A), d.KillJobs(3.0, ("w!1",))]),
     "kill twice": ("4 ours", "JobsKilled", [start("w!1", A), d.KillJobs(3.0, ("w!1",)), d.KillJobs(3.0, ("w!1",))]),
     "a job that runs elsewhere": ("2", "JobEnded", [start("w!1", A), d.SetJobState(2.0, "w!1", JobState.SUCCEEDED)]),
@@ -330,3 +334,29 @@ def test_a_series_of_calls_counts_down_and_tells_its_last(rules: str) -> None:
     ended = stage.heard[-1]
     assert isinstance(ended, e.Ended) and not ended.waiting and not ended.reason
     assert stage.server.pending == 0 and not stage.server.calls
+
+
+@pytest.mark.parametrize("rules", ["2", "4", "5", "ours"])
+def test_a_run_that_can_go_nowhere_names_the_jobs_that_wait(rules: str) -> None:
+    for registering, reason in ((False, "nothing can happen any more"), (True, "registration was never finished")):
+        stage = Stage(rules, dynamic_registration=registering)
+        stage.say(start("w!1", A))
+        stage.until(e.JobEnded)
+        while not isinstance(stage.heard[-1], e.Ended):
+            stage.say()
+        ended = stage.heard[-1]
+        assert isinstance(ended, e.Ended) and set(ended.waiting) == {"w!2", "w!3"} and ended.reason == reason
+        stage.world.apply(d.Reply(stage.now, []))
+        assert stage.world.advance() is None, "it is told once"
+
+
+@pytest.mark.parametrize("rules", ["2", "4", "5", "ours"])
+def test_what_is_recorded_of_a_job_that_never_ran(rules: str) -> None:
+    records: list[JobRecord] = []
+    stage = Stage(rules)
+    stage.server.record = records.append
+    stage.say(d.RejectJob(4.0, "w!1", "not today"), d.CallAt(4.0, 9.0, "c"))
+    stage.until(e.CallArrived)
+    (record,) = records
+    assert (record.state, record.started_at, record.return_code, record.metadata) == (JobState.REFUSED, None, -1, "not today")
+    assert record.ended_at == pytest.approx(4.0, abs=0.01) and not record.units
