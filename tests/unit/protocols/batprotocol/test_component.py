@@ -106,3 +106,27 @@ def test_a_component_is_told_of_the_beginning_first() -> None:
     early = m.Message(0.0, [m.EventAndTimestamp(0.0, m.AllStaticJobsHaveBeenSubmittedEvent())])
     with pytest.raises(PeerError, match="its first request does not begin the simulation"):
         component.take_decisions(encode(early, Format.JSON))
+
+
+class SlowLine(Line):
+    """The component takes two seconds to think."""
+
+    def exchange(self, message: bytes) -> bytes:
+        form = Format(self.component.init()[0])
+        reply = decode(super().exchange(message), form, "slow")
+        return encode(m.Message(reply.now + 2.0, reply.events), form)
+
+
+@pytest.mark.parametrize("form", [Format.BINARY, Format.JSON], ids=["binary", "json"])
+def test_the_time_that_a_component_takes_to_think_is_kept(form: Format) -> None:
+    begins = e.Begins((Node("h0", 0, speeds=(1e9,)),), workloads={"w0": ""})
+    for line, took in ((Line(make("fcfs", {}), form), 0.0), (SlowLine(make("fcfs", {}), form), 2.0)):
+        decider = EdcDecider(line)
+        decider.hello()
+        decider.begin(begins, Cluster(begins, "tested"))
+        assert decider.decide(e.Batch(0.0, [e.Began(0.0, begins)])).now == took
+        job = Job("w0!1", 1, 30.0, 5.0, Profile("w0!p", Delay(1.0)))
+        reply = decider.decide(e.Batch(5.0, [e.JobSubmitted(5.0, job)]))
+        assert reply.now == 5.0 + took
+        (start,) = reply.decisions
+        assert isinstance(start, d.StartJob) and start.at == 5.0

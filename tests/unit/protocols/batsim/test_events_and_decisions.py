@@ -204,6 +204,7 @@ def test_transfers_beside_a_job_are_described_once() -> None:
     profile = {"type": "parallel_homogeneous", "cpu": 0, "com": 5}
     decision = started(profile_name="io", profile=profile)
     assert isinstance(decision, d.StartJob) and decision.io_job is not None and decision.io_job.name == "w0!io"
+    assert decision.overrides == {"w0!io": d.PartPlacement(IdSet.of([0]), d.Placement(mapping=(0,)))}
     decision = started(profile_name="d")
     assert isinstance(decision, d.StartJob) and decision.io_job is DELAY
     with pytest.raises(PeerError, match="there is no profile 'io'"):

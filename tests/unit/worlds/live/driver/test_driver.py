@@ -9,6 +9,7 @@ import pytest
 
 from pilothouse.formats.task_file import LineKind, TaskLine
 from pilothouse.model.decisions import KillJobs, StartJob
+from pilothouse.model.events import JobsKilled
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job
 from pilothouse.worlds.live.driver.decisions import apply
@@ -446,3 +447,44 @@ def test_keys_of_engines_are_remembered_when_they_have_left() -> None:
     assert engines.keys_seen == {"key of a", "key of b"} and engines.by_key("key of a") is None
     table.join("c", properties={"key": "key of a"})
     assert engines.by_key("key of a") == "c" and engines.by_key("key of b") == "b"
+
+
+def test_a_kill_of_several_jobs_is_confirmed_with_the_last_of_them() -> None:
+    table = Table(tasks=2)
+    table.join("a", 2)
+    begins(table.driver, 0.0)
+    given = [assignment for start in _started(table, 0, 1) for assignment in start.assignments]
+    apply(table.driver, KillJobs(0.0, ("0", "1")), 0.0)
+    table.driver.events.clear()
+    for number, assignment in enumerate(given):
+        result = Result(assignment.tasks[0].task_id, 1, -15, 7, 0.0, 1.0, reason="killed")
+        table.say("a", Report([Finished(assignment.id, [result], closed=True)]))
+        confirmed = [event.job_ids for event in table.driver.events if isinstance(event, JobsKilled)]
+        assert confirmed == ([("0", "1")] if number == 1 else [])
+    assert not table.driver.pending_kills
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_task_is_given_up_when_it_was_lost_too_often(most: int) -> None:
+    table = Table(LiveOptions(bundle=1, most_losses=most), tasks=1)
+    for loss in range(1, most + 1):
+        table.join(f"e{loss}")
+        if loss == 1:
+            begins(table.driver, 0.0)
+        _started(table, table.driver.engines.present[f"e{loss}"].node.first)
+        engine_vanished(table.driver, f"e{loss}", "lost", 1.0)
+        ends = [record for record in table.driver.records if type(record) is TaskEnded]
+        assert len(ends) == loss and ends[-1].final is (loss == most)
+
+
+def test_numbers_of_units_are_used_again_only_in_large_runs() -> None:
+    table = Table()
+    table.driver.engines.spare_units = 8
+    for number in range(6):
+        table.join(f"e{number}", 2)
+        assert table.driver.engines.present[f"e{number}"].node.first == (number * 2 if number < 4 else 0)
+        table.say(f"e{number}", Bye())
+    for number in range(4):
+        table.join(f"f{number}", 4)
+    firsts = [proxy.node.first for proxy in table.driver.engines.present.values()]
+    assert len(set(firsts)) == 4 and max(firsts) <= 2 * 16
