@@ -42,6 +42,8 @@ def test_the_number_of_bits(mask: int) -> None:
 @given(MASKS, st.sampled_from([" ", ",", "", " and ", "é"]))
 def test_the_text_of_a_mask(mask: int, separator: str) -> None:
     assert compiled_masks.mask_text(mask, separator) == masks.plain_mask_text(mask, separator)
+    assert compiled_masks.mask_text(mask, separator, 7) == masks.plain_mask_text(mask << 7, separator)
+    assert masks.plain_mask_text(mask, separator, 7) == masks.plain_mask_text(mask << 7, separator)
 
 
 def test_a_text_longer_than_any_buffer() -> None:
@@ -56,16 +58,21 @@ CHANGES = st.one_of(
 )
 
 
-@given(MASKS, st.lists(CHANGES, max_size=30))
-def test_free_units(mask: int, changes: list[tuple[str, int]]) -> None:
-    compiled, plain, taken = compiled_masks.FreeUnits(mask), masks.PlainFreeUnits(mask), []
+@given(MASKS, st.integers(0, 3000), st.lists(CHANGES, max_size=30))
+def test_free_units(mask: int, shift: int, changes: list[tuple[str, int]]) -> None:
+    compiled, plain, taken = compiled_masks.FreeUnits(mask << shift), masks.PlainFreeUnits(mask << shift), []
     for what, value in changes:
-        if what == "give back":
-            what, value = "give", taken.pop() if taken else value
-        expected = getattr(plain, what)(value)
-        assert getattr(compiled, what)(value) == expected
-        if what.startswith("take_"):
-            taken.append(expected)
+        if what == "give back" and taken:
+            bits = taken.pop()
+            assert compiled.give(*bits) == plain.give(*bits) == bits[0].bit_count()
+        elif what.startswith("take_"):
+            bits, up = getattr(compiled, what)(value)
+            assert (bits << up, 0) == getattr(plain, what)(value)
+            taken.append((bits, up))
+        else:
+            method = "take" if what == "take" else "give"
+            assert getattr(compiled, method)(value, shift) == getattr(plain, method)(value, shift)
+            taken.clear()  # some of these may be free again
         if value % 3:
             assert compiled.mask == plain.mask
     assert compiled.mask == plain.mask
@@ -79,13 +86,14 @@ def test_free_units_on_a_wide_machine() -> None:
     compiled, plain, held = compiled_masks.FreeUnits(2**20_000 - 1), masks.PlainFreeUnits(2**20_000 - 1), []
     for _ in range(3000):
         if held and rng.random() < 0.48:
-            mask = held.pop(rng.randrange(len(held)))
-            assert compiled.give(mask) == plain.give(mask) == mask.bit_count()
+            bits, shift = held.pop(rng.randrange(len(held)))
+            assert compiled.give(bits, shift) == plain.give(bits, shift) == bits.bit_count()
         else:
             count = int(700 ** rng.random())
-            held.append(plain.take_block(count))
-            assert compiled.take_block(count) == held[-1]
+            held.append(compiled.take_block(count))
+            assert plain.take_block(count) == (held[-1][0] << held[-1][1], 0)
     assert compiled.mask == plain.mask
+    assert max(bits.bit_length() for bits, _ in held) < 6000, "bits below the first unit are not kept"
 
 
 @pytest.mark.parametrize("nonsense", [-1, "1", 1.5, None])

@@ -179,15 +179,15 @@ class Cluster:
             count = job.units if least else job.most_units or job.units
             if count > self.free:
                 count = self.free
-            mask = self._free_set.take_lowest(count) if lowest else self._free_set.take_block(count)
+            bits, shift = self._free_set.take_lowest(count) if lowest else self._free_set.take_block(count)
+            units = IdSet(bits, shift)
             self.free -= count
         else:
             found = self._choose(job, least, avoid)
             if type(found) is not int:
                 return found  # type: ignore[return-value]
-            mask = found
-            self._take(job, mask)
-        units = IdSet(mask)
+            units = IdSet(found)
+            self._take(job, found)
         now = self.now
         del self.waiting[job_id]
         self.running[job_id] = Running(job, units, now)
@@ -302,7 +302,7 @@ class Cluster:
         self.waiting.pop(decision.job_id, None)
         run = self.running.pop(decision.job_id, None)
         if run is not None:
-            self._give_back(run.job, run.units.mask)
+            self._give_back(run.job, run.units)
         self.final[decision.job_id] = decision.state
 
     # ---- units
@@ -314,19 +314,20 @@ class Cluster:
         if self._table is not None and job.shape is not None:
             self._table.count_extras(job, mask, 1)
 
-    def _give_back(self, job: Job, mask: int) -> None:
+    def _give_back(self, job: Job, units: IdSet) -> None:
         if self.sharing:
             for run in self.running.values():
-                mask &= ~run.units.mask
+                units = units - run.units
         if self._busy_aside:
             # Some of its units may be off, or gone.
+            mask = units.mask
             self._busy_aside &= ~mask
             self.free += self._free_set.give(mask & self.all_mask & ~self.off_mask)
         else:
-            self.free += self._free_set.give(mask)
+            self.free += self._free_set.give(units.bits, units.shift)
         if self._table is not None:
             self._misfits.clear()
-            self._table.count_extras(job, mask, -1)
+            self._table.count_extras(job, units.mask, -1)
 
     def _nodes_changed(self) -> None:
         self._table = None
@@ -363,13 +364,13 @@ class Cluster:
         if run is None:
             self.waiting.pop(event.job_id, None)
             return None
-        self._give_back(run.job, run.units.mask)
+        self._give_back(run.job, run.units)
         return run.job
 
     def _note_requeued(self, event: e.JobRequeued) -> None:
         run = self.running.pop(event.job_id, None)
         if run is not None:
-            self._give_back(run.job, run.units.mask)
+            self._give_back(run.job, run.units)
             self.waiting[event.job_id] = run.job
 
     def _note_withdrawn(self, event: e.JobWithdrawn) -> None:
@@ -394,7 +395,7 @@ class Cluster:
         if run is None:
             return  # its end has the same date and was noted first: all its units came back then
         run.units = run.units - event.units
-        self._give_back(run.job, event.units.mask)
+        self._give_back(run.job, event.units)
 
     def _note_available(self, event: e.UnitsAvailable) -> None:
         self._set_off(self.off_mask & ~event.units.mask)

@@ -102,10 +102,10 @@ class JobsCsv:
             if start is None:
                 line = f"{local},{workload},{profile},{submitted:f},{job.units},{walltime:f},0,{BATSIM[state]},,,,,,,,,{metadata}"
             else:
-                execution, energy = record.execution_s, record.energy_j
+                execution, energy, units = record.execution_s, record.energy_j, record.units
                 line = row(
                     local, workload, profile, submitted, job.units, walltime, state is _SUCCEEDED, BATSIM[state],
-                    start, end - start if execution is None else execution, end, mask_text(record.units.mask, " "),
+                    start, end - start if execution is None else execution, end, mask_text(units.bits, " ", units.shift),
                     -1.0 if energy is None else energy, metadata,
                 )  # fmt: skip
             lines.append(line)

@@ -167,13 +167,13 @@ static PyObject *first_block(PyObject *self, PyObject *const *args, Py_ssize_t n
     return PyLong_FromLong(0);
 }
 
-/* The lowest bits of a mask, of which the digits below `index` are 0; NULL without an exception: it has no more than these. */
-static PyObject *cut_behind(const Mask *mask, Py_ssize_t index, Py_ssize_t count)
+/* The lowest bits of a mask; NULL without an exception: it has no more than these. */
+static PyObject *cut_behind(const Mask *mask, Py_ssize_t count)
 {
-    Py_ssize_t from = index;
+    Py_ssize_t index;
     digit part;
     PyObject *lowest;
-    for (; index < mask->length; index++) {
+    for (index = 0; index < mask->length; index++) {
         int here = count_bits(mask->digits[index]);
         if (here >= count)
             break;
@@ -189,7 +189,7 @@ static PyObject *cut_behind(const Mask *mask, Py_ssize_t index, Py_ssize_t count
         return PyLong_FromLong((long)part);
     lowest = new_mask(index + 1);
     if (lowest != NULL) {
-        memcpy(DIGITS(lowest) + from, mask->digits + from, (size_t)(index - from) * sizeof(digit));
+        memcpy(DIGITS(lowest), mask->digits, (size_t)index * sizeof(digit));
         DIGITS(lowest)[index] = part;
     }
     return lowest;
@@ -204,8 +204,16 @@ static PyObject *lowest_bits(PyObject *self, PyObject *const *args, Py_ssize_t n
         return NULL;
     if (count <= 0)
         return PyLong_FromLong(0);
-    lowest = cut_behind(&mask, 0, count);
+    lowest = cut_behind(&mask, count);
     return lowest != NULL || PyErr_Occurred() ? lowest : Py_NewRef(args[0]);
+}
+
+static int read_shift(PyObject *o, Py_ssize_t *shift)
+{
+    *shift = PyLong_AsSsize_t(o);
+    if (*shift < 0 && !PyErr_Occurred())
+        PyErr_SetString(PyExc_ValueError, "a shift is 0 or more");
+    return *shift >= 0;
 }
 
 static char *put_number(char *to, Py_ssize_t number)
@@ -224,14 +232,16 @@ static char *put_number(char *to, Py_ssize_t number)
 static PyObject *mask_text(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     Mask mask;
-    Py_ssize_t first, end = 0, size = 256, used = 0, gap;
+    Py_ssize_t first, end = 0, size = 256, used = 0, gap, shift = 0;
     const char *separator;
     char fixed[256], *buffer = fixed, *to;
     PyObject *text;
-    if (nargs != 2) {
-        PyErr_SetString(PyExc_TypeError, "mask_text takes a mask and a separator");
+    if (nargs != 2 && nargs != 3) {
+        PyErr_SetString(PyExc_TypeError, "mask_text takes a mask, a separator and a shift");
         return NULL;
     }
+    if (nargs == 3 && !read_shift(args[2], &shift))
+        return NULL;
     if (!read_mask(args[0], &mask) || (separator = PyUnicode_AsUTF8AndSize(args[1], &gap)) == NULL)
         return NULL;
     while ((first = find(&mask, end, SET)) >= 0) {
@@ -254,10 +264,10 @@ static PyObject *mask_text(PyObject *self, PyObject *const *args, Py_ssize_t nar
             memcpy(to, separator, (size_t)gap);
             to += gap;
         }
-        to = put_number(to, first);
+        to = put_number(to, first + shift);
         if (end - first > 1) {
             *to++ = '-';
-            to = put_number(to, end - 1);
+            to = put_number(to, end - 1 + shift);
         }
         used = to - buffer;
     }
@@ -334,15 +344,13 @@ static void refresh(FreeUnits *self, Py_ssize_t first, Py_ssize_t last)
     }
 }
 
-/* Makes the set of these units, or (`grows`) has room for them. */
-static int set_room(FreeUnits *self, const Mask *mask, int grows)
+/* Makes room for so many digits, and begins with these. */
+static int begin_with(FreeUnits *self, const digit *first, Py_ssize_t count, Py_ssize_t room)
 {
-    Py_ssize_t leaves = 1, kept = grows ? self->leaves : 0;
+    Py_ssize_t leaves = 1;
     digit *digits;
     Rows *parts;
-    if (grows && mask->length <= self->leaves)
-        return 0;
-    while (leaves < mask->length)
+    while (leaves < room)
         leaves *= 2;
     digits = PyMem_Calloc((size_t)leaves, sizeof *digits);
     parts = PyMem_Calloc((size_t)leaves * 2, sizeof *parts);
@@ -351,14 +359,13 @@ static int set_room(FreeUnits *self, const Mask *mask, int grows)
         PyMem_Free(parts);
         return PyErr_NoMemory(), -1;
     }
-    memcpy(digits, grows ? self->digits : mask->digits, (size_t)(grows ? kept : mask->length) * sizeof *digits);
+    memcpy(digits, first, (size_t)count * sizeof *digits);
     PyMem_Free(self->digits);
     PyMem_Free(self->parts);
     self->digits = digits;
     self->parts = parts;
     self->leaves = leaves;
-    if (!grows)
-        self->lowest = 0;
+    self->lowest = 0;
     refresh(self, 0, leaves - 1);
     return 0;
 }
@@ -366,28 +373,28 @@ static int set_room(FreeUnits *self, const Mask *mask, int grows)
 /* Digits that change together are not further from each other than this. */
 #define NEAR 8
 
-/* Adds the units of the mask, or takes them away; its digits below `index` are 0. Returns how many were not free, or were. */
-static Py_ssize_t change(FreeUnits *self, const Mask *mask, Py_ssize_t index, int adds)
+/* Adds the units of the mask, whose first digit is number `base`, or takes them away. Returns how many were not free, or were. */
+static Py_ssize_t change(FreeUnits *self, const Mask *mask, Py_ssize_t base, int adds)
 {
-    Py_ssize_t length = mask->length < self->leaves ? mask->length : self->leaves, count = 0;
+    const digit *digits = mask->digits;
+    Py_ssize_t length = mask->length < self->leaves - base ? mask->length : self->leaves - base, index = 0, count = 0;
     Py_CLEAR(self->mask);
     for (;;) {
         Py_ssize_t first, last;
-        const digit *digits = mask->digits;
         if ((index = next_digit(digits, index, length)) >= length)
             return count;
-        if (adds && index < self->lowest)
-            self->lowest = index;
+        if (adds && base + index < self->lowest)
+            self->lowest = base + index;
         for (first = last = index; index < length && index <= last + NEAR; index++) {
-            digit now = self->digits[index], part = digits[index] & (adds ? ~now : now);
+            digit now = self->digits[base + index], part = digits[index] & (adds ? ~now : now);
             if (digits[index])
                 last = index;
             if (part) {
                 count += count_bits(part);
-                self->digits[index] = now ^ part;
+                self->digits[base + index] = now ^ part;
             }
         }
-        refresh(self, first, last);
+        refresh(self, base + first, base + last);
     }
 }
 
@@ -417,17 +424,24 @@ static Py_ssize_t find_block(const FreeUnits *self, Py_ssize_t count)
     return first + __builtin_ctz(rest);
 }
 
-/* All free units as an int. */
+/* The digits as an int. */
+static PyObject *int_of(const digit *digits, Py_ssize_t length)
+{
+    PyObject *mask;
+    while (length && !digits[length - 1])
+        length--;
+    if (length < 2)
+        return PyLong_FromLong(length ? (long)digits[0] : 0);
+    mask = new_mask(length);
+    if (mask != NULL)
+        memcpy(DIGITS(mask), digits, (size_t)length * sizeof(digit));
+    return mask;
+}
+
 static PyObject *free_mask(FreeUnits *self, void *nothing)
 {
-    Py_ssize_t length = self->leaves;
-    if (self->mask == NULL) {
-        while (length && !self->digits[length - 1])
-            length--;
-        self->mask = length < 2 ? PyLong_FromLong(length ? (long)self->digits[0] : 0) : new_mask(length);
-        if (self->mask != NULL && length >= 2)
-            memcpy(DIGITS(self->mask), self->digits, (size_t)length * sizeof(digit));
-    }
+    if (self->mask == NULL)
+        self->mask = int_of(self->digits, self->leaves);
     return Py_XNewRef(self->mask);
 }
 
@@ -441,55 +455,88 @@ static int set_free_mask(FreeUnits *self, PyObject *value, void *nothing)
     if (!read_mask(value, &mask))
         return -1;
     Py_CLEAR(self->mask);
-    return set_room(self, &mask, 0);
+    return begin_with(self, mask.digits, mask.length, mask.length);
+}
+
+/* So many digits that are 0 are not kept before the first one that is not. */
+#define MOST_EMPTY 16
+
+/* Takes the bits away, whose first digit is number `base`. Returns them and how far they are shifted. */
+static PyObject *take_away(FreeUnits *self, PyObject *bits, Py_ssize_t base)
+{
+    Mask mask;
+    PyObject *pair;
+    if (bits == NULL)
+        return NULL;
+    if ((pair = Py_BuildValue("(On)", bits, base * PyLong_SHIFT)) != NULL && read_mask(bits, &mask))
+        change(self, &mask, base, 0);
+    Py_DECREF(bits);
+    return pair;
 }
 
 static PyObject *take_lowest(FreeUnits *self, PyObject *argument)
 {
-    Mask mask = {self->digits, self->leaves};
-    Py_ssize_t count = PyLong_AsSsize_t(argument);
-    PyObject *taken;
+    Py_ssize_t count = PyLong_AsSsize_t(argument), base;
+    Mask mask;
+    PyObject *bits;
     if (count == -1 && PyErr_Occurred())
         return NULL;
-    if (count <= 0)
-        return PyLong_FromLong(0);
-    while (self->lowest < self->leaves && !self->digits[self->lowest])
-        self->lowest++;
-    taken = cut_behind(&mask, self->lowest, count);
-    if (taken == NULL && !PyErr_Occurred())
-        taken = free_mask(self, NULL);
-    if (taken != NULL && read_mask(taken, &mask))
-        change(self, &mask, self->lowest, 0);
-    return taken;
+    self->lowest = next_digit(self->digits, self->lowest, self->leaves);
+    if (count <= 0 || self->lowest == self->leaves)
+        return Py_BuildValue("(ii)", 0, 0);
+    base = self->lowest > MOST_EMPTY ? self->lowest : 0;
+    mask = (Mask){self->digits + base, self->leaves - base};
+    bits = cut_behind(&mask, count);
+    if (bits == NULL && !PyErr_Occurred())
+        bits = int_of(mask.digits, mask.length);
+    return take_away(self, bits, base);
 }
 
 static PyObject *take_block(FreeUnits *self, PyObject *argument)
 {
-    Py_ssize_t count = PyLong_AsSsize_t(argument), first;
-    PyObject *taken;
-    Mask mask;
+    Py_ssize_t count = PyLong_AsSsize_t(argument), first, base;
     if (count == -1 && PyErr_Occurred())
         return NULL;
-    if (count <= 0)
-        return PyLong_FromLong(0);
-    if ((first = find_block(self, count)) < 0)
+    if (count <= 0 || (first = find_block(self, count)) < 0)
         return take_lowest(self, argument);
-    taken = block_of(first, first + count - 1);
-    if (taken != NULL && read_mask(taken, &mask))
-        change(self, &mask, first / PyLong_SHIFT, 0);
-    return taken;
+    base = first / PyLong_SHIFT;
+    if (base <= MOST_EMPTY)
+        base = 0;
+    first -= base * PyLong_SHIFT;
+    return take_away(self, block_of(first, first + count - 1), base);
 }
 
-static PyObject *take(FreeUnits *self, PyObject *argument)
+static PyObject *change_by(FreeUnits *self, PyObject *const *args, Py_ssize_t nargs, int adds)
 {
     Mask mask;
-    return read_mask(argument, &mask) ? PyLong_FromSsize_t(change(self, &mask, 0, 0)) : NULL;
+    Py_ssize_t shift = 0, count = -1;
+    PyObject *shifted = NULL;
+    if (nargs != 1 && nargs != 2) {
+        PyErr_SetString(PyExc_TypeError, "a mask and a shift are needed");
+        return NULL;
+    }
+    if (!read_mask(args[0], &mask) || (nargs == 2 && !read_shift(args[1], &shift)))
+        return NULL;
+    if (shift % PyLong_SHIFT) {
+        if ((shifted = PyNumber_Lshift(args[0], args[1])) == NULL || !read_mask(shifted, &mask))
+            return NULL;
+        shift = 0;
+    }
+    shift /= PyLong_SHIFT;
+    if (!adds || shift + mask.length <= self->leaves || !begin_with(self, self->digits, self->leaves, shift + mask.length))
+        count = shift < self->leaves ? change(self, &mask, shift, adds) : 0;
+    Py_XDECREF(shifted);
+    return count < 0 ? NULL : PyLong_FromSsize_t(count);
 }
 
-static PyObject *give(FreeUnits *self, PyObject *argument)
+static PyObject *take(FreeUnits *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    Mask mask;
-    return read_mask(argument, &mask) && !set_room(self, &mask, 1) ? PyLong_FromSsize_t(change(self, &mask, 0, 1)) : NULL;
+    return change_by(self, args, nargs, 0);
+}
+
+static PyObject *give(FreeUnits *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return change_by(self, args, nargs, 1);
 }
 
 static PyObject *make_free_units(PyTypeObject *type, PyObject *args, PyObject *named)
@@ -514,8 +561,8 @@ static void free_free_units(FreeUnits *self)
 static PyMethodDef free_units_methods[] = {
     {"take_block", (PyCFunction)take_block, METH_O, "Takes the lowest block, else the lowest units."},
     {"take_lowest", (PyCFunction)take_lowest, METH_O, "Takes the lowest units."},
-    {"take", (PyCFunction)take, METH_O, "Takes units; returns how many of them were free."},
-    {"give", (PyCFunction)give, METH_O, "Gives units back; returns how many of them were not free."},
+    {"take", (PyCFunction)(void (*)(void))take, METH_FASTCALL, "Takes units; returns how many of them were free."},
+    {"give", (PyCFunction)(void (*)(void))give, METH_FASTCALL, "Gives units back; returns how many of them were not free."},
     {NULL, NULL, 0, NULL},
 };
 

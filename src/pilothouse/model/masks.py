@@ -65,14 +65,14 @@ def plain_lowest_bits(mask: int, count: int) -> int:
     return window << base
 
 
-def plain_mask_text(mask: int, separator: str) -> str:
-    """The set bits as ranges: 0-3 7."""
+def plain_mask_text(mask: int, separator: str, shift: int = 0, /) -> str:
+    """The set bits as ranges: 0-3 7. Each number is so much larger as `shift` says."""
     # Adding the lowest bit to the mask turns the lowest run into one bit above it.
     parts = []
     while mask:
         low = mask & -mask
         above = mask + low
-        first, last = low.bit_length() - 1, (above & -above).bit_length() - 2
+        first, last = low.bit_length() - 1 + shift, (above & -above).bit_length() - 2 + shift
         parts.append(str(first) if first == last else f"{first}-{last}")
         mask &= above
     return separator.join(parts)
@@ -85,31 +85,33 @@ def plain_bit_count(mask: int) -> int:
 
 class PlainFreeUnits:
     """The units that are free, from which jobs take some. Compiled, a change costs as much as the job is wide, and a search
-    as much as the logarithm of the number of units; `mask` is made when it is asked for."""
+    as much as the logarithm of the number of units; `mask` is made when it is asked for. Units are taken and given back as
+    bits and a shift, as an IdSet has them: on a wide cluster the bits below the first unit are not kept."""
 
     def __init__(self, mask: int) -> None:
         self.mask = mask
 
-    def take_block(self, count: int) -> int:
+    def take_block(self, count: int) -> tuple[int, int]:
         """Takes the lowest block of `count` neighbouring units, else as `take_lowest` does."""
         taken = plain_first_block(self.mask, count) or plain_lowest_bits(self.mask, count)
         self.mask ^= taken
-        return taken
+        return taken, 0
 
-    def take_lowest(self, count: int) -> int:
+    def take_lowest(self, count: int) -> tuple[int, int]:
         """Takes the `count` lowest units, or all if there are fewer."""
         taken = plain_lowest_bits(self.mask, count)
         self.mask ^= taken
-        return taken
+        return taken, 0
 
-    def take(self, mask: int) -> int:
+    def take(self, bits: int, shift: int = 0, /) -> int:
         """Takes these units, as far as they are free. Returns how many were."""
-        taken = mask & self.mask
+        taken = bits << shift & self.mask
         self.mask ^= taken
         return taken.bit_count()
 
-    def give(self, mask: int) -> int:
+    def give(self, bits: int, shift: int = 0, /) -> int:
         """These units are free. Returns how many were not."""
+        mask = bits << shift
         count = (mask & ~self.mask).bit_count()
         self.mask |= mask
         return count

@@ -95,7 +95,7 @@ class Collector:
         self._ended.extend([record.ended_at for record in ran])
         busy = self._busy
         for record, start in zip(ran, starts, strict=True):
-            busy += (record.ended_at - start) * bit_count(record.units.mask)
+            busy += (record.ended_at - start) * bit_count(record.units.bits)
         self._busy = busy
 
     def _count_in_window(self, records: list[JobRecord]) -> None:
@@ -106,7 +106,7 @@ class Collector:
         for record in records:
             start = record.started_at
             if start is not None and start < end and record.ended_at > begin:
-                busy += (min(record.ended_at, end) - max(start, begin)) * bit_count(record.units.mask)
+                busy += (min(record.ended_at, end) - max(start, begin)) * bit_count(record.units.bits)
         counted = [record for record in records if begin <= record.job.submitted_at <= end]
         if counted:
             self._count(counted)
