@@ -29,6 +29,22 @@ def test_operations_are_those_of_sets(a: set[int], b: set[int]) -> None:
         assert hash(x) == hash(y)
 
 
+@given(ids, ids, st.integers(0, 90))
+def test_a_set_without_the_bits_below_is_the_same_set(a: set[int], b: set[int], shift: int) -> None:
+    whole, other = IdSet.of(i + shift for i in a), IdSet.of(b)
+    cut = IdSet(IdSet.of(a).mask, shift)
+    assert cut == whole and hash(cut) == hash(whole) and cut.mask == whole.mask
+    assert (list(cut), len(cut), bool(cut), str(cut)) == (list(whole), len(whole), bool(whole), str(whole))
+    assert [i in cut for i in range(0, 800, 3)] == [i in whole for i in range(0, 800, 3)]
+    assert (cut | other, cut & other, cut - other, cut ^ other) == (whole | other, whole & other, whole - other, whole ^ other)
+    assert (cut.isdisjoint(other), cut.issubset(other), cut.lowest(5)) == (
+        whole.isdisjoint(other),
+        whole.issubset(other),
+        whole.lowest(5),
+    )
+    assert not a or cut.first() == whole.first()
+
+
 @given(ids, st.integers(-1, 750))
 def test_lowest_takes_the_smallest(a: set[int], count: int) -> None:
     assert list(IdSet.of(a).lowest(count)) == sorted(a)[: max(0, count)]

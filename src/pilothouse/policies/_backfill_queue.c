@@ -697,18 +697,21 @@ static int ends_in_time(const Queue *self, const Entry *entry)
 /* From where the pass stands, the next job to start. */
 static PyObject *overtake(Queue *self)
 {
-    List *from = self->from;
-    int reserved = self->avoid != zero;
+    void **items = self->from->items;
+    const Py_ssize_t length = self->from->length;
+    const long long usable = self->free - self->unseen, extra = self->avoid == zero ? self->extra : LLONG_MAX;
     const Entry *head = head_of(self);
-    for (; self->at < from->length && self->free > self->unseen; self->at++) {
-        Entry *entry = from->items[self->at];
-        long long usable = self->free - self->unseen;
+    Py_ssize_t at;
+    for (at = self->at; usable > 0 && at < length; at++) {
+        Entry *entry = items[at];
         int in_time;
         if (entry->units > usable || entry == head)
             continue;
         in_time = ends_in_time(self, entry);
-        if (in_time || reserved || entry->beside <= self->extra)
+        if (in_time || entry->beside <= extra) {
+            self->at = at;
             return ask(self, entry, !in_time);
+        }
     }
     return no_more(self);
 }
