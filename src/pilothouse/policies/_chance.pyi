@@ -1,5 +1,3 @@
-from collections.abc import Callable
+from array import array
 
-from pilothouse.model.job import Job
-
-def shuffle(items: list[Job], words: bytes, at: int, more: Callable[[], bytes]) -> tuple[bytes, int]: ...
+def draw(units: array[int], free: int, state: array[int]) -> list[int]: ...

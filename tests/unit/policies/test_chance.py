@@ -1,5 +1,6 @@
-"""The shuffle of the policy `random`: that of Python's Random, in C and in Python."""
+"""The order of the policy `random`: that of Python's Random, in C and in Python."""
 
+from array import array
 from random import Random
 
 import pytest
@@ -7,17 +8,18 @@ import pytest
 from pilothouse.policies import chance
 
 
-@pytest.mark.parametrize("shuffle", [chance.plain_shuffle, chance.shuffle], ids=["in Python", "as used"])
-def test_it_is_the_shuffle_of_random(shuffle) -> None:  # type: ignore[no-untyped-def]
-    ours, theirs = chance.Chance(seed=5), Random(5)
-    words, used = b"", 0
+@pytest.mark.parametrize("draw", [chance.plain_draw, chance.draw], ids=["in Python", "as used"])
+@pytest.mark.parametrize("free", [10, 3])
+def test_it_is_the_shuffle_of_random(draw, free: int) -> None:  # type: ignore[no-untyped-def]
+    state, theirs = chance.state_of(Random(5)), Random(5)
     for count in [0, 1, 2, 3, 4, 5, 7, 8, 9, 1000, 3000, 17, 4096, 2]:
-        mine, expected = list(range(count)), list(range(count))
-        words, used = shuffle(mine, words, used, ours._more_words)
+        units = array("q", [place % 10 + 1 for place in range(count)])
+        expected = list(range(count))
         theirs.shuffle(expected)
-        assert mine == expected, count
+        assert draw(units, free, state) == [place for place in expected if units[place] <= free], count
 
 
 def test_nonsense_is_refused() -> None:
-    with pytest.raises(TypeError):
-        chance.shuffle([1, 2], b"", 0, lambda: "words")  # type: ignore[arg-type, list-item, return-value]
+    for state in (array("I", [1, 2]), b"12", None):
+        with pytest.raises((TypeError, ValueError)):
+            chance.draw(array("q", [1, 2]), 1, state)  # type: ignore[arg-type]
