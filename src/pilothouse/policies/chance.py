@@ -53,18 +53,18 @@ class Chance(Policy):
             del self._jobs[place], self._units[place]
 
 
-def state_of(random: Random) -> array[int]:
+def state_of(generator: Random) -> array[int]:
     """The state of a Mersenne Twister: 624 words of 32 bits, and how many of them are used up."""
-    return array("I", random.getstate()[1])
+    return array("I", generator.getstate()[1])
 
 
 def plain_draw(units: array[int], free: int, state: array[int]) -> list[int]:
     """The places of all jobs in random order, without those of jobs that need more than the free units."""
-    random = Random()
-    random.setstate((3, tuple(state), None))
+    generator = Random()
+    generator.setstate((3, tuple(state), None))
     places = list(range(len(units)))
-    random.shuffle(places)
-    state[:] = state_of(random)
+    generator.shuffle(places)
+    state[:] = state_of(generator)
     return [place for place in places if units[place] <= free]
 
 
