@@ -116,12 +116,10 @@ def runners(python: str, wheel: Path, place: Path) -> dict[str, list[list[str]]]
     needed = place / "needed"
     command = [programs / "pip", "download", "--quiet", "--disable-pip-version-check", "--dest", needed, wheel, "pip"]
     subprocess.run(command, check=True, env=plain_env())
-    links = {"UV_FIND_LINKS": needed, "UV_NO_INDEX": 1, "PIP_FIND_LINKS": needed, "PIP_NO_INDEX": 1}
-    settings = ["env", *(f"{name}={value}" for name, value in links.items())]
-    return {
-        "uvx": [[*settings, str(programs / "uvx"), "--python", python, "--from", str(wheel), "pilothouse", "demo"]],
-        "pipx run": [[*settings, str(programs / "pipx"), "run", "--python", python, "--spec", str(wheel), "pilothouse", "demo"]],
-    }
+    local = ["--no-index", "--find-links", str(needed)]
+    uvx = [str(programs / "uvx"), *local, "--python", python, "--from", str(wheel)]
+    pipx = [str(programs / "pipx"), "run", "--pip-args", shlex.join(local), "--python", python, "--spec", str(wheel)]
+    return {"uvx": [[*uvx, "pilothouse", "demo"]], "pipx run": [[*pipx, "pilothouse", "demo"]]}
 
 
 def version_of(python: str) -> str:
