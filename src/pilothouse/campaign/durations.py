@@ -26,6 +26,7 @@ from statistics import fmean, stdev
 
 import msgspec
 
+from pilothouse.campaign.significance import widening
 from pilothouse.worlds.live.wire.messages import Task
 
 ASSUMED_SPREAD = 0.03
@@ -195,7 +196,7 @@ class Lengths:
             squares = random.gammavariate((count - 1) / 2, 2.0)  # chi-squared
             wider = min(((count - 1) / squares) ** 0.5, MOST_WIDER) if squares else MOST_WIDER
             self._scale *= wider
-            self._centre = fmean(known) + (self._middle - fmean(known)) * stretch(count) * wider
+            self._centre = fmean(known) + (self._middle - fmean(known)) * widening(count, 0.1) * wider
 
     def one(self, random: Random, age: float = 0.0) -> float:
         """How long a task takes that has run for so long already: about as long as one of the observed ones. One that has run
@@ -211,24 +212,6 @@ class Lengths:
 
 def _logs(observed: Iterable[Observed]) -> list[float]:
     return [log(max(task.seconds, SHORTEST_S)) for task in observed if task.ended]
-
-
-def stretch(count: int) -> float:
-    """By how much the mean of so many observations is less certain than a bootstrap says: the 95 % quantile of Student's t over
-    that of the normal distribution, and the bias of a resampled variance."""
-    if count < 2:
-        return 1.0
-    freedom = count - 1
-    if freedom <= len(_T95):
-        quantile = _T95[freedom - 1]
-    else:
-        quantile = _Z95 + (_Z95**3 + _Z95) / (4 * freedom) + (5 * _Z95**5 + 16 * _Z95**3 + 3 * _Z95) / (96 * freedom**2)
-    return quantile / _Z95 * float((count / freedom) ** 0.5)
-
-
-_Z95 = 1.6449
-_T95 = (6.3138, 2.9200, 2.3534)
-"""For one, two and three degrees of freedom; the series is near enough for more."""
 
 
 def groups_of(command: str) -> tuple[str, str, str, str]:

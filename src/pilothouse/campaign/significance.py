@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from math import isfinite, sqrt
+from math import isfinite, pi, sqrt, tan
 from operator import itemgetter
 from random import Random
 from statistics import NormalDist
@@ -76,7 +76,7 @@ def interval(values: Sequence[float], alpha: float = ALPHA) -> Interval:
     if count < 2 or min(values) == max(values):
         return Interval(mean, mean, mean)
     means = sorted(sum(drawn(values)) for drawn in _samples(count))
-    widen = sqrt(count / (count - 1)) * _student(1 - alpha / 2, count - 1) / NormalDist().inv_cdf(1 - alpha / 2)
+    widen = widening(count, alpha)
     low, high = (means[min(RESAMPLES - 1, int(RESAMPLES * share))] / count for share in (alpha / 2, 1 - alpha / 2))
     return Interval(mean, mean - (mean - low) * widen, mean + (high - mean) * widen)
 
@@ -88,8 +88,18 @@ def _samples(count: int) -> list[itemgetter[tuple[float, ...]]]:
     return [itemgetter(*rng.choices(range(count), k=count)) for _ in range(RESAMPLES)]
 
 
+def widening(count: int, alpha: float = ALPHA) -> float:
+    """By how much the mean of so many values is less certain than resampling them says."""
+    share = 1 - alpha / 2
+    return sqrt(count / (count - 1)) * _student(share, count - 1) / NormalDist().inv_cdf(share)
+
+
 def _student(share: float, freedom: int) -> float:
-    """A quantile of Student's distribution, by the expansion of Cornish and Fisher: exact enough from 4 degrees on."""
+    """A quantile of Student's distribution: exact for one and two degrees, then by the expansion of Cornish and Fisher."""
+    if freedom == 1:
+        return tan(pi * (share - 0.5))
+    if freedom == 2:
+        return (2 * share - 1) / sqrt(2 * share * (1 - share))
     z = NormalDist().inv_cdf(share)
     first = (z**3 + z) / 4
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from pilothouse.campaign.significance import differences, interval
+from pilothouse.campaign.significance import differences, interval, widening
 
 
 @pytest.mark.parametrize(("count", "kind"), [(5, "normal"), (12, "normal"), (8, "skewed")])
@@ -68,3 +68,9 @@ def test_a_policy_without_chance_is_paired_with_the_mean_of_seeds() -> None:
     random = {(week, seed): 10.0 + week + 2 + (seed - 2) * 0.5 for week in range(6) for seed in (1, 2, 3)}
     (found,) = differences("wait", {"fcfs": fixed, "random": random})
     assert found.pairs == 6 and found.interval is not None and found.interval.mean == pytest.approx(2.0)
+
+
+def test_few_values_widen_an_interval() -> None:
+    """Quantiles of Student's distribution from a table (0.95; one, two, four and thirty degrees of freedom)."""
+    for count, quantile in ((2, 6.3138), (3, 2.9200), (5, 2.1318), (31, 1.6973)):
+        assert widening(count, 0.1) == pytest.approx((count / (count - 1)) ** 0.5 * quantile / 1.64485, rel=0.004)
