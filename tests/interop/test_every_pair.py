@@ -30,6 +30,8 @@ JOBS = len(STARTS_S)
 SAME_S = 0.01
 """Messages to and from a Batsim cost a little simulated time."""
 
+BESIDE_LOG = "beside.log"
+"""What deciders that run beside a test print."""
 Beside = contextlib.ExitStack
 """Processes that run beside the one under test, and end with it."""
 
@@ -40,7 +42,8 @@ def pilothouse(*arguments: object) -> list[str]:
 
 @contextlib.contextmanager
 def running(command: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with (folder / BESIDE_LOG).open("ab") as log:
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
     try:
         yield process
     finally:
@@ -49,8 +52,9 @@ def running(command: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes
 
 
 def finish(command: list[str], folder: Path, env: Mapping[str, str] | None = None) -> None:
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=90, check=False)
-    assert done.returncode == 0, done.stderr
+    done = subprocess.run(["timeout", "90", *command], cwd=folder, env=env, capture_output=True, text=True, check=False)
+    log = folder / BESIDE_LOG
+    assert done.returncode == 0, f"{done.stderr}\nbeside it: {log.read_text()[-2000:] if log.exists() else ''}"
 
 
 def workload(folder: Path, delay: str = "delay") -> Path:
