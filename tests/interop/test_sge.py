@@ -52,7 +52,8 @@ def test_a_run_inside_a_job_starts_its_engines_with_qrsh(sge: sge_cell.SgeCell, 
     script.chmod(0o755)
     submit = ["qsub", "-V", "-wd", str(tmp_path), "-j", "y", "-o", f"{tmp_path}/log", "-sync", "y", "-pe", "smp", "2", "-b", "y"]
     done = sge.run(*submit, str(script))
-    assert done.returncode == 0, f"{done.stderr}{(tmp_path / 'log').read_text()}"
+    said = f"qsub: {done.stdout}{done.stderr}\njob: {(tmp_path / 'log').read_text()}"
+    assert done.returncode == 0 and "6 succeeded" in said, said
     assert rows(tmp_path / "R", "SELECT node, slots FROM engines") == [("localhost", 2)]
     assert {(tmp_path / f"on{i}").read_text().split()[0] for i in range(6)} == {"localhost"}
 
