@@ -24,10 +24,10 @@ TASKS = "#DISBATCH REPEAT 6 start 1 echo $DISBATCH_REPEAT_INDEX > done-$DISBATCH
 def pybatsim(python: Path, port: int, scheduler: str, log: Path) -> Iterator[str]:
     """A scheduler of another project at a socket; its name for `--by`."""
     program = python.parent / "pybatsim"
+    events = f"ipc://{log.parent}/e"  # pybatsim 2 would bind one port for onlookers, and two of them would meet there
+    command = [str(program), "-s", f"tcp://*:{port}", "-e", events, "-t", "60000", scheduler]
     with log.open("wb") as out:
-        process = subprocess.Popen(
-            [str(program), "-s", f"tcp://*:{port}", "-t", "60000", scheduler], stdout=out, stderr=out, cwd=log.parent
-        )
+        process = subprocess.Popen(command, stdout=out, stderr=out, cwd=log.parent)
     try:
         yield f"batsim:tcp://127.0.0.1:{port}"
         process.wait(30)

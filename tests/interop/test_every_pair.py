@@ -94,7 +94,8 @@ def own_class(beside: Beside, folder: Path, request: pytest.FixtureRequest) -> s
 def pybatsim(client: str, scheduler: str, beside: Beside, folder: Path, request: pytest.FixtureRequest) -> str:
     endpoint = f"tcp://127.0.0.1:{request.getfixturevalue('free_port')()}"
     python: Path = request.getfixturevalue("client_env")(client)
-    command = [str(python), str(python.parent / "pybatsim"), scheduler, "-s", endpoint, "-t", "60000"]
+    events = f"ipc://{folder}/e"  # pybatsim 2 would bind one port for onlookers, and two of them would meet there
+    command = [str(python), str(python.parent / "pybatsim"), scheduler, "-s", endpoint, "-e", events, "-t", "60000"]
     beside.enter_context(running(command, folder))
     return f"batsim:{endpoint}"
 
