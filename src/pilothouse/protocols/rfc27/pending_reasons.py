@@ -2,9 +2,9 @@
 
 `reason_pending` comes from core/explain.py. `t_estimate` is when the job starts in a simulation of the present state under the
 same policy (`ahead`). Simulations are made once a second at most, a second after something happened (most jobs of a busy machine
-have started by then), and may take a small share of the time. Where there is none (a
-foreign scheduler decides, or the clock stands still while we think), the estimate comes from the policy's reservations; the first
-job in line then gets one from the expected ends of running jobs if the policy has none that is up to date.
+have started by then), and may take a small share of the time. Where there is none (a foreign scheduler decides, or the clock
+stands still while we think), the estimate comes from the policy's reservations; the first job in line then gets one from the
+expected ends of running jobs if the policy has none that is up to date.
 
 Only changes are sent. An estimate that no longer holds is deleted in the same turn. A turn looks at the reasons of new jobs and
 of the first in line, so that its cost does not depend on the length of the queue; the others follow a second later, some at a

@@ -30,6 +30,15 @@ SWITCHABLE = """
 <host id="b" speed="100f"><prop id="wattage_per_state" value="10:60"/></host>
 """
 
+WITH_MASTER = """
+<host id="master" speed="1f"><prop id="wattage_per_state" value="10:60"/></host>
+""" + SWITCHABLE + """
+<link id="l" bandwidth="1MBps" latency="1us"/>
+<route src="master" dst="master"><link_ctn id="l"/></route>
+<route src="master" dst="a"><link_ctn id="l"/></route>
+<route src="master" dst="b"><link_ctn id="l"/></route>
+"""
+
 
 def platform_of(body: str, routing: str = "Full", **options: Any) -> Platform:
     """A platform of one zone with this content."""

@@ -21,19 +21,8 @@ from pilothouse.worlds.simulated.message_server.rules import Rules
 from pilothouse.worlds.simulated.message_server.server import Server
 from pilothouse.worlds.simulated.message_server.sources import JobSource
 from pilothouse.worlds.simulated.message_server.world import MessageServerWorld
-from unit.worlds.simulated.lab import platform_of
+from unit.worlds.simulated.lab import WITH_MASTER, platform_of
 
-HOSTS = """
-<host id="master" speed="1f"><prop id="wattage_per_state" value="10:60"/></host>
-<host id="a" speed="100f,50f,1f,0.5f,0.1f">
-  <prop id="wattage_per_state" value="10:20:60, 5:10:30, 1:1:1, 7:7:7, 9:9:9"/><prop id="sleep_pstates" value="2:3:4"/>
-</host>
-<host id="b" speed="100f"><prop id="wattage_per_state" value="10:60"/></host>
-<link id="l" bandwidth="1MBps" latency="1us"/>
-<route src="master" dst="master"><link_ctn id="l"/></route>
-<route src="master" dst="a"><link_ctn id="l"/></route>
-<route src="master" dst="b"><link_ctn id="l"/></route>
-"""
 A, B, BOTH, NONE = IdSet.of([0]), IdSet.of([1]), IdSet.of([0, 1]), IdSet()
 RULES = {"2": BATSIM2, "4": BATSIM4, "5": BATSIM5, "ours": OURS}
 DELAY = Profile("w!d", Delay(10.0))
@@ -52,7 +41,7 @@ class Stage:
     def __init__(self, rules: str, *, wants: d.Wants | None = None, strict: bool = False, **changes: Any) -> None:
         generation: Rules = RULES[rules]
         options = {"generation": 4} if rules in ("2", "4") else {}
-        platform = platform_of(HOSTS, master_host="master", needs_master=True, **options)
+        platform = platform_of(WITH_MASTER, master_host="master", needs_master=True, **options)
         given: dict[str, Any] = {
             "energy": True, "dynamic_registration": True, "acknowledge_registration": True, "profile_reuse": True,
             "workloads": {"w": ""}, "profiles": dict(PROFILES), **changes,
