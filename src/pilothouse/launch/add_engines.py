@@ -41,17 +41,17 @@ _POLL_S = 0.2
 
 # Not by PYTHONPATH, which the tasks would inherit.
 _FIND_US = f"import sys; sys.path.append({str(Path(__file__).resolve().parents[2])!r})"
-_SCRIPT = """#!/bin/bash
+_SCRIPT = """#!/bin/sh
 # Adds an execution context to the run {name}, or watches it (--mon).
 export DISBATCH_KVSSTCP_HOST={kvs}
-if [[ $1 == '--mon' ]]; then
+if [ "$1" = --mon ]; then
     exec {python} -c {watch} {folder}
 fi
 for word; do
     case $word in -h | --help) exec {python} -c {add} {folder} --help ;; esac
 done
 exec {python} -c {add} {folder} "$@" \\
-    < /dev/null 1> {prefix}_${{BASHPID-$$}}_context_launch.log
+    < /dev/null 1> {prefix}_$$_context_launch.log
 """
 
 

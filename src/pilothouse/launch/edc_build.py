@@ -32,9 +32,11 @@ _SOURCE = """
 #include <stdlib.h>
 __attribute__((constructor)) static void prepare_python(void)
 {
+#ifdef LM_ID_BASE
     Lmid_t space = LM_ID_BASE;
     void *python = dlopen("%(python)s", RTLD_NOW);
     if (python && !dlinfo(python, RTLD_DI_LMID, &space) && space == LM_ID_BASE)
+#endif
         dlopen("%(python)s", RTLD_NOW | RTLD_GLOBAL);
     if (!Py_IsInitialized()) setenv("PYTHONPATH", "%(path)s", 1);
 }

@@ -72,8 +72,10 @@ class CLibrary:
             # namespace of its own, and its libpython does not come before the one in the program (Debian links it in).
             return ctypes.CDLL(path, mode=flags)
         if method == "dlopen":
-            return ctypes.CDLL(path, mode=flags | os.RTLD_DEEPBIND)
+            return ctypes.CDLL(path, mode=flags | getattr(os, "RTLD_DEEPBIND", 0))
         libc = ctypes.CDLL(None)
+        if not hasattr(libc, "dlmopen"):  # musl
+            raise LibraryProblem("this system's C library has no dlmopen: load the component by dlopen")
         libc.dlmopen.argtypes = [ctypes.c_long, ctypes.c_char_p, ctypes.c_int]
         libc.dlmopen.restype = ctypes.c_void_p
         libc.dlerror.restype = ctypes.c_char_p

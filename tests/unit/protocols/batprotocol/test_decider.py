@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -73,6 +75,17 @@ def test_a_library_schedules(library: str, form: str, how: dict[str, str], tmp_p
     path = tmp_path / "lib.so"  # a library keeps its state for the life of a process: each test loads its own
     path.write_bytes(Path(library).read_bytes())
     assert schedule_of(edc_decider(str(path), {"init": form, **how})) == EXPECTED
+
+
+def test_a_c_library_without_extensions_of_glibc(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """musl has neither RTLD_DEEPBIND nor dlmopen."""
+    path = tmp_path / "lib.so"
+    path.write_bytes(Path(library).read_bytes())
+    monkeypatch.delattr(os, "RTLD_DEEPBIND")
+    assert schedule_of(edc_decider(str(path), {"inprocess": "1"})) == EXPECTED
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    with pytest.raises(PeerError, match="no dlmopen: load the component by dlopen"):
+        schedule_of(edc_decider(str(path), {"inprocess": "1", "load": "dlmopen"}))
 
 
 @contextmanager

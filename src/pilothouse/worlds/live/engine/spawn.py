@@ -13,7 +13,7 @@ import shutil
 import signal
 from collections.abc import Callable, Sequence
 
-SHELL = b"/bin/bash"
+BASH, PLAIN_SHELL = "/bin/bash", "/bin/sh"
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./,:@%+-][A-Za-z0-9_./,:@%+=-]*(?:[ \t]+[A-Za-z0-9_./,:@%+=-]+)*[ \t]*")
 """Words that every shell hands on as they stand."""
@@ -34,6 +34,11 @@ class SpawnError(Exception):
     """The program could not be started; the text says why."""
 
 
+def find_shell(path: str) -> str:
+    """Bash; the plain shell where there is none (Alpine). `path` is searched for systems that keep it elsewhere (NixOS)."""
+    return BASH if os.path.exists(BASH) else shutil.which("bash", path=path) or PLAIN_SHELL
+
+
 class Launcher:
     """Decides how a line is run, and remembers where programs are."""
 
@@ -41,6 +46,7 @@ class Launcher:
         self._path = path
         self._always_shell = always_shell
         self._where: dict[str, bytes | None] = {}
+        self._shell = os.fsencode(find_shell(path))
 
     def argv(self, line: str) -> list[bytes]:
         """The arguments to execute for a task line; the first is an absolute path."""
@@ -49,7 +55,7 @@ class Launcher:
             program = self.find(words[0])
             if program is not None and words[0] not in _SHELL_WORDS and "=" not in words[0]:
                 return [program, *map(os.fsencode, words[1:])]
-        return [SHELL, b"-c", os.fsencode(line)]
+        return [self._shell, b"-c", os.fsencode(line)]
 
     def find(self, name: str) -> bytes | None:
         """The program's path; None where there is none (a shell then says so in its own words)."""

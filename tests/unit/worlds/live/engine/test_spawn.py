@@ -21,7 +21,7 @@ import pytest
 import components
 from pilothouse.worlds.live.engine.cylinder import Cylinder, Inbox, decode_finished, send
 from pilothouse.worlds.live.engine.output import PackWriter
-from pilothouse.worlds.live.engine.spawn import Launcher, find_native
+from pilothouse.worlds.live.engine.spawn import Launcher, find_native, find_shell
 from pilothouse.worlds.live.engine.spool import Log, read_log
 from pilothouse.worlds.live.wire.messages import (
     LINGER_S,
@@ -73,6 +73,17 @@ def test_direct_words_are_what_the_shell_makes_of_them() -> None:
         argv = launcher.argv(line)
         shell = subprocess.run(["/bin/bash", "-c", line], capture_output=True, check=True).stdout
         assert subprocess.run(argv, capture_output=True, check=True).stdout == shell
+
+
+def test_a_node_without_bash_uses_its_plain_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bash").symlink_to("/bin/bash")
+    assert find_shell(str(tmp_path)) == "/bin/bash"
+    monkeypatch.setattr("pilothouse.worlds.live.engine.spawn.BASH", str(tmp_path / "none"))
+    assert find_shell(str(tmp_path)) == str(tmp_path / "bash")
+    argv = Launcher(str(tmp_path / "empty")).argv("echo $((6 * 7)); exit 3")
+    assert argv[0] == b"/bin/sh"
+    ran = subprocess.run(argv, capture_output=True, check=False)
+    assert (ran.stdout, ran.returncode) == (b"42\n", 3)
 
 
 Run = Callable[..., list[Finished]]
