@@ -13,6 +13,20 @@
 #include <stddef.h>
 #include <structmember.h>
 
+/* glibc 2.29 gave these functions new versions, which differ only in how they report errors. The old ones are there in every
+   glibc, so that one wheel fits old clusters too (RHEL 8 has 2.28). */
+#if defined(__GLIBC__) && defined(__x86_64__)
+#define OLD_VERSION "@GLIBC_2.2.5"
+#elif defined(__GLIBC__) && defined(__aarch64__)
+#define OLD_VERSION "@GLIBC_2.17"
+#endif
+#ifdef OLD_VERSION
+__asm__(".symver exp,exp" OLD_VERSION);
+__asm__(".symver log,log" OLD_VERSION);
+__asm__(".symver log2,log2" OLD_VERSION);
+__asm__(".symver pow,pow" OLD_VERSION);
+#endif
+
 #pragma GCC optimize("O3")
 
 /* `beside`: how many units must be left over if the job is to leave the reservation alone. */
