@@ -61,7 +61,7 @@ SHELLS = {
     *(f"worlds/live/contexts/{name}.py" for name in ("auto_allocation", "nodes", "programs")),
     "worlds/slurm_commands.py",
     *(f"worlds/slurm/{name}.py" for name in ("daemons", "lab", "link", "watchdog")),
-    *(f"worlds/live/engine/{name}.py" for name in ("cylinder", "descendants", "output", "process", "spawn", "spool")),
+    *(f"worlds/live/engine/{name}.py" for name in ("cylinder", "output", "process", "spool", "task_processes")),
     *(f"worlds/live/services/{name}.py" for name in ("call_server", "call_worker")),
     *(f"worlds/live/services/{name}.py" for name in ("key_values", "kvs_client", "kvs_server", "redis_shelf")),
     "worlds/live/wire/sockets.py",
@@ -77,9 +77,9 @@ GENERATED = {f"protocols/batprotocol/{name}.py" for name in ("binary", "messages
 """Made from a schema when the package is built (setup.py); never committed."""
 # What the rest of the package may import from worlds/live.
 LIVE_FACE = (
-    *("world", "options", "records", "snapshots", "feeder", "pace", "requests", "stream_lines", "contexts", "services"),
+    *("world", "options", "records", "snapshots", "feeder", "requests", "stream_lines", "contexts", "services"),
     "task_feed",
-    *("engine.config", "wire.messages", "wire.sockets"),
+    *("wire.messages", "wire.sockets"),
 )
 FOREIGN_WORDS = {"alloc", "allocs", "res", "subtime", "nb_res", "msg_par", "msg_par_hg"}
 FOREIGN_FREE = ("model", "policies", "core", "worlds", "journal", "views")

@@ -24,9 +24,8 @@ from pilothouse.dropins.qcg.manager import Manager, System
 from pilothouse.formats.task_file import check_stream, read_file
 from pilothouse.model.errors import PeerError
 from pilothouse.protocols.batsim.codec import decode_from_scheduler
-from pilothouse.worlds.live.engine.config import Credentials
 from pilothouse.worlds.live.wire.messages import VERSION, EngineFrame, Hello, encode
-from pilothouse.worlds.live.wire.sockets import EngineSocket, Keys
+from pilothouse.worlds.live.wire.sockets import Credentials, EngineSocket, Keys
 
 LIMIT_S = 40
 

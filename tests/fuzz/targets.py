@@ -76,8 +76,8 @@ from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.contexts.ssh import parse_hosts
 from pilothouse.worlds.live.driver.engine_frames import frames as driver_frames
 from pilothouse.worlds.live.driver.engine_frames import hear
+from pilothouse.worlds.live.driver.flow import settle
 from pilothouse.worlds.live.driver.restore import restore
-from pilothouse.worlds.live.driver.settle import settle
 from pilothouse.worlds.live.driver.state import new_state
 from pilothouse.worlds.live.engine.spool import Log, read_log
 from pilothouse.worlds.live.feeder import Feeder

@@ -20,10 +20,9 @@ import components
 from disbatch_runs import clean_env
 from pilothouse.access.zmq_door import MOST_STRANGERS
 from pilothouse.protocols.qcg.client import QcgClient
-from pilothouse.worlds.live.engine.config import Credentials
 from pilothouse.worlds.live.services.kvs_client import KvsClient
 from pilothouse.worlds.live.services.kvs_server import KvsServer
-from pilothouse.worlds.live.wire.sockets import DriverSocket, EngineSocket, Keys
+from pilothouse.worlds.live.wire.sockets import Credentials, DriverSocket, EngineSocket, Keys
 from second_user import as_second_user
 
 REFUSED_MS = 1500

@@ -23,7 +23,7 @@ from pilothouse.model.decisions import Reply, Wants
 from pilothouse.policies.catalog import make
 from pilothouse.worlds.live.driver.decisions import apply
 from pilothouse.worlds.live.driver.engine_frames import frames, hear
-from pilothouse.worlds.live.driver.settle import begins, settle
+from pilothouse.worlds.live.driver.flow import begins, settle
 from pilothouse.worlds.live.driver.state import new_state
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions

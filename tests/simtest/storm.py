@@ -30,10 +30,9 @@ from pilothouse.policies.catalog import make
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.decisions import apply
 from pilothouse.worlds.live.driver.engine_frames import ask_to_leave, engine_vanished, frames, hear, tick
+from pilothouse.worlds.live.driver.flow import FIRST_SUBMITTED, begins, bind, cancel, settle, submit
 from pilothouse.worlds.live.driver.restore import restore
-from pilothouse.worlds.live.driver.settle import begins, settle
 from pilothouse.worlds.live.driver.state import DriverState, new_state
-from pilothouse.worlds.live.driver.submissions import FIRST_SUBMITTED, bind, cancel, submit
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.wire.messages import (

@@ -27,7 +27,7 @@ from pilothouse.views.moments import Moments
 from pilothouse.views.read_run import add_users, find, read_run, read_runs
 from pilothouse.views.schedule import Schedule, Steps, overtakers
 from pilothouse.worlds.live import records as r
-from pilothouse.worlds.live.driver.submissions import _known
+from pilothouse.worlds.live.driver.flow import _known
 from pilothouse.worlds.live.wire.messages import Task
 
 TRACE = str(components.ROOT / "examples/kth-sp2-5000.swf.gz")

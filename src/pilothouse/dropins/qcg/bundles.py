@@ -1,6 +1,6 @@
 """Bundles: many tiny one-core jobs that the world sees as one job, so that each costs a spawn and not a round trip.
 
-The live world does the same with the lines of a task file (worlds/live/pace.py), and uses the same Pace:
+The live world does the same with the lines of a task file (worlds/live/feeder.py), and uses the same Pace:
 a bundle holds about 2 s of work at the speed of the jobs so far, jobs that take longer are not bundled, and a bundle
 returns the members that a slow job would hold up. Only jobs with one core and no time limit are bundled. Members and
 results are files in the manager's folder, so that a resumed manager finds them.
@@ -17,7 +17,7 @@ import msgspec
 from pilothouse.dropins.qcg import bundle_runner
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState
-from pilothouse.worlds.live.pace import Pace
+from pilothouse.worlds.live.feeder import Pace
 
 PREFIX = "::"
 """No job's name begins with this: colons are refused there."""

@@ -1,7 +1,7 @@
 """The live world: real tasks on real nodes, run as disBatch does, decided by any Decider.
 
     world.py     the face, and the shell around the driver: implements core/contract.py's World
-    options, records, snapshots, feeder, pace, requests, stream_lines     what front ends need besides
+    options, records, snapshots, feeder, requests, stream_lines     what front ends need besides
     driver/      sans-IO: the state of the run, and functions that change it; every change is a record in the journal
     contexts/    where engines come from: local, ssh, jobs of batch systems
     engine/      one engine per node (engine.py, sans-IO; process.py is its shell, with a warden), and one cylinder per
@@ -31,7 +31,7 @@ engine of its lowest unit with PILOTHOUSE_NODES=name:slots,... in its environmen
 first..first+slots-1.
 
 Short tasks of a file may reach the decider in bundles: one job whose tasks run one after another on its units
-(pace.py). LiveOptions(bundle=1) switches that off.
+(Pace). LiveOptions(bundle=1) switches that off.
 
 Placeholders in file names and in LiveOptions.task_env: {task} {line} {repeat} {attempt}, also formatted ({task:06d}).
 Engines: world.engines() (EngineView: id, rank, node, context, state, slots, tasks given, done and failed);

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pilothouse.worlds.live.contexts import Context, Departure, Launch
-from pilothouse.worlds.live.dead_engines import DeadEngines
 from pilothouse.worlds.live.driver.state import DriverState
+from pilothouse.worlds.live.engine_files import DeadEngines
 
 if TYPE_CHECKING:
     from pilothouse.worlds.live.contexts.programs import ProgramContext

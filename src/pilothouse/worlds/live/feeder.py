@@ -4,9 +4,10 @@ In: TaskLines (lazily; None where a stream has nothing to give yet), and the new
 others by name (`after`) is held until they have succeeded, while those behind it go on.
 Out: tasks that may run now, barriers that were passed, and whether more will come. No IO, no clock.
 
-The driver asks for as many tasks as it has room for, so a file of a million lines is never further read than its
-slots need. As a barrier holds back all that comes after it, the tasks given out and not ended are exactly those that
-the barrier waits for: one counter decides, and no task needs to be remembered here.
+The driver asks for as many tasks as it has room for, so a file of a million lines is never further read than its slots
+need; `Pace` says how many tasks are worth one decision. As a barrier holds back all that comes after it, the tasks
+given out and not ended are exactly those that the barrier waits for: one counter decides, and no task needs to be
+remembered here.
 
     FEEDING --barrier met--> AT_BARRIER --all ended, none held--> FEEDING
                              AT_BARRIER --all ended, CHECK, one failed--> STOPPED
@@ -19,10 +20,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
+from math import inf
 
 from pilothouse.core.dependencies import Dependencies, Verdict
 from pilothouse.formats.task_file import LineKind, TaskLine
 from pilothouse.model.lifecycle import JobState
+
+BUNDLE_S = 0.4
+"""How much work a bundle should hold."""
+SHORT_S = 0.05
+"""Only tasks that take less than this are bundled: for longer ones a decision each costs nothing worth saving."""
+LAST_S = 0.02
+"""Towards the end bundles shrink to this, so that all slots end together."""
+BUNDLE_BYTES = 2**20
+MOST_BUNDLED = 1000
+_SMOOTHING = 0.05
 
 
 class Feeding(Enum):
@@ -302,3 +314,31 @@ class Feeder:
     def _step(self, stimulus: FeedingStimulus) -> None:
         """The only way to another state."""
         self.state = TRANSITIONS[self.state, stimulus]
+
+
+class Pace:
+    """How long tasks take, and so how many of them make a bundle.
+
+    A bundle is several short tasks that run one after another on the units of one decision. Bundles keep the rate up where
+    tasks take milliseconds; they never oversubscribe a unit, so every decider may be given them. Their size follows what
+    tasks really took and shrinks to one towards the end of the file.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.mean_s = inf
+        self.longest_bytes = 1
+        """The longest command so far: bundles must fit into messages whatever they hold."""
+        self._most = min(most, MOST_BUNDLED)
+
+    def note(self, seconds: float) -> None:
+        seconds = max(seconds, 1e-5)
+        self.mean_s = seconds if self.mean_s == inf else self.mean_s + _SMOOTHING * (seconds - self.mean_s)
+
+    def bundle(self, remaining: int | None, units: int) -> int:
+        """How many tasks the next bundle should hold, with so many left and so many units."""
+        if self._most <= 1 or self.mean_s > SHORT_S:
+            return 1
+        size = min(self._most, int(BUNDLE_S / self.mean_s), BUNDLE_BYTES // self.longest_bytes)
+        if remaining is not None:
+            size = min(size, max(remaining // (3 * max(1, units)), int(LAST_S / self.mean_s)))
+        return max(1, size)

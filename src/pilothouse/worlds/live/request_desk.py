@@ -14,9 +14,8 @@ from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live import requests as q
 from pilothouse.worlds.live.contexts.programs import ProgramContext
 from pilothouse.worlds.live.driver import engine_frames
-from pilothouse.worlds.live.driver.state import DriverState
+from pilothouse.worlds.live.driver.state import DriverState, record
 from pilothouse.worlds.live.driver.task_requests import Refusal, cancel_task, look_at_cancelled, retry_task
-from pilothouse.worlds.live.driver.update import record
 from pilothouse.worlds.live.engine_supply import EngineSupply
 
 MOST_AT_ONCE = 100

@@ -17,8 +17,8 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live import records as r
+from pilothouse.worlds.live.driver.flow import enough
 from pilothouse.worlds.live.driver.restore import restore
-from pilothouse.worlds.live.driver.settle import enough
 from pilothouse.worlds.live.driver.state import DriverState, new_state
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions

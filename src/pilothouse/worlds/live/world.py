@@ -29,16 +29,15 @@ from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.contexts import Context, Launch, listening
-from pilothouse.worlds.live.dead_engines import DeadEngines
 from pilothouse.worlds.live.descriptors import raise_limit
-from pilothouse.worlds.live.driver import decisions, engine_frames, submissions
+from pilothouse.worlds.live.driver import decisions, engine_frames, flow
+from pilothouse.worlds.live.driver.flow import PARTING_S, begins, settle, stop
 from pilothouse.worlds.live.driver.restore import restore
-from pilothouse.worlds.live.driver.settle import PARTING_S, begins, settle, stop
 from pilothouse.worlds.live.driver.state import new_state
+from pilothouse.worlds.live.engine_files import DeadEngines, sizes_of_packs, write_parts
 from pilothouse.worlds.live.engine_supply import EngineSupply
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
-from pilothouse.worlds.live.received_packs import sizes_of_packs, write_parts
 from pilothouse.worlds.live.request_desk import MakeContext, RequestDesk
 from pilothouse.worlds.live.snapshots import Demand, EngineView, demand, engine_views
 from pilothouse.worlds.live.stopping import Stopping
@@ -292,15 +291,15 @@ class LiveWorld:
 
         A job without a command needs one (`bind`) before it is started. The journal does not have it until then.
         """
-        return submissions.submit(self._driver, job, self.now())
+        return flow.submit(self._driver, job, self.now())
 
     def bind(self, job_id: str, command: Command) -> None:
         """Sets the command of a job that waits, before the reply that starts it is applied. Ignores unknown jobs."""
-        submissions.bind(self._driver, job_id, command, self.now())
+        flow.bind(self._driver, job_id, command, self.now())
 
     def cancel(self, job_id: str) -> bool:
         """Withdraws a job that waits, or ends one that runs. False if it is unknown or over."""
-        return submissions.cancel(self._driver, job_id, self.now())
+        return flow.cancel(self._driver, job_id, self.now())
 
     def more_events(self) -> list[e.Event]:
         """Events that follow from calls made since advance() returned: a front end adds them to the same batch."""

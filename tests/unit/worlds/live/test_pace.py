@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pilothouse.worlds.live.pace import BUNDLE_BYTES, BUNDLE_S, Pace
+from pilothouse.worlds.live.feeder import BUNDLE_BYTES, BUNDLE_S, Pace
 
 
 def test_long_tasks_are_never_bundled() -> None:

@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from pilothouse.access.interfaces import ALL, LOOPBACK
-from pilothouse.worlds.live.engine.config import Credentials
+from pilothouse.worlds.live.wire.sockets import Credentials
 
 
 class Launch(Credentials, frozen=True):

@@ -23,7 +23,7 @@ from pilothouse.worlds.live.contexts.allocations import start_command
 from pilothouse.worlds.live.contexts.layout import ContextOptions, Layout, same_host
 from pilothouse.worlds.live.contexts.programs import ProgramContext, engine_command
 from pilothouse.worlds.live.contexts.slurm_queue import allocation_end
-from pilothouse.worlds.live.engine.config import EngineConfig
+from pilothouse.worlds.live.wire.sockets import EngineConfig
 
 RETIRE_AFTER_S = 10.0
 """Nodes are given back at most this often, all that are free together: Slurm is not to be flooded."""

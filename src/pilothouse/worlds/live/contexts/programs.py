@@ -18,8 +18,8 @@ from pilothouse.access.interfaces import LOOPBACK, towards
 from pilothouse.model.errors import RunError, one_line
 from pilothouse.worlds.live.contexts import Departure, Launch
 from pilothouse.worlds.live.descriptors import give_former_limit
-from pilothouse.worlds.live.engine.config import EngineConfig
 from pilothouse.worlds.live.engine.spool import spool_folder
+from pilothouse.worlds.live.wire.sockets import EngineConfig
 
 MOST_STARTS = 5
 MOST_DEATHS = 100

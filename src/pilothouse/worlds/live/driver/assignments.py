@@ -13,10 +13,8 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import ENDS, FINAL, JobState, Stimulus
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.engines import EngineProxy
-from pilothouse.worlds.live.driver.state import DriverState
-from pilothouse.worlds.live.driver.task_groups import CUT_S, NODE_LOST, TaskGroup, task_of_line
-from pilothouse.worlds.live.driver.task_templates import with_more_memory
-from pilothouse.worlds.live.driver.update import KILL_NOTE, record
+from pilothouse.worlds.live.driver.state import KILL_NOTE, DriverState, record
+from pilothouse.worlds.live.driver.task_groups import CUT_S, NODE_LOST, TaskGroup, task_of_line, with_more_memory
 from pilothouse.worlds.live.wire.messages import (
     CYLINDER_KILLED,
     LOST_CODE,

@@ -20,9 +20,8 @@ from pilothouse.worlds.live.driver.assignments import (
 )
 from pilothouse.worlds.live.driver.engine_frames import stop_context
 from pilothouse.worlds.live.driver.engines import PRESENT
-from pilothouse.worlds.live.driver.settle import stop
-from pilothouse.worlds.live.driver.state import DriverState
-from pilothouse.worlds.live.driver.update import LIMIT_NOTE, record
+from pilothouse.worlds.live.driver.flow import stop
+from pilothouse.worlds.live.driver.state import LIMIT_NOTE, DriverState, record
 
 
 def apply(driver: DriverState, decision: d.Decision, now: float) -> None:

@@ -19,9 +19,8 @@ from pilothouse.worlds.live.driver.assignments import (
     take_report,
 )
 from pilothouse.worlds.live.driver.engines import EngineProxy, ProxyState, ProxyStimulus
-from pilothouse.worlds.live.driver.state import DriverState
+from pilothouse.worlds.live.driver.state import NOT_HEARD, DriverState, record
 from pilothouse.worlds.live.driver.task_groups import NODE_LOST, task_of_line
-from pilothouse.worlds.live.driver.update import NOT_HEARD, record
 from pilothouse.worlds.live.wire import messages as m
 from pilothouse.worlds.live.wire.messages import Leave
 

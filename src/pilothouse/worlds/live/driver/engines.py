@@ -18,8 +18,7 @@ import msgspec
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node
 from pilothouse.worlds.live.records import EngineJoined
-from pilothouse.worlds.live.wire.channel import Channel
-from pilothouse.worlds.live.wire.messages import FromDriver, Hello
+from pilothouse.worlds.live.wire.messages import Channel, FromDriver, Hello
 
 
 class ProxyState(enum.Enum):

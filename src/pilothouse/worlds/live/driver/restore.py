@@ -9,10 +9,9 @@ from pilothouse.model.lifecycle import Stimulus
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.assignments import kill_group
 from pilothouse.worlds.live.driver.engines import PRESENT
-from pilothouse.worlds.live.driver.state import DriverState
-from pilothouse.worlds.live.driver.submissions import admit, release_dependents
+from pilothouse.worlds.live.driver.flow import admit, release_dependents
+from pilothouse.worlds.live.driver.state import DriverState, update
 from pilothouse.worlds.live.driver.task_groups import NODE_LOST, group_of_job
-from pilothouse.worlds.live.driver.update import update
 
 
 def restore(driver: DriverState, records: Iterable[r.Record], now: float) -> None:

@@ -1,12 +1,14 @@
-"""The driver's state: all tables of one live run. Sans-IO.
+"""The driver's state: all tables of one live run, and what each record changes in them. Sans-IO.
 
-The other files of this package are free functions that take this state, one file per stimulus:
+`update` runs for what happens now (`record`) and, after a restart, for what the journal holds (restore.py): both lead to
+the same state. The other files of this package are free functions that take this state, one file per stimulus:
 
-    submissions, decisions      jobs come in or are cancelled; the decider starts, refuses or kills them
-    engine_frames, results      engines join and report, and what they are sent; what the ends of tasks mean
-    engine_frames               engines are asked to leave, say goodbye, or are lost
-    tick, settle, stop          time passes; new work reaches the decider; the run ends
-    update, restore             what a record changes, now or when a journal is read
+    flow                        jobs come in or are cancelled; new work reaches the decider; the run ends
+    decisions                   the decider starts, refuses or kills jobs
+    engine_frames               engines join, report, are asked to leave, say goodbye, or are lost; what they are sent
+    assignments                 what the ends of tasks, and of engines, mean
+    task_requests               users cancel a task, or want it run once more
+    restore                     a journal is read
 
 Output is collected in `records` (to be written first), then `frames` (engine_frames.py: to be sent once the records are
 written) and `events` (for the decider). world.py keeps that sequence, so nothing is sent or acknowledged that a
@@ -26,16 +28,22 @@ from pilothouse.model import events as e
 from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import FINAL, JobState
 from pilothouse.worlds.live import records as r
-from pilothouse.worlds.live.driver.engines import Engines
+from pilothouse.worlds.live.driver.engines import Engines, ProxyState, ProxyStimulus
 from pilothouse.worlds.live.driver.task_groups import Backlog, TaskGroup, task_of_line
 from pilothouse.worlds.live.feeder import DoneIds, Feeder, Feeding
 from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.requests import ANSWER_NOTE, Answer
 from pilothouse.worlds.live.wire.messages import Task
 
 ASSIGNMENTS_PER_SESSION = 2**28
 """With the second since 1970 as the session, numbers stay below 2**62."""
 MOST_FAILED_TASKS = 10_000
 """Tasks that did not succeed and can be run once more while the run goes on."""
+NOT_HEARD = "not heard since the restart"
+LIMIT_NOTE = "limit of "
+KILL_NOTE = "end of "
+CANCEL_NOTE = "cancelled task "
+"""Names of notes: how many more tasks a context may be given, jobs that are to be ended, tasks that users have cancelled."""
 
 
 class DriverState(msgspec.Struct, eq=False, kw_only=True):
@@ -210,3 +218,99 @@ def new_state(options: LiveOptions, session: int = 1, unix_offset: float = 0.0) 
         context_limits=dict(options.context_limits), next_assignment=(session - 1) * ASSIGNMENTS_PER_SESSION + 1,
         output_room=options.output_bytes,
     )  # fmt: skip
+
+
+def record(driver: DriverState, entry: r.Record, now: float) -> None:
+    """Something happens: it is written down before anything that depends on it is sent."""
+    driver.records.append(entry)
+    update(driver, entry, now)
+
+
+def update(driver: DriverState, entry: r.Record, now: float, *, restoring: bool = False) -> None:
+    match entry:
+        case r.TaskEnded():
+            _task_ended(driver, entry, restoring=restoring)
+        case r.Assigned(id=number, job_id=job_id, engine=engine):
+            driver.next_assignment = max(driver.next_assignment, number + 1)
+            if restoring:
+                driver.restored[number] = entry
+            else:
+                group = driver.groups[job_id]
+                group.assignment, group.engine = number, engine
+                driver.assignments[number] = group
+                driver.engines.present[engine].assignments.add(number)
+                driver.running_tasks += len(group.tasks)
+        case r.Closed(id=number):
+            driver.restored.pop(number, None)
+            closed = driver.assignments.pop(number, None)
+            if closed is not None:
+                driver.running_tasks -= len(closed.tasks)
+                driver.engines.present[closed.engine].assignments.discard(number)
+                closed.assignment, closed.engine = 0, ""
+        case r.Returned(id=number, tasks=returned):
+            if restoring:
+                kept = [task for task in driver.restored[number].tasks if task.task_id not in returned]
+                driver.restored[number] = msgspec.structs.replace(driver.restored[number], tasks=kept)
+            else:
+                for task_id in returned:
+                    driver.backlog.give_back(driver.assignments[number].tasks.pop(task_id))
+                driver.running_tasks -= len(returned)
+        case r.EngineJoined():
+            state = ProxyState.EXPECTED if restoring else ProxyState.JOINED
+            proxy = driver.engines.enter(entry, state, now, inf)
+            if restoring:
+                proxy.closed_for = NOT_HEARD
+        case r.EngineLeft(engine=engine, lost=lost):
+            if lost and not restoring:
+                driver.lost_engines.append(driver.engines.present[engine].joined)
+            stimulus = ProxyStimulus.SILENT if lost else ProxyStimulus.SAID_GOODBYE
+            driver.engines.remove(driver.engines.present[engine], stimulus)
+        case r.JobKnown(job_id=job_id, task_id=task_id, data=data):
+            driver.next_task = max(driver.next_task, task_id + 1)
+            driver.known_jobs[job_id] = (task_id, data if restoring else b"")
+        case r.Note(name=name, value=value) if name.startswith(LIMIT_NOTE):
+            driver.context_limits[name.removeprefix(LIMIT_NOTE)] = int(value)
+        case r.Note(name=name, value=value) if name.startswith(KILL_NOTE) and restoring:
+            driver.restored_kills[name.removeprefix(KILL_NOTE)] = value.decode()
+        case r.Note(name=name) if name.startswith(CANCEL_NOTE):
+            driver.backlog.cancelled.add(int(name.removeprefix(CANCEL_NOTE)))
+        case r.Note(name=name, value=value) if name.startswith(ANSWER_NOTE):
+            driver.answered = max(driver.answered, msgspec.json.decode(value, type=Answer).number)
+        case r.Reopened(task_id=task_id):
+            ended_as, attempt = driver.done.reopen(task_id)
+            driver.counts[ended_as] -= 1
+            driver.backlog.attempts[task_id] = attempt + 1
+        case _:
+            pass
+
+
+def _task_ended(driver: DriverState, ended: r.TaskEnded, *, restoring: bool) -> None:
+    if ended.output:
+        driver.output_room -= ended.out_bytes + ended.err_bytes - ended.left_out
+    if ended.kind == "P":
+        return
+    group = driver.groups.get(ended.job_id)
+    succeeded = ended.state is JobState.SUCCEEDED
+    if group is not None and not succeeded:
+        group.worst, group.code = ended.state, ended.return_code
+    if not ended.final:
+        driver.backlog.attempts[ended.task_id] = ended.attempt + 1
+        if ended.state is JobState.LOST:
+            driver.losses[ended.task_id] = driver.losses.get(ended.task_id, 0) + 1
+        return
+    driver.done.add(ended.task_id, ended.state, ended.attempt)
+    driver.backlog.cancelled.discard(ended.task_id)
+    driver.backlog.attempts.pop(ended.task_id, None)
+    driver.losses.pop(ended.task_id, None)
+    if ended.kind != "N":
+        return
+    driver.counts[ended.state] += 1
+    if group is not None and group.tasks.pop(ended.task_id, None) is not None and group.assignment:
+        driver.running_tasks -= 1
+    if not ended.line_number:  # a submitted job, which the journal may not know if it was never bound
+        driver.known_jobs.pop(ended.job_id, None)
+        driver.outcomes[ended.job_id] = succeeded
+        driver.just_ended.append(ended.job_id)
+        driver.next_task = max(driver.next_task, ended.task_id + 1)
+    elif not restoring and ended.job_id:  # else it was omitted before it became a job
+        driver.backlog.ended(ended.task_id, failed=not succeeded)

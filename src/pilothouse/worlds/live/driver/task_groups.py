@@ -1,29 +1,30 @@
 """Task groups, and the backlog that they come from. Sans-IO.
 
 A group is what the decider knows as one job: the one task of a submitted job, one line of the task file, or a bundle of
-lines (pace.py). An engine gives back the tasks of a bundle that a slow one would hold up. The backlog makes the next groups
-from the lines of the file and from submitted jobs.
+lines (Pace). An engine gives back the tasks of a bundle that a slow one would hold up. The backlog makes the next groups
+from the lines of the file and from submitted jobs. Templates say which job the decider gets for what a line asks for.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from math import ceil
 
 import msgspec
 
 from pilothouse.formats.task_file import TaskLine
 from pilothouse.model.idset import IdSet
-from pilothouse.model.job import Command, Job
+from pilothouse.model.job import Command, Job, Shape
 from pilothouse.model.lifecycle import JobState, Stimulus, step
-from pilothouse.worlds.live.driver.task_templates import TaskTemplates
-from pilothouse.worlds.live.feeder import DoneIds, Feeder
-from pilothouse.worlds.live.pace import Pace
+from pilothouse.model.task_request import TaskRequest, asked, shape_for
+from pilothouse.worlds.live.feeder import DoneIds, Feeder, Pace
 from pilothouse.worlds.live.wire.messages import Task, TaskEnvironment
 
 CUT_S = 0.8
 """A bundle that has run for longer gives back what it has not begun."""
 NODE_LOST = "a node of it was lost"
+MOST_TEMPLATES = 10_000
 _NO_COMMAND = Command()
 
 
@@ -229,3 +230,42 @@ class Backlog:
             command=template.command,
         )  # fmt: skip
         return TaskGroup(job, tasks, environment, size=len(tasks))
+
+
+class TaskTemplates:
+    """The job that the decider gets for a request, and how its tasks are run; `job` and `environment` are those of no request.
+
+    Requests for the same resources share one Shape, so that the Cluster knows that they fit alike.
+    """
+
+    def __init__(self, job: Job, environment: TaskEnvironment) -> None:
+        self._default = (job, environment)
+        self._kept: dict[TaskRequest, tuple[Job, TaskEnvironment]] = {}
+        self._shapes: dict[tuple[int, int, int, int], Shape | None] = {}
+
+    def of(self, request: TaskRequest | None) -> tuple[Job, TaskEnvironment]:
+        if request is None:
+            return self._default
+        found = self._kept.get(request)
+        if found is None:
+            if len(self._kept) >= MOST_TEMPLATES:
+                self._kept.clear()
+            found = self._kept[request] = self._make(request)
+        return found
+
+    def _make(self, request: TaskRequest) -> tuple[Job, TaskEnvironment]:
+        job, environment = self._default
+        wanted = asked(request, job)
+        key = wanted[:4]
+        shape = self._shapes.setdefault(key, shape_for(*key))
+        job = Job("", wanted.cores, wanted.walltime, shape=shape, command=job.command)
+        env = {**environment.env, **dict(request.env)} if request.env else environment.env
+        return job, msgspec.structs.replace(environment, walltime=wanted.walltime, env=env, memory_mb=wanted.memory_mb)
+
+
+def with_more_memory(task: Task, used_mb: int, factor: float, most_mb: int) -> Task | None:
+    """The task with a request for more memory than it had, at most that of the largest node; None: it had that already."""
+    if used_mb >= most_mb:
+        return None
+    request = msgspec.structs.replace(task.request or TaskRequest(), memory_mb=min(most_mb, ceil(used_mb * factor)))
+    return msgspec.structs.replace(task, request=request)

@@ -12,12 +12,9 @@ from pilothouse.model import events as e
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.assignments import end_task, end_unstarted, kill_for_good
-from pilothouse.worlds.live.driver.state import DriverState
-from pilothouse.worlds.live.driver.submissions import cancel
+from pilothouse.worlds.live.driver.flow import CANCELLED, cancel, withdraw
+from pilothouse.worlds.live.driver.state import CANCEL_NOTE, DriverState, record
 from pilothouse.worlds.live.driver.task_groups import TaskGroup
-from pilothouse.worlds.live.driver.update import CANCEL_NOTE, record
-
-CANCELLED = "cancelled"
 
 
 class Refusal(Exception):
@@ -54,13 +51,6 @@ def look_at_cancelled(driver: DriverState, now: float) -> None:
         if group.from_file and not cancelled.isdisjoint(group.tasks):
             _end_cancelled(driver, group, now)
     withdraw(driver, now)
-
-
-def withdraw(driver: DriverState, now: float) -> None:
-    """Records the ends of cancelled tasks that the decider never knew."""
-    for task in driver.backlog.withdraw_cancelled():
-        end_task(driver, task, JobState.KILLED, CANCELLED, now)
-        driver.backlog.ended(task.task_id, failed=True)
 
 
 def _end_cancelled(driver: DriverState, group: TaskGroup, now: float) -> None:

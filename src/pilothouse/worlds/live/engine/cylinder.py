@@ -27,13 +27,11 @@ from math import inf
 import msgspec
 
 from pilothouse.formats.output_pack import STDERR, STDOUT
-from pilothouse.worlds.live.engine.capture import Capture
-from pilothouse.worlds.live.engine.descendants import end_children, reap
 from pilothouse.worlds.live.engine.memory import MemoryGuard, MemoryGuards
-from pilothouse.worlds.live.engine.output import PackWriter
-from pilothouse.worlds.live.engine.spawn import Launcher, SpawnError, find_native, spawn
+from pilothouse.worlds.live.engine.output import Capture, PackWriter
 from pilothouse.worlds.live.engine.spool import Log
 from pilothouse.worlds.live.engine.task_files import open_files
+from pilothouse.worlds.live.engine.task_processes import Launcher, SpawnError, end_children, find_native, reap, spawn
 from pilothouse.worlds.live.wire import messages as m
 
 FLUSH_S = 0.2

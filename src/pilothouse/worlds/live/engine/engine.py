@@ -25,7 +25,7 @@ import msgspec
 
 from pilothouse.worlds.live.engine.shipping import WINDOW_BYTES, Pack, Shipping
 from pilothouse.worlds.live.wire import messages as m
-from pilothouse.worlds.live.wire.channel import Channel
+from pilothouse.worlds.live.wire.messages import Channel
 
 HELLO_EVERY_S = 1.0
 FIRST_WORD_S = 120.0

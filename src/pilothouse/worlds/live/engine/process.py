@@ -2,7 +2,7 @@
 
     python -m pilothouse.worlds.live.engine.process
 
-The configuration (config.py) is read from standard input.
+The configuration (EngineConfig) is read from standard input.
 
 The warden is the process that a context starts: it forks the engine and the cylinders and adopts all orphans. It stays
 small, so that it can fork another cylinder for one that was killed. When the engine dies, the warden ends what is left
@@ -23,9 +23,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from pilothouse.worlds.live.engine.config import EngineConfig, read_config
 from pilothouse.worlds.live.engine.cylinder import FORK_AGAIN_S, Cylinder, Inbox, decode_finished, send
-from pilothouse.worlds.live.engine.descendants import (
+from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go, Renamed, TellCylinder
+from pilothouse.worlds.live.engine.memory import memory_of_node_mb
+from pilothouse.worlds.live.engine.output import PackTail, PackWriter
+from pilothouse.worlds.live.engine.shipping import PIECE_BYTES
+from pilothouse.worlds.live.engine.spool import Spool, read_spool
+from pilothouse.worlds.live.engine.task_processes import (
     adopt_orphans,
     die_with_parent,
     end_children,
@@ -33,12 +37,8 @@ from pilothouse.worlds.live.engine.descendants import (
     mark_of,
     mark_tasks,
 )
-from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go, Renamed, TellCylinder
-from pilothouse.worlds.live.engine.memory import memory_of_node_mb
-from pilothouse.worlds.live.engine.output import PackTail, PackWriter
-from pilothouse.worlds.live.engine.shipping import PIECE_BYTES
-from pilothouse.worlds.live.engine.spool import Spool, read_spool
 from pilothouse.worlds.live.wire import messages as m
+from pilothouse.worlds.live.wire.sockets import EngineConfig, read_config
 
 if TYPE_CHECKING:
     from pilothouse.worlds.live.wire.sockets import EngineSocket

@@ -29,8 +29,8 @@ from pathlib import Path
 import msgspec
 
 from pilothouse.formats.output_pack import PACK_SUFFIX
-from pilothouse.worlds.live.engine.config import KEYS_FILE
 from pilothouse.worlds.live.wire.messages import Finished, Result, encode
+from pilothouse.worlds.live.wire.sockets import KEYS_FILE
 
 SUFFIX = ".spool"
 _EMPTIED_BYTES = 64 * 1024

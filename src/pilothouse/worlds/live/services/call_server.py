@@ -18,9 +18,8 @@ from math import inf
 import msgspec
 import zmq
 
-from pilothouse.worlds.live.engine.config import Credentials
 from pilothouse.worlds.live.services import call_worker as w
-from pilothouse.worlds.live.wire.sockets import DriverSocket, Keys, own_addresses
+from pilothouse.worlds.live.wire.sockets import Credentials, DriverSocket, Keys, own_addresses
 
 IDLE_S = 10.0
 STAY_EVERY_S = 10.0

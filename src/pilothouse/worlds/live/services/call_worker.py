@@ -17,8 +17,7 @@ from typing import Any
 
 import msgspec
 
-from pilothouse.worlds.live.engine.config import Credentials
-from pilothouse.worlds.live.wire.sockets import EngineSocket
+from pilothouse.worlds.live.wire.sockets import Credentials, EngineSocket
 
 SETTINGS = "PILOTHOUSE_WORKER"
 """In the environment of a worker: `WorkerSettings` as JSON."""

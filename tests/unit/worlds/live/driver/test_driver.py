@@ -15,10 +15,9 @@ from pilothouse.model.job import Command, Job
 from pilothouse.worlds.live.driver.decisions import apply
 from pilothouse.worlds.live.driver.engine_frames import ask_to_leave, engine_vanished, frames, hear, tick
 from pilothouse.worlds.live.driver.engines import SPARE_UNITS, ProxyState
+from pilothouse.worlds.live.driver.flow import begins, bind, settle, stop, submit
 from pilothouse.worlds.live.driver.restore import restore
-from pilothouse.worlds.live.driver.settle import begins, settle, stop
 from pilothouse.worlds.live.driver.state import DriverState, new_state
-from pilothouse.worlds.live.driver.submissions import bind, submit
 from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go
 from pilothouse.worlds.live.feeder import Feeder, Feeding
 from pilothouse.worlds.live.options import LiveOptions

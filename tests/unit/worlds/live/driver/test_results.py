@@ -12,7 +12,7 @@ from pilothouse.model.lifecycle import JobState
 from pilothouse.model.task_request import TaskRequest
 from pilothouse.worlds.live.driver.decisions import apply
 from pilothouse.worlds.live.driver.engine_frames import frames, hear, tick
-from pilothouse.worlds.live.driver.settle import MOST_AHEAD, begins, settle, stop
+from pilothouse.worlds.live.driver.flow import MOST_AHEAD, begins, settle, stop
 from pilothouse.worlds.live.driver.state import new_state
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions

@@ -11,7 +11,7 @@ from pilothouse.model.decisions import CallAt, StartJob
 from pilothouse.model.idset import IdSet
 from pilothouse.worlds.live.driver.decisions import apply
 from pilothouse.worlds.live.driver.engine_frames import frames, hear
-from pilothouse.worlds.live.driver.settle import begins, settle, stop
+from pilothouse.worlds.live.driver.flow import begins, settle, stop
 from pilothouse.worlds.live.driver.state import DriverState, new_state
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions

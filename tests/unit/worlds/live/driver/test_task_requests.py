@@ -12,9 +12,8 @@ from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live.driver.decisions import apply
 from pilothouse.worlds.live.driver.engine_frames import frames, hear
-from pilothouse.worlds.live.driver.settle import begins, settle, stop
+from pilothouse.worlds.live.driver.flow import begins, settle, stop, submit
 from pilothouse.worlds.live.driver.state import new_state
-from pilothouse.worlds.live.driver.submissions import submit
 from pilothouse.worlds.live.driver.task_requests import Refusal, cancel_task, look_at_cancelled, retry_task
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilothouse.worlds.live.engine.capture import GAP, KEPT_BYTES, Capture
+from pilothouse.worlds.live.engine.output import GAP, KEPT_BYTES, Capture
 
 CHUNK = 65536
 """What is read at once; also what a pipe holds."""

@@ -8,12 +8,12 @@ import pytest
 
 from pilothouse.formats.output_pack import pack_path
 from pilothouse.model.errors import RunError
-from pilothouse.worlds.live.engine.config import KEYS_FILE
 from pilothouse.worlds.live.engine.output import PackTail
 from pilothouse.worlds.live.engine.shipping import PIECE_BYTES, Shipping
 from pilothouse.worlds.live.engine.spool import Spool
-from pilothouse.worlds.live.received_packs import sizes_of_packs, write_parts
+from pilothouse.worlds.live.engine_files import sizes_of_packs, write_parts
 from pilothouse.worlds.live.wire.messages import Finished
+from pilothouse.worlds.live.wire.sockets import KEYS_FILE
 
 
 def shipping(path: Path, size: int, window_bytes: int) -> Shipping:

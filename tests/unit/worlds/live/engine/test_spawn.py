@@ -21,8 +21,8 @@ import pytest
 import components
 from pilothouse.worlds.live.engine.cylinder import Cylinder, Inbox, decode_finished, send
 from pilothouse.worlds.live.engine.output import PackWriter
-from pilothouse.worlds.live.engine.spawn import Launcher, find_native, find_shell
 from pilothouse.worlds.live.engine.spool import Log, read_log
+from pilothouse.worlds.live.engine.task_processes import Launcher, find_native, find_shell
 from pilothouse.worlds.live.wire.messages import (
     LINGER_S,
     Assignment,
@@ -78,7 +78,7 @@ def test_direct_words_are_what_the_shell_makes_of_them() -> None:
 def test_a_node_without_bash_uses_its_plain_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bash").symlink_to("/bin/bash")
     assert find_shell(str(tmp_path)) == "/bin/bash"
-    monkeypatch.setattr("pilothouse.worlds.live.engine.spawn.BASH", str(tmp_path / "none"))
+    monkeypatch.setattr("pilothouse.worlds.live.engine.task_processes.BASH", str(tmp_path / "none"))
     assert find_shell(str(tmp_path)) == str(tmp_path / "bash")
     argv = Launcher(str(tmp_path / "empty")).argv("echo $((6 * 7)); exit 3")
     assert argv[0] == b"/bin/sh"

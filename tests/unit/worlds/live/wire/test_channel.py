@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilothouse.worlds.live.wire.channel import RESEND_S, Channel
+from pilothouse.worlds.live.wire.messages import RESEND_S, Channel
 
 
 def test_nothing_is_sent_twice_before_its_time() -> None:

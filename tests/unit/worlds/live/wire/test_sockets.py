@@ -8,8 +8,7 @@ from pathlib import Path
 import zmq
 
 from pilothouse.access.files import write_whole
-from pilothouse.worlds.live.engine.config import Credentials
-from pilothouse.worlds.live.wire.sockets import DriverSocket, EngineSocket, Keys
+from pilothouse.worlds.live.wire.sockets import Credentials, DriverSocket, EngineSocket, Keys
 
 WAIT_MS = 5000
 REFUSED_MS = 400

@@ -1,19 +1,24 @@
-"""Engines of this host whose processes have all ended: found by the lock of their spool, and reported by its logs.
+"""What engines leave in the run's folder: the spools of those that have ended, and the packs of those that do not see it.
 
-A warden reports the end of its engine. Where it was killed too, or the driver had ended meanwhile, the driver reads the
-spool itself. Tasks that no process is left to end are ended first: others may get them.
+An engine of this host has ended when nobody holds the lock of its spool; the logs there tell what it did. A warden
+reports the end of its engine. Where it was killed too, or the driver had ended meanwhile, the driver reads the spool
+itself. Tasks that no process is left to end are ended first: others may get them.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
+from pilothouse.access.files import open_own
+from pilothouse.formats.output_pack import PACK_SUFFIX, pack_path
+from pilothouse.model.errors import InputError, RunError
 from pilothouse.worlds.live.driver.engine_frames import engine_vanished
 from pilothouse.worlds.live.driver.engines import EngineProxy
 from pilothouse.worlds.live.driver.state import DriverState
-from pilothouse.worlds.live.engine.descendants import end_orphans
 from pilothouse.worlds.live.engine.spool import SUFFIX, is_unlocked, remains_of, spool_folder
+from pilothouse.worlds.live.engine.task_processes import end_orphans
 from pilothouse.worlds.live.records import EngineJoined
 
 SILENT_S = 5.0
@@ -67,3 +72,32 @@ class DeadEngines:
         for folder in self._folder.glob(f"*{SUFFIX}"):
             if is_unlocked(folder):
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def sizes_of_packs(folder: Path) -> dict[str, int]:
+    """Key of an engine -> how much of its pack is in the folder."""
+    return {
+        path.name.removeprefix("engine-").removesuffix(PACK_SUFFIX): path.stat().st_size
+        for path in folder.glob(f"engine-*{PACK_SUFFIX}")
+    }
+
+
+def write_parts(folder: Path, parts: list[tuple[str, int, bytes]]) -> None:
+    """Writes parts (key, place, bytes) and takes them off the list, each when it is written. RunError: some are left.
+
+    A part is written at its place, so writing it twice does no harm.
+    """
+    while parts:
+        key, place, data = parts[0]
+        path = pack_path(folder, key)
+        try:
+            fd = open_own(path, os.O_WRONLY | os.O_CREAT)
+            try:
+                while data:
+                    written = os.pwrite(fd, data, place)
+                    place, data = place + written, data[written:]
+            finally:
+                os.close(fd)
+        except (OSError, InputError) as error:
+            raise RunError(f"{path}: cannot write: {error}") from error
+        del parts[0]

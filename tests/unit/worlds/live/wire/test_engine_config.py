@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from pilothouse.worlds.live.engine.config import EngineConfig, read_config
+from pilothouse.worlds.live.wire.sockets import EngineConfig, read_config
 
 CONFIG = EngineConfig(("tcp://127.0.0.1:1",), "a", "b", "c", "local", 2, deal=("GPUS",))
 
