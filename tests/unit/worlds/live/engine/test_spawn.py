@@ -293,11 +293,16 @@ def test_where_no_process_is_left_a_program_is_started_again(cylinder: Run) -> N
         pytest.skip("only root can act as a user with a limit")
 
     user = 50_000 + os.getpid() % 10_000  # with no other process
+    ready, says_ready = os.pipe()
     holder = os.fork()
     if holder == 0:
         os.setuid(user)
+        os.close(says_ready)
         signal.pause()
         os._exit(0)
+    os.close(says_ready)
+    os.read(ready, 1)  # the end of the pipe: from now on the user has one process
+    os.close(ready)
 
     def begin() -> None:
         resource.setrlimit(resource.RLIMIT_NPROC, (2, 2))
