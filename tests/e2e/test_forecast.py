@@ -30,6 +30,7 @@ def test_from_a_finished_run_to_forecast_and_what_if(tmp_path: Path, pilothouse:
     enough = pilothouse("forecast", "tasks", "--nodes", "9x2", "--duration", "run", "--until", "30s", cwd=tmp_path)
     assert enough.returncode == 0
     assert "1 node is enough" in enough.stdout
+    assert "run: no task is left; " in pilothouse("forecast", "run", cwd=tmp_path).stdout
     (tmp_path / "others").write_text("./another --program\n" * 5)
     for wrong in (("others", "run"), ("tasks", "nowhere"), ("tasks", ".")):
         refused = pilothouse("forecast", wrong[0], "--nodes", "4", "--duration", wrong[1], cwd=tmp_path)

@@ -126,6 +126,8 @@ def _document(found: Forecast, nodes: int, policy: str, notes: tuple[str, ...]) 
 
 
 def _text(name: str, found: ForecastDocument, nodes: str | None, date: datetime | None) -> str:
+    if found.done_at is not None and not found.tasks:
+        return f"{name}: no task is left; what another policy would have done: pilothouse whatif {name} --policy easy"
     lines = []
     if len(found.phases) > 1:
         for number, phase in enumerate(found.phases, 1):

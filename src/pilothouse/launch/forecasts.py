@@ -202,7 +202,7 @@ def run_now(folder: Path, learn_from: Iterable[str] = ()) -> RunNow:
     start = run_start(folder, options, lines, now, learned.mean_s)
     left = start.running or start.jobs or any(line.kind is LineKind.TASK for line in start.lines)
     if left and not start.nodes:
-        raise InputError(str(folder), "the run has no engine")
+        raise InputError(str(folder), "the run has no engine", hint=f"if it was ended: pilothouse run --resume {folder}")
     if left and learned.mean_s == inf:
         raise InputError(str(folder), "no task has ended yet, so that nothing is known of how long tasks take")
     return RunNow(now, start, learned, notes)
