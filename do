@@ -90,7 +90,7 @@ setup_package() {  # the package in its environment, with the extras named
     ensure_uv
     [ -f "$VENV/.extras-dev" ] && set -- dev
     [ -f src/pilothouse/protocols/batprotocol/messages.py ] || rm -f "$VENV"/.installed-*  # generated, and lost since
-    install "$VENV" --editable ".[$1]"
+    install "$VENV" pip --editable ".[$1]"  # pip: for what the user adds in `./do shell`
     "$PY" -m compileall -q src  # or every start would, where the environment forbids to write what was compiled
     [ "$1" != dev ] || touch "$VENV/.extras-dev"
 }

@@ -35,10 +35,13 @@ def test_the_command_alone_shows_what_one_can_do(tmp_path: Path) -> None:
 
 def test_init_writes_what_the_demo_runs(tmp_path: Path) -> None:
     """The demo itself is run from a wheel (tests/test_packaging.py)."""
-    written = run(*PILOTHOUSE, "init", "mine", cwd=tmp_path).stdout.splitlines()
+    *written, what_next = run(*PILOTHOUSE, "init", "mine", cwd=tmp_path).stdout.splitlines()
+    assert what_next == "next: cd mine, and run the commands of README.md"
     assert sorted(written) == sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "mine").iterdir())
     commands = (tmp_path / "mine" / "README.md").read_text()
     assert all(f"$ pilothouse {' '.join(step.words)}\n" in commands for step in project.STEPS)
+    for _ in "once", "again":
+        run(*PILOTHOUSE, *next(step.words for step in project.STEPS if step.words[0] == "run"), cwd=tmp_path / "mine")
     (sweep,) = [step.words for step in project.STEPS if step.shown_only]
     assert "3 cells: 3 simulated" in run(*PILOTHOUSE, *sweep, "--no-plot", "--weeks", "0", cwd=tmp_path / "mine").stdout
     (tmp_path / "mine" / "shortest_first.py").unlink()

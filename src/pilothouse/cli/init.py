@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -24,3 +25,4 @@ def command(folder: Path) -> None:
 
     for path in create(folder):
         click.echo(path)
+    click.echo(f"next: {'' if folder == Path() else f'cd {shlex.quote(str(folder))}, and '}run the commands of README.md")

@@ -48,7 +48,7 @@ STEPS = (
         ("compare", "-p", "100", "-w", "kth-sp2-5000.swf.gz", "--policy", f"fcfs,easy,{_OWN}", "-e", "runs/"),
         figure="comparison.png",
     ),
-    Step("the same scheduler decides about real tasks on this machine", ("run", "tasks.txt", "--by", _OWN, "--dir", "sum")),
+    Step("the same scheduler decides about real tasks on this machine", ("run", "tasks.txt", "--by", _OWN)),
     Step("one page to look at: both runs of the workload", ("report", "runs/fcfs", "runs/easy", "-o", "report.html")),
     Step("which differences are more than chance", ("sweep", "grid.toml", "-o", "weeks/"), shown_only=True),
 )
@@ -94,5 +94,6 @@ def demonstrate(folder: Path) -> int:
     total = (folder / "results" / "total.txt").read_text().strip()
     click.echo(f"1 + 2 + ... + 40000 = {total}, added up by eight tasks")
     figures = "report.html and comparison.png" if drawn else "report.html (and pip install 'pilothouse[plot]' for figures)"
-    click.secho(f"==> everything is in {folder}: look at {figures}; change {_OWN.partition(':')[0]} and try again", bold=True)
+    click.secho(f"==> everything is in {folder}: look at {figures}", bold=True)
+    click.secho(f"==> change {_OWN.partition(':')[0]} there, and run these commands again in that folder", bold=True)
     return 0
