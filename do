@@ -8,8 +8,9 @@
 #   ./do matrix [--tests]                 the wheels under every Python, without root, IPv6, /dev/shm, a home
 #   ./do mutants [--count N] [--seed N]   which small changes of the source no test notices
 #   ./do fuzz [--inputs N] [--atheris]    damaged inputs for every parser, codec and socket
-# Needs python3 (3.11 or later), pip and gcc; as root, or with sudo that asks nothing, it installs the Debian packages
-# that the tests talk to. Everything else goes into .tools, .venv and .venvs beside this file.
+# Needs python3 (3.11 or later) and pip; with gcc some parts are compiled, which is faster. As root,
+# or with sudo that asks nothing, it installs the Debian packages that the tests talk to. Everything else goes into
+# .tools, .venv and .venvs beside this file.
 set -u
 CALLER=$PWD
 cd "$(dirname "$0")" || exit 1
@@ -91,6 +92,8 @@ setup_package() {  # the package in its environment, with the extras named
     [ -f "$VENV/.extras-dev" ] && set -- dev
     [ -f src/pilothouse/protocols/batprotocol/messages.py ] || rm -f "$VENV"/.installed-*  # generated, and lost since
     install "$VENV" pip --editable ".[$1]"  # pip: for what the user adds in `./do shell`
+    [ -n "${PILOTHOUSE_PURE:-}" ] || ls src/pilothouse/model/_masks.*.so >/dev/null 2>&1 \
+        || warn "nothing was compiled: it works, but slower (apt-get install gcc python3-dev, then rm -r .venv)"
     "$PY" -m compileall -q src  # or every start would, where the environment forbids to write what was compiled
     [ "$1" != dev ] || touch "$VENV/.extras-dev"
 }
