@@ -152,6 +152,33 @@ def test_scores_that_nearly_tie(text: str, backfill: str) -> None:
     assert told(compiled.BackfillQueue) == told(PlainBackfillQueue)
 
 
+@pytest.mark.parametrize("shortest_first", [False, True])
+@pytest.mark.parametrize("score", [0.0, 1.0])
+def test_long_queues_at_late_dates(score: float, shortest_first: bool) -> None:
+    """More jobs wait than are looked at one by one, ends are over in any order, and estimates end just before a reservation or
+    just behind it, by less than a short float tells apart."""
+
+    def told(queue: type[PlainBackfillQueue]) -> list[object]:
+        random = Random(12)
+        stage = Stage(queue, "easy", shortest_first)
+        stage.go(1e8 + 0.1)
+        for _ in range(60):
+            for _ in range(9):
+                seconds = random.choice([3.0, 1e7]) + random.choice([-0.1, 0.0, 1e-9, 0.1, 0.2])
+                units = random.choice([1, 1, 2, 3, 5, 9, UNITS, 2**24 + 1])
+                stage.add(score * random.random(), seconds, units, random.choice(SHAPES))
+            stage.turn([True, False], (stage.now + 3.0, 0b110))
+            for _ in range(random.choice([1, 2, 3])):
+                stage.end(random.randrange(len(stage.running) or 1), announced=random.random() < 0.3)
+                stage.turn([], (inf, 0))
+                stage.told.append(stage.queue.ends())
+            stage.go(random.choice([0.1, 1.0, 3.0]))
+        assert len(stage.queue) > 300
+        return stage.told
+
+    assert told(compiled.BackfillQueue) == told(PlainBackfillQueue)
+
+
 def test_what_cannot_be_evaluated_at_once() -> None:
     assert Expression("r*n").program is None
     long = "+".join(f"{n}*r*w" for n in range(9))

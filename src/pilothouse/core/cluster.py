@@ -435,10 +435,14 @@ class Cluster:
 
 
 def _mask(nodes: tuple[Node, ...]) -> int:
-    mask = 0
+    """All units of these nodes. Neighbours are joined first: each change of a wide mask makes a new one."""
+    mask = first = end = 0
     for node in nodes:
-        mask |= node.mask
-    return mask
+        if node.first != end:
+            mask |= ((1 << (end - first)) - 1) << first
+            first = node.first
+        end = node.first + node.count
+    return mask | ((1 << (end - first)) - 1) << first
 
 
 def _count_rule(begins: e.Begins, wants: d.Wants) -> str | None:

@@ -6,6 +6,7 @@ a finished run started when it did is told from its records: views/story.py.)
 
 from __future__ import annotations
 
+from heapq import nsmallest
 from math import inf
 
 import msgspec
@@ -15,6 +16,8 @@ from pilothouse.core.cluster import Cluster
 from pilothouse.model.answers import Never, NotNow
 from pilothouse.model.job import Job, Shape
 from pilothouse.model.lifecycle import JobState
+
+MOST_BLOCKERS = 5
 
 
 class Shortage(msgspec.Struct, frozen=True):
@@ -40,7 +43,7 @@ class Explanation(msgspec.Struct, frozen=True):
     expected_at: float | None = None
     """When the policy means to start it, if it says."""
     blockers: tuple[str, ...] = ()
-    """Running jobs whose units it waits for, soonest expected end first (at most five)."""
+    """Running jobs whose units it waits for, soonest expected end first (MOST_BLOCKERS at most)."""
 
     @property
     def sentence(self) -> str:
@@ -67,42 +70,39 @@ def explain(cluster: Cluster, job_id: str) -> Explanation:
 
 def _explain_waiting(cluster: Cluster, job_id: str) -> Explanation:
     job = cluster.waiting[job_id]
-    ahead = list(cluster.waiting).index(job_id)
+    reason, detail = why_waiting(cluster, job)
     expected = cluster.expected_starts().get(job_id)
-    found = place.choose(cluster, job)
-    blockers: tuple[str, ...] = ()
-    if isinstance(found, Never):
-        reason, detail = "never", f"it can never start, {found.reason}"
-    elif isinstance(found, NotNow):
-        reason, detail = "resources", found.reason
-        off = cluster.off_mask & cluster.all_mask & ~cluster.busy_mask
-        if off and cluster.free + off.bit_count() >= job.units:
-            reason = "unavailable"
-            detail += f" ({off.bit_count()} more are not available)"
-        blockers = _soonest(cluster, job.units - cluster.free)
-    else:
-        reason, detail = (
-            "policy",
-            f"it would fit now ({cluster.free} units are free), but {cluster.decider} holds it back",
-        )
     return Explanation(
         job_id,
         JobState.WAITING.value,
         reason,
         detail,
-        ahead,
+        list(cluster.waiting).index(job_id),
         cluster.free,
         job.units,
         None if expected is None or expected == inf else expected,
-        blockers,
+        _soonest(cluster, job.units - cluster.free) if reason in ("resources", "unavailable") else (),
     )
+
+
+def why_waiting(cluster: Cluster, job: Job) -> tuple[str, str]:
+    """The reason and the detail of a waiting job's explanation. These cost little: no other job is looked at."""
+    found = place.choose(cluster, job)
+    if isinstance(found, Never):
+        return "never", f"it can never start, {found.reason}"
+    if not isinstance(found, NotNow):
+        return "policy", f"it would fit now ({cluster.free} units are free), but {cluster.decider} holds it back"
+    off = cluster.off_mask and (cluster.off_mask & cluster.all_mask & ~cluster.busy_mask).bit_count()
+    if off and cluster.free + off >= job.units:
+        return "unavailable", f"{found.reason} ({off} more are not available)"
+    return "resources", found.reason
 
 
 def _soonest(cluster: Cluster, missing: int) -> tuple[str, ...]:
     """The running jobs whose expected ends would give enough units back."""
     names: list[str] = []
-    for job_id in sorted(cluster.running, key=cluster.expected_end):
-        if missing <= 0 or len(names) == 5:
+    for job_id in nsmallest(MOST_BLOCKERS, cluster.running, key=cluster.expected_end):
+        if missing <= 0:
             break
         names.append(job_id)
         missing -= len(cluster.running[job_id].units)

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from pilothouse.access.files import write_whole
-from pilothouse.core.explain import explain
+from pilothouse.core.explain import why_waiting
 from pilothouse.core.session import Outcome, Session
 from pilothouse.launch.outputs import Outputs
 from pilothouse.model.events import Batch, JobEnded, JobSubmitted
@@ -61,7 +61,7 @@ class NowFile:
     def _write(self, now: float) -> None:
         assert self.session is not None
         cluster = self.session.cluster
-        reasons = {job_id: explain(cluster, job_id).detail for job_id in islice(cluster.waiting, MOST_REASONS)}
+        reasons = {job.id: why_waiting(cluster, job)[1] for job in islice(cluster.waiting.values(), MOST_REASONS)}
         held = (
             _present(run.job, run.started_at, run.units.to_text()) for run in islice(cluster.running.values(), MOST)
         )

@@ -173,7 +173,7 @@ static PyObject *cut_behind(const Mask *mask, Py_ssize_t count)
     Py_ssize_t index;
     digit part;
     PyObject *lowest;
-    for (index = 0; index < mask->length; index++) {
+    for (index = 0; (index = next_digit(mask->digits, index, mask->length)) < mask->length; index++) {
         int here = count_bits(mask->digits[index]);
         if (here >= count)
             break;

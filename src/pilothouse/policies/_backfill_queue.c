@@ -49,6 +49,8 @@ typedef struct {
 enum { MOST_CONSTANTS = 8, MOST_DEPTH = 16, CHUNK = 128 };
 static const double NEARLY_EQUAL = 1e-12, LEAST_SIZE = 1e-280;
 
+/* Without a job it is over. It stays in the list until those before it are over too, or until half of the list is: on wide
+ * machines most jobs end early, when their ends are somewhere in the middle. */
 typedef struct {
     double date;
     long long number, units;
@@ -56,10 +58,18 @@ typedef struct {
     int announced;
 } End;
 
-/* A list of pointers of which the first `gone` are empty. */
+/* What a search looks at before it looks at an entry: its units and its estimate, rounded down. */
+typedef struct {
+    float units, estimate;
+} Bounds;
+
+/* A list of pointers of which the first `gone` are empty. In long queues most of a search is waiting for memory, so a list
+ * that is searched (`bounded`) keeps the bounds of its entries side by side. */
 typedef struct {
     void **items;
+    Bounds *bounds;
     Py_ssize_t gone, length, room;
+    int bounded;
 } List;
 
 enum { NONE, FILL, EASY };
@@ -71,7 +81,7 @@ typedef struct {
     int backfill, phase;
     PyObject *avoid, *reservations, *reserve_shaped, *end_of;
     List queue, by_estimate, ends, fresh, *from;
-    Py_ssize_t at;
+    Py_ssize_t at, ends_over;
     long long numbers, unseen, extra, free;
     double shadow, now;
     Entry *asked;
@@ -92,42 +102,81 @@ static PyObject *text_id, *text_shape, *text_nodes, *text_submitted_at, *zero;
 
 #define COUNT(list) ((list)->length - (list)->gone)
 
-static int insert(List *list, Py_ssize_t at, void *item)
+static float rounded_down(double value)
 {
-    if (list->length == list->room) {
-        Py_ssize_t count = COUNT(list);
-        if (list->gone > list->room / 2) {
-            memmove(list->items, list->items + list->gone, (size_t)count * sizeof(void *));
-            at -= list->gone;
-            list->gone = 0;
-            list->length = count;
-        }
-        else {
-            Py_ssize_t room = list->room ? 2 * list->room : 64;
-            void **items = PyMem_Realloc(list->items, (size_t)room * sizeof(void *));
-            if (items == NULL)
-                return PyErr_NoMemory(), -1;
-            list->items = items;
-            list->room = room;
-        }
-    }
-    memmove(list->items + at + 1, list->items + at, (size_t)(list->length - at) * sizeof(void *));
-    list->items[at] = item;
-    list->length++;
+    float close = (float)value;
+    return close > value ? nextafterf(close, -HUGE_VALF) : close;
+}
+
+static float rounded_up(double value)
+{
+    return -rounded_down(-value);
+}
+
+static int grow(List *list)
+{
+    size_t room = list->room ? 2 * (size_t)list->room : 64;
+    void **items = PyMem_Realloc(list->items, room * sizeof *items);
+    Bounds *bounds = NULL;
+    if (items != NULL)
+        list->items = items;
+    if (list->bounded && (bounds = PyMem_Realloc(list->bounds, room * sizeof *bounds)) != NULL)
+        list->bounds = bounds;
+    if (items == NULL || (list->bounded && bounds == NULL))
+        return PyErr_NoMemory(), -1;
+    list->room = (Py_ssize_t)room;
     return 0;
 }
 
+/* Moves `count` items from place `from` on to place `to`. */
+static void move(List *list, Py_ssize_t to, Py_ssize_t from, Py_ssize_t count)
+{
+    memmove(list->items + to, list->items + from, (size_t)count * sizeof *list->items);
+    if (list->bounded)
+        memmove(list->bounds + to, list->bounds + from, (size_t)count * sizeof *list->bounds);
+}
+
+static void put(List *list, Py_ssize_t at, void *item)
+{
+    list->items[at] = item;
+    if (list->bounded) {
+        const Entry *entry = item;
+        list->bounds[at] = (Bounds){rounded_down((double)entry->units), rounded_down(entry->estimate)};
+    }
+}
+
+static int insert(List *list, Py_ssize_t at, void *item)
+{
+    if (list->length == list->room) {
+        if (list->gone > list->room / 2) {
+            move(list, 0, list->gone, COUNT(list));
+            at -= list->gone;
+            list->length -= list->gone;
+            list->gone = 0;
+        }
+        else if (grow(list))
+            return -1;
+    }
+    move(list, at + 1, at, list->length - at);
+    list->length++;
+    put(list, at, item);
+    return 0;
+}
+
+/* Moves those before it up, or those behind it down, whichever are fewer. */
 static void take_out(List *list, Py_ssize_t at)
 {
-    if (at == list->gone) {
+    Py_ssize_t before = at - list->gone, behind = list->length - at - 1;
+    if (before <= behind || !before) {
+        move(list, list->gone + 1, list->gone, before);
         list->gone++;
-        if (list->gone == list->length)
-            list->gone = list->length = 0;
     }
     else {
+        move(list, at, at + 1, behind);
         list->length--;
-        memmove(list->items + at, list->items + at + 1, (size_t)(list->length - at) * sizeof(void *));
     }
+    if (list->gone == list->length)
+        list->gone = list->length = 0;
 }
 
 static int before(double a, long long a_number, double b, long long b_number)
@@ -180,7 +229,7 @@ static void free_entry(Entry *entry)
 
 static void free_end(End *end)
 {
-    Py_DECREF(end->job_id);
+    Py_XDECREF(end->job_id);
     PyMem_Free(end);
 }
 
@@ -505,6 +554,14 @@ static int by_score(const void *a, const void *b)
     return before(one->score, one->number, other->score, other->number) ? -1 : 1;
 }
 
+static void sort_by_score(List *list)
+{
+    Py_ssize_t index;
+    qsort(list->items + list->gone, (size_t)COUNT(list), sizeof(void *), by_score);
+    for (index = list->gone; list->bounded && index < list->length; index++)
+        put(list, index, list->items[index]);
+}
+
 static PyObject *queue_rescore(Queue *self, PyObject *score)
 {
     Py_ssize_t index;
@@ -523,7 +580,7 @@ static PyObject *queue_rescore(Queue *self, PyObject *score)
         }
     }
     if (COUNT(&self->queue) > 1 && !AGES(self))
-        qsort(self->queue.items + self->queue.gone, (size_t)COUNT(&self->queue), sizeof(void *), by_score);
+        sort_by_score(&self->queue);
     Py_RETURN_NONE;
 }
 
@@ -560,12 +617,41 @@ static End *end_of(Queue *self, PyObject *job_id)
     return pointer == NULL ? NULL : PyLong_AsVoidPtr(pointer);
 }
 
+/* Removes the ends that are over: those at the front, or all of them. */
+static void clear_ends(Queue *self)
+{
+    List *list = &self->ends;
+    Py_ssize_t index = list->gone, kept = 0;
+    int all = self->ends_over > COUNT(list) / 2;
+    for (; index < list->length; index++) {
+        End *end = list->items[index];
+        if (end->job_id == NULL) {
+            free_end(end);
+            self->ends_over--;
+        }
+        else if (all)
+            list->items[kept++] = end;
+        else
+            break;
+    }
+    list->gone = all ? 0 : index;
+    if (all || index == list->length) {
+        list->gone = 0;
+        list->length = kept;
+    }
+}
+
 static int release(Queue *self, End *end)
 {
     int failed = PyDict_DelItem(self->end_of, end->job_id);
-    if (self->backfill == EASY)
-        drop(&self->ends, end, BY_DATE);
-    free_end(end);
+    if (self->backfill != EASY)
+        free_end(end);
+    else {
+        Py_CLEAR(end->job_id);
+        self->ends_over++;
+        if (end == self->ends.items[self->ends.gone] || self->ends_over > COUNT(&self->ends) / 2)
+            clear_ends(self);
+    }
     return failed;
 }
 
@@ -618,16 +704,18 @@ static PyObject *queue_look_again(Queue *self, PyObject *nothing)
 
 static PyObject *queue_ends(Queue *self, PyObject *nothing)
 {
-    Py_ssize_t index, count = COUNT(&self->ends);
-    PyObject *ends = PyList_New(count);
-    for (index = 0; ends != NULL && index < count; index++) {
-        const End *end = self->ends.items[self->ends.gone + index];
-        PyObject *item = Py_BuildValue("(dO)", end->date, end->job_id);
-        if (item == NULL) {
+    Py_ssize_t index, count = 0;
+    PyObject *ends = PyList_New(COUNT(&self->ends) - self->ends_over);
+    for (index = self->ends.gone; ends != NULL && index < self->ends.length; index++) {
+        const End *end = self->ends.items[index];
+        PyObject *item;
+        if (end->job_id == NULL)
+            continue;
+        if ((item = Py_BuildValue("(dO)", end->date, end->job_id)) == NULL) {
             Py_DECREF(ends);
             return NULL;
         }
-        PyList_SET_ITEM(ends, index, item);
+        PyList_SET_ITEM(ends, count++, item);
     }
     return ends;
 }
@@ -668,6 +756,8 @@ static int reserve(Queue *self, long long free)
         self->shadow = Py_HUGE_VAL;
         for (index = self->ends.gone; index < self->ends.length; index++) {
             const End *end = self->ends.items[index];
+            if (end->job_id == NULL)
+                continue;
             if (missing <= 0 && end->date > self->shadow)
                 break;
             missing -= end->units;
@@ -708,17 +798,54 @@ static int ends_in_time(const Queue *self, const Entry *entry)
     return self->now + entry->estimate <= self->shadow && entry->estimate < Py_HUGE_VAL;
 }
 
+enum { TOGETHER = 64 };
+
+/* What bounds rule out. */
+typedef struct {
+    float units, units_aside, estimate;
+} Most;
+
+static inline int is_possible(const Bounds *bounds, const Most *most)
+{
+    return (bounds->units <= most->units)
+        & ((bounds->units <= most->units_aside) | (bounds->estimate <= most->estimate));
+}
+
+/* The next place from `at` on whose entry might overtake. */
+static Py_ssize_t next_possible(const List *list, Py_ssize_t at, const Most *most)
+{
+    for (; at + TOGETHER <= list->length; at += TOGETHER) {
+        int index, possible = 0;
+        for (index = 0; index < TOGETHER; index++)
+            possible |= is_possible(list->bounds + at + index, most);
+        if (possible)
+            break;
+    }
+    while (at < list->length && !is_possible(list->bounds + at, most))
+        at++;
+    return at;
+}
+
 /* From where the pass stands, the next job to start. */
 static PyObject *overtake(Queue *self)
 {
-    void **items = self->from->items;
-    const Py_ssize_t length = self->from->length;
+    const List *list = self->from;
     const long long usable = self->free - self->unseen, extra = self->avoid == zero ? self->extra : LLONG_MAX;
     const Entry *head = head_of(self);
+    const int is_long = list->bounded && list->length - self->at > TOGETHER;
+    Most most = {0, 0, 0};
     Py_ssize_t at;
-    for (at = self->at; usable > 0 && at < length; at++) {
-        Entry *entry = items[at];
+    if (is_long) {
+        /* The sum of now and an estimate is rounded too. */
+        double rounding = 1e-15 * (fabs(self->shadow) + fabs(self->now));
+        most = (Most){rounded_up((double)usable), rounded_up((double)extra), rounded_up(self->shadow - self->now + rounding)};
+    }
+    for (at = self->at; usable > 0 && at < list->length; at++) {
+        Entry *entry;
         int in_time;
+        if (is_long && (at = next_possible(list, at, &most)) == list->length)
+            break;
+        entry = list->items[at];
         if (entry->units > usable || entry == head)
             continue;
         in_time = ends_in_time(self, entry);
@@ -747,7 +874,7 @@ static int find_candidates(Queue *self)
             return -1;
     }
     if (list->length > 1)
-        qsort(list->items, (size_t)list->length, sizeof(void *), by_score);
+        sort_by_score(list);
     return 0;
 }
 
@@ -807,6 +934,7 @@ static PyObject *queue_first(Queue *self, PyObject *const *args, Py_ssize_t narg
 static PyObject *queue_next(Queue *self, PyObject *argument)
 {
     long long free, given;
+    Py_ssize_t gone;
     Entry *entry = self->asked;
     if (as_number(argument, &free))
         return NULL;
@@ -820,11 +948,11 @@ static PyObject *queue_next(Queue *self, PyObject *argument)
             return NULL;
         if (self->phase == OVERTAKING && self->aside && self->avoid == zero)
             self->extra -= given;
-        if (self->from == &self->fresh || self->from == &self->candidates)
-            self->at++;
-        else if (self->from != NULL && self->at == self->from->gone)
-            self->at++;     /* taking out the first leaves the others where they are */
+        gone = self->from == NULL ? 0 : self->from->gone;
         forget(self, entry);
+        /* The list that is walked over may have lost the entry; then the next one took its place, or those before it moved. */
+        if (self->from == &self->fresh || self->from == &self->candidates || (self->from != NULL && self->from->gone > gone))
+            self->at++;
     }
     else if (self->phase == OVERTAKING)
         self->at++;
@@ -894,6 +1022,7 @@ static int queue_init(Queue *self, PyObject *args, PyObject *keywords)
         return -1;
     self->backfill = strcmp(backfill, "easy") == 0 ? EASY : strcmp(backfill, "fill") == 0 ? FILL : NONE;
     self->shortest_first = (char)shortest_first;
+    self->queue.bounded = self->by_estimate.bounded = !AGES(self);
     self->avoid = Py_NewRef(zero);
     self->reservations = Py_NewRef(reservations);
     self->reserve_shaped = Py_NewRef(reserve_shaped);
@@ -924,10 +1053,14 @@ static void queue_dealloc(Queue *self)
     PyObject_GC_UnTrack(self);
     for (index = self->queue.gone; index < self->queue.length; index++)
         free_entry(self->queue.items[index]);
-    while (self->end_of != NULL && PyDict_Next(self->end_of, &at, &key, &pointer))
+    for (index = self->ends.gone; index < self->ends.length; index++)
+        free_end(self->ends.items[index]);
+    while (self->backfill != EASY && self->end_of != NULL && PyDict_Next(self->end_of, &at, &key, &pointer))
         free_end(PyLong_AsVoidPtr(pointer));
     PyMem_Free(self->queue.items);
+    PyMem_Free(self->queue.bounds);
     PyMem_Free(self->by_estimate.items);
+    PyMem_Free(self->by_estimate.bounds);
     PyMem_Free(self->ends.items);
     PyMem_Free(self->fresh.items);
     PyMem_Free(self->candidates.items);
