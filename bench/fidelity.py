@@ -1,7 +1,7 @@
 """How well a forecast foretells a real run, and whether its interval holds.
 
     python bench/fidelity.py [--tasks 300] [--slots 8] [--policy fcfs,easy] [--repetitions 50] [--virtual]
-                             [--lengths lognormal,...] [--observed 40]
+                             [--stretch 10] [--lengths lognormal,...] [--observed 40]
 
 Real time: tasks of mixed length and width (`sleep`, with requests) run once, which is what the forecast learns from, and then
 twice under each policy. Prints the forecast of the time from the first start to the last end beside the real one (they should
@@ -49,14 +49,15 @@ LENGTHS: dict[str, Callable[[Random], float]] = {
 """Lengths of tasks, beside the mean of their program."""
 
 
-def mixed_tasks(count: int) -> str:
-    """Lengths from 0.05 s to some seconds, one to four cores, walltimes of up to four times the length."""
+def mixed_tasks(count: int, stretch: float) -> str:
+    """Lengths from 0.05 s to some seconds, one to four cores, walltimes of up to four times the length; times `stretch`."""
     random = Random(SEED)
     lines = []
     for _ in range(count):
         seconds = round(min(4.0, 0.05 + 0.3 * random.lognormvariate(0, 1)), 3)
         walltime = round(seconds * random.uniform(1.5, 4) + 5, 1)
-        lines.append(f"#PILOTHOUSE cores={random.choice([1, 1, 1, 2, 4])} walltime={walltime}\nsleep {seconds}\n")
+        cores = random.choice([1, 1, 1, 2, 4])
+        lines.append(f"#PILOTHOUSE cores={cores} walltime={walltime * stretch:.1f}\nsleep {seconds * stretch:.3f}\n")
     return "".join(lines)
 
 
@@ -84,12 +85,12 @@ def in_order(one: Sequence[int], other: Sequence[int]) -> float:
     return len(lasts) / len(one)
 
 
-def real(tasks: int, slots: int, policies: list[str]) -> None:
+def real(tasks: int, slots: int, policies: list[str], stretch: float) -> None:
     compared = f"{'same order':>10} {'two runs':>8} {'1 ms':>6}"
     print(f"{'policy':8} {'forecast s':>10} {'real s':>8} {'off by':>7}  {'90 % interval':>17} {compared}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        text = mixed_tasks(tasks)
+        text = mixed_tasks(tasks, stretch)
         (folder / "tasks").write_text(text)
         took = {row.task: (row.ended or 0.0) - (row.started or 0.0) for row in run(folder, "learn", slots, "fcfs")[0]}
         known = LearnedDurations([observed_tasks(folder / "learn")])
@@ -146,6 +147,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=300)
     parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--policy", default="fcfs,easy")
+    parser.add_argument("--stretch", type=float, default=1.0, help="real tasks are so many times as long")
     parser.add_argument("--repetitions", type=int, default=50)
     parser.add_argument("--virtual", action="store_true", help="only the part on virtual time")
     parser.add_argument("--lengths", default="lognormal", help=f"all, or some of {', '.join(LENGTHS)}")
@@ -153,7 +155,7 @@ def main() -> None:
     arguments = parser.parse_args()
     policies = arguments.policy.split(",")
     if not arguments.virtual:
-        real(arguments.tasks, arguments.slots, policies)
+        real(arguments.tasks, arguments.slots, policies, arguments.stretch)
     for lengths in LENGTHS if arguments.lengths == "all" else arguments.lengths.split(","):
         virtual(90, arguments.repetitions, policies, lengths, arguments.observed)
 
