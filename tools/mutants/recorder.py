@@ -25,7 +25,7 @@ def pytest_collection() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if tracer.FILE in os.environ:
-        tracer.seen.clear()
+        tracer.forget()
         os.environ[tracer.TEST] = item.nodeid
         tracer.begin()
 

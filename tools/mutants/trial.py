@@ -1,4 +1,5 @@
-"""Trying mutants: each in a copy of the tree, against the tests that run it, with a limit on time and memory.
+"""Trying mutants against the tests that run them: first in forks (`forks.py`), then those that no test has found each in a
+copy of the tree, where programs that tests start see it too, with a limit on time and memory.
 
 A busy machine finds no mutants: where a test that takes a while fails, or the tests take too long, the same is tried without
 the mutant. A test that fails then too is left out, and a limit that is too short then too is doubled.
@@ -21,6 +22,8 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from mutants.changes import Change
+from mutants.forked import SURVIVED, TOO_SLOW
+from mutants.forks import Forks
 from mutants.record import TestRecord, environment
 
 MEMORY_BYTES = 6 * 2**30
@@ -33,7 +36,7 @@ MOST_DOUBTS = 4
 FIRST_FILES, FIRST_TESTS = 3, 40
 NO_SUCH_TEST = 4
 """Exit code of pytest."""
-TOO_SLOW = "found (too slow)"
+PROGRAMS = re.compile(r"\b(subprocess|multiprocessing)\b")
 LEFT_OUT = {".git", ".venv", ".venvs", ".tools", "build", "out", ".hypothesis"}
 """Not copied, at the top of the tree."""
 
@@ -48,38 +51,45 @@ class Trials:
         self._home = Path(tempfile.mkdtemp(prefix="pilothouse-mutants-"))
 
     def run(self, sample: list[Change], jobs: int) -> list[Change]:
+        chosen = [self._choose(change) for change in sample]
+        forked = Forks(self._root, self._record).run(sample, chosen, jobs)
+        found = {number for number, (word, _) in forked.items() if word != SURVIVED}
+        for number in sorted(found):
+            _tell(sample[number], forked[number][0])
+        left = [number for number in range(len(sample)) if number not in found]
+        for number in left:
+            tried = forked[number][1] if number in forked else []
+            chosen[number] = self._choose(sample[number], {test for test in tried if not self._starts_programs(test)})
         try:
             for number in range(jobs):
                 self._copies.put(self._copy(self._home / str(number)))
             with ThreadPoolExecutor(jobs) as pool:
-                outcomes = list(pool.map(self._try, sample))
+                outcomes = list(pool.map(lambda number: self._try(sample[number], chosen[number]), left))
         finally:
             shutil.rmtree(self._home, ignore_errors=True)
-        return [change for change, found in zip(sample, outcomes, strict=True) if not found]
+        return [sample[number] for number, was_found in zip(left, outcomes, strict=True) if not was_found]
 
-    def _try(self, change: Change) -> bool:
+    def _try(self, change: Change, tests: list[str]) -> bool:
         copy = self._copies.get()
         try:
-            return self._try_in(copy, change)
+            return self._try_in(copy, change, tests)
         finally:
             self._copies.put(copy)
 
-    def _try_in(self, copy: Path, change: Change) -> bool:
+    def _try_in(self, copy: Path, change: Change, tests: list[str]) -> bool:
         path = copy / "src" / "pilothouse" / change.path
         original = path.read_text()
         some: list[str] = []
-        word = "no test runs it"
-        for some in _rounds(self._choose(change)):
+        word = SURVIVED if self._record.tests_of(change.path, change.function, change.line) else "no test runs it"
+        for some in _rounds(tests):
             word = self._judge(copy, path, change.text(original), original, some)
-            if word != "survived":
+            if word != SURVIVED:
                 break
         if word == "does not import":  # or the tests are not to be found, with or without the mutant
             command = [sys.executable, "-m", "pytest", "-q", "-p", "mutants.recorder", "--collect-only", *some]
             subprocess.run(command, cwd=copy, env=environment(copy), stdout=subprocess.DEVNULL, check=True)
-        place = f"{change.path}:{change.line}"
-        before, after = (" ".join(text.split()) for text in (change.before, change.after))
-        print(f"{word:>16}  {place}  {before[:60]}  ->  {after[:60]}", flush=True)
-        return word not in ("survived", "no test runs it")
+        _tell(change, word)
+        return word not in (SURVIVED, "no test runs it")
 
     def _judge(self, copy: Path, path: Path, changed: str, original: str, tests: list[str]) -> str:
         """Runs tests with the mutant, and those that may have failed for another reason without it."""
@@ -92,22 +102,28 @@ class Trials:
                 path.write_text(original)
             if word != TOO_SLOW and (failed is None or self._record.seconds(failed) < QUICK_S):
                 return word
-            if self._outcome(copy, [failed] if failed else tests, limit_s)[0] == "survived":
+            if self._outcome(copy, [failed] if failed else tests, limit_s)[0] == SURVIVED:
                 return word
             if failed is None:
                 limit_s *= 2
             else:
                 tests = [test for test in tests if test != failed]
-        return "survived"
+        return SURVIVED
 
-    def _choose(self, change: Change) -> list[str]:
-        chosen, seconds = [], 0.0
-        for test in self._record.tests_of(change.path, change.function)[:TESTS_MAX]:
+    def _choose(self, change: Change, tried: set[str] | None = None) -> list[str]:
+        chosen: list[str] = []
+        seconds = 0.0
+        tests = self._record.tests_of(change.path, change.function, change.line)
+        for test in [test for test in tests if test not in (tried or ())][:TESTS_MAX]:
             seconds += self._record.seconds(test)
             if chosen and seconds > SECONDS_MAX:
                 break
             chosen.append(test)
         return chosen
+
+    def _starts_programs(self, test: str) -> bool:
+        """Whether a test may need a second round."""
+        return bool(PROGRAMS.search((self._root / test.partition("::")[0]).read_text()))
 
     def _copy(self, copy: Path) -> Path:
         shutil.copytree(self._root, copy, ignore=self._left_out, symlinks=True)
@@ -143,7 +159,12 @@ class Trials:
             said.seek(0)
             named = re.findall(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", said.read(), re.MULTILINE)
         failed = next((test for test in tests if test in named), None)
-        return "survived" if code == 0 else "does not import" if code == NO_SUCH_TEST else "found", failed
+        return SURVIVED if code == 0 else "does not import" if code == NO_SUCH_TEST else "found", failed
+
+
+def _tell(change: Change, word: str) -> None:
+    before, after = (" ".join(text.split()) for text in (change.before, change.after))
+    print(f"{word:>16}  {change.path}:{change.line}  {before[:60]}  ->  {after[:60]}", flush=True)
 
 
 def _rounds(tests: list[str]) -> Iterator[list[str]]:
