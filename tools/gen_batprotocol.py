@@ -527,7 +527,7 @@ class Writer:
                 found[field.name] = f"{self.default(field)} if v{i} is None else {reader}"
             elif kind == "enum":
                 out.append(f"    v{i} = {take}")
-                out.append(f"    if v{i} is not None and v{i} not in _READ_{field.type}:")
+                out.append(f"    if v{i} is not None and (type(v{i}) not in (str, int) or v{i} not in _READ_{field.type}):")
                 out.append(f'        raise unknown_value("{field.type}", v{i})')
                 found[field.name] = f"{self.default(field)} if v{i} is None else _READ_{field.type}[v{i}]"
             elif kind == "union":

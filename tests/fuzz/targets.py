@@ -10,8 +10,9 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 
@@ -25,7 +26,9 @@ from pilothouse.dropins.batsim5.options import BY_KEY
 from pilothouse.dropins.disbatch.status_file import EarlierRuns
 from pilothouse.formats import (
     accounting_logs,
+    argument_sources,
     constraint,
+    date_text,
     dax,
     duration,
     external_events,
@@ -34,15 +37,23 @@ from pilothouse.formats import (
     jobs_csv,
     jobspec,
     output_pack,
+    pbs_log,
+    platform_elements,
     platform_xml,
     qcg_requests,
     qcg_workload,
     resource_set,
+    slurm_fields,
+    slurm_resources,
     swf,
     task_file,
+    task_request,
+    task_table,
     traces,
     workload_json,
 )  # fmt: skip
+from pilothouse.formats.command_template import CommandTemplate
+from pilothouse.formats.qcg_description import Dialect
 from pilothouse.journal.read import read_jobs, read_nodes, read_tasks
 from pilothouse.journal.store import Journal
 from pilothouse.model import decisions as d
@@ -52,6 +63,7 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.profile import Delay, Profile
+from pilothouse.model.task_request import TaskRequest
 from pilothouse.policies import catalog, score
 from pilothouse.protocols import zmtp
 from pilothouse.protocols.batprotocol import codec as codec5
@@ -90,12 +102,14 @@ from pilothouse.worlds.simulated import generators
 from pilothouse.worlds.simulated.world import SimulatedWorld
 
 NODES = tuple(Node(f"h{i}", i) for i in range(4))
+QCG_NODES = tuple(Node(f"q{i}", 4 * i, 4, gpus=1, memory_mb=100) for i in range(3))
 MOST_TURNS = 60
 
 
 @dataclass(frozen=True)
 class Target:
-    """`run` must end soon, and raise nothing but a PilothouseError. `weight`: how often it is drawn."""
+    """`run` must end soon, and raise nothing but a PilothouseError; what it returns is held against a record (answers.py).
+    `weight`: how often it is drawn."""
 
     run: Callable[[bytes], object]
     seeds: Callable[[], list[bytes]]
@@ -135,15 +149,22 @@ def file_target(name: str, suffix: str, run: Callable[[Path], object], *files: s
     target(name, lambda: seeds.file(*files), weight)(read)
 
 
-def used_up(values: object) -> None:
+def used_up(values: Iterable[object]) -> list[object]:
     """Lazy results are read to their end, as far as that is not endless."""
-    if isinstance(values, Iterator):
-        for _, _ in zip(values, range(2000), strict=False):
-            pass
+    return [value for value, _ in zip(values, range(2000), strict=False)]
+
+
+def or_problem(run: Callable[[], object], *problems: type[Exception]) -> object:
+    """What is returned, or why nothing is."""
+    try:
+        return run()
+    except (PilothouseError, *problems) as problem:
+        return problem
 
 
 # ---- files
 
+TEN_S = qcg_workload.Durations(10.0)
 file_target("swf", ".swf", swf.read, "examples/kth-sp2-5000.swf.gz")
 
 def read_accounting(path: Path) -> object:
@@ -169,7 +190,8 @@ file_target("jobs-csv", ".csv", lambda path: used_up(jobs_csv.read(path)),
             "batsim4/recordings/bs-easy-redis-small-delays/out_jobs.csv")  # fmt: skip
 file_target("settings", ".json", Settings.read, "tests/fuzz/corpus/settings/all.json")
 file_target("qcg-file", ".json",
-            lambda path: qcg_workload.load_workload(path, qcg_workload.Durations.named("10"), NODES),
+            lambda path: [or_problem(lambda nodes=nodes: qcg_workload.load_workload(path, TEN_S, nodes))  # type: ignore[misc]
+                          for nodes in (NODES, QCG_NODES)],
             "examples/requests.json")  # fmt: skip
 file_target("status", ".txt", lambda path: EarlierRuns().read(path), "disbatch/disbatch-ssh_status.txt")
 file_target("batsim5-config", ".toml", lambda path: batsim5_config.read(str(path), BY_KEY),
@@ -177,11 +199,12 @@ file_target("batsim5-config", ".toml", lambda path: batsim5_config.read(str(path
 
 
 @target("tasks", lambda: seeds.file("examples/tasks.txt", "tests/fuzz/corpus/tasks/directives.txt"))
-def _tasks(data: bytes) -> None:
-    for lenient in (False, True):
-        with contextlib.suppress(PilothouseError):
-            task_file.check_stream(io.BytesIO(data), "tasks", lenient=lenient)
-            used_up(task_file.read_file(io.BytesIO(data), "tasks", lenient=lenient))
+def _tasks(data: bytes) -> object:
+    def read(lenient: bool) -> object:
+        totals = task_file.check_stream(io.BytesIO(data), "tasks", lenient=lenient)
+        return totals, used_up(task_file.read_file(io.BytesIO(data), "tasks", lenient=lenient))
+
+    return [or_problem(lambda lenient=lenient: read(lenient)) for lenient in (False, True)]  # type: ignore[misc]
 
 
 # ---- texts
@@ -191,9 +214,91 @@ text_target("rfc22", IdSet.parse_strict, "0-3,7", "[1,3]", weight=20)
 text_target("hostlist", hostlist.parse, "n[1-4,7],m12", "a[01-10]b[2-3]", "x", weight=20)
 text_target("duration", duration.parse, "5m", "1.5h", "90", "2d", weight=20)
 text_target("fluid", fluid.parse, "ƒ2Vvy", "f12345", "0x1f", "1234", "0000.0001.0002.0003", weight=20)
-text_target("score", score.Expression, "r*n", "-(w/r)**3*n", "log10(r)*n + 870*log10(s)", "min(r, n, 2.5)")
+text_target("score", lambda text: _scores(score.Expression(text)), "r*n", "-(w/r)**3*n", "log10(r)*n + 870*log10(s)",
+            "min(r, n, 2.5)", "-w/(log2(n)*r)", "sqrt(w)+exp(-w/100)-log(1+w)*p", "abs(w-5)**0.5", "max(w, 2**n)",
+            "w*-log10(s)/+r")  # fmt: skip
+text_target("command-template", lambda text: [CommandTemplate(text, ("", "b")).fill(row, 3) for row in ROWS],
+            "sim --seed {2} < {1} > '{1.}.out' {#}", 'a "$(cat {/.})" {//} \'{%}\' {-1}', "{b} \\{1} {x} ({b/})", "{}",
+            'echo "{1/}" $(ls (a) {2}) {%} "{%}"', "plain", "a `b` {b.}")  # fmt: skip
+text_target("date", lambda text: date_text.parse(text, datetime(2026, 11, 16, 9, 30), "--until"), "Friday", "mon 18:05",
+            "tomorrow", "18:00", "9:30", "2026-11-20", "2026-11-20T08:15", "36h", "today 24:00", "tue 7:07")  # fmt: skip
+text_target("request-words", lambda text: task_request.words_of(task_request.parse_words(text, "here") or TaskRequest()),
+            "cores=2 mem=1.5G gpus=1 walltime=1:30:00 nodes=2 retries=3 name=a env=X=1 env='Y=b c'",
+            "after=a,b walltime=30m mem=512 env=A=", "walltime=inf mem=2T name=x.y", "mem=100M walltime=90")  # fmt: skip
+text_target("hosts-written", lambda text: hostlist.encode(text.split()), "n1 n2 n3 n7", "n08 n09 n10 n11",
+            "a b1-ib b2-ib b2-ib x01 x1", "n9 n10 n11 m n0 n00")  # fmt: skip
+text_target("slurm-fields", lambda text: [read(text) for read in SLURM_FIELDS], "2026-11-15T18:06:44", "1-02:03:04", "30",
+            "5:10", "UNLIMITED", "2.5K", "4000M", "cpu=2,mem=4G,gres/gpu=2", "gpu:a100:2(S:0-1),tmp:3", "CANCELLED by 7",
+            "JobId=1 Name=a b c=d", "bandwidth:lustre:4G,gpu:2")  # fmt: skip
+text_target("pbs-fields", lambda text: (pbs_log.duration(text), [pbs_log.cpus({key: text}) for key in PBS_KEYS]), "100:00:05",
+            "1:02:03:04", "30:15", "77", "n1/0*4+n2/0-3,7+n3", "2:ppn=6+1:ppn=2:fat+n7", "2:ncpus=3:mem=4+ncpus=2+3")  # fmt: skip
+text_target("qcg-rtime", lambda text: qcg_workload.parse_rtime(text, "here"), "0:00:06.082136", "1 day, 2:03:04.5",
+            "12 days, 0:00:01")  # fmt: skip
+text_target("quantities", lambda text: [platform_elements.quantity(text, units) for units in UNITS], "1.5Gf", "125MBps", "2KiBps",
+            "3Mbps", "50us", "1w", "2kflops", "7", "3kif", "1e-3YiBps")  # fmt: skip
 text_target("policy", lambda text: catalog.make(*_named(text)), "priority:score=r*n,backfill=easy", "random:seed=7")
 text_target("hosts", lambda text: parse_hosts([text]), "h1:4,h2", "n[1-3]:8", "user@host:2", weight=20)
+
+
+ROWS = [("data/one.txt", "2"), ("it's.tar.gz", "a b"), ("/", "tab\there")]
+SLURM_FIELDS: tuple[Callable[[str], object], ...] = (
+    slurm_fields.date, slurm_fields.time_limit, slurm_fields.count, slurm_fields.memory_mb, slurm_fields.tres, slurm_fields.gres,
+    slurm_fields.amounts, slurm_fields.fate, slurm_fields.record,
+)  # fmt: skip
+PBS_KEYS = ("exec_host", *(f"Resource_List.{name}" for name in ("nodes", "select", "ncpus", "procs")), "total_execution_slots")
+UNITS = (platform_elements.SPEED_UNITS, platform_elements.BANDWIDTH_UNITS, platform_elements.TIME_UNITS)
+
+
+def _scores(found: score.Expression) -> object:
+    """The values for jobs that were submitted early and late, by the expression and by its program."""
+    jobs = [Job("a", 4, 100.0, 0.0, priority=2), Job("b", 1, 0.5, 50.0), Job("c", 3, 7.0, 60.5, priority=-1)]
+    values = [found(job, now) for job in jobs for now in (60.5, 100.0)]
+    program = found.program
+    return values, found.ages, program and (program.operations, program.products, [program.constants(job) for job in jobs])
+
+
+@target("slurm-resources", list)
+def _slurm_resources(data: bytes) -> object:
+    text = data.decode("utf-8", "replace")
+    readers = (slurm_resources.read_nodes, slurm_resources.read_partitions, slurm_resources.read_reservations)
+    return [or_problem(lambda read=read: read(text)) for read in readers]  # type: ignore[misc]
+
+
+@target("task-table", list)
+def _task_table(data: bytes) -> object:
+    def read(kind: str) -> object:
+        return used_up(task_table.reader_for("tasks", kind=kind).read(data.splitlines(keepends=True)))
+
+    return [or_problem(lambda kind=kind: read(kind)) for kind in ("csv", "tsv", "jsonl")]  # type: ignore[misc]
+
+
+ARGUMENTS = (
+    b'[[":::", "a", "b c", "::::", "l", ":::+", "1", "2"], "", false]',
+    b'[["::::", "t.csv", ":::", "x:y", "z:w:v", "u"], "", false]',
+    b'[["::::", "-", "::::+", "l"], " ", true]',
+    b'[[":::", "x,y", "z,w,v", "u", "::::+", "l", "::::", "t.jsonl"], ",", false]',
+    b'[["::::", "t.tsv", "e.csv", "::::", "-"], "", true]',
+)
+LINES = {"l": b"one 1\ntwo 2 3\nthree\n", "-": b"p q\nr s\n", "t.csv": b'\xef\xbb\xbfn, m\n1,"2\n3"\n\n4,5\n', "e.csv": b"",
+         "t.tsv": b"n\tm\n1\t2\n3\n", "t.jsonl": b'{"n": 1, "m": null}\n\n{"n": [1], "m": "x"}\n{"m": 2}\n'}  # fmt: skip
+
+
+@target("arguments", lambda: list(ARGUMENTS))
+def _arguments(data: bytes) -> object:
+    try:
+        words, colsep, header = msgspec.json.decode(data, type=tuple[list[str], str, bool])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if not words or words[0] not in argument_sources.MARKS:
+        return argument_sources.split_words(words)
+    reading = argument_sources.Reading(colsep, header)
+    found = argument_sources.read_arguments(words, lambda name: iter(LINES.get(name, b"").splitlines(keepends=True)), reading)
+    rows: list[object] = []
+    try:
+        rows += used_up(found.rows)
+    except PilothouseError as problem:
+        rows.append(problem)
+    return argument_sources.streams(words), found.names, rows
 
 
 def _named(text: str) -> tuple[str, dict[str, str]]:
@@ -202,8 +307,9 @@ def _named(text: str) -> tuple[str, dict[str, str]]:
 
 
 @target("jobspec", lambda: [text for topic, text in _specs()])
-def _jobspec(data: bytes) -> None:
-    jobspec.encode(jobspec.parse(data))
+def _jobspec(data: bytes) -> object:
+    spec = jobspec.parse(data)
+    return spec, spec.total_slots, spec.total_cores, spec.walltime_s, jobspec.encode(spec)
 
 
 def _specs() -> list[tuple[str, bytes]]:
@@ -223,50 +329,51 @@ R = (
 
 
 @target("resource-set", lambda: [R])
-def _resources(data: bytes) -> None:
-    resource_set.encode(resource_set.parse(data))
+def _resources(data: bytes) -> object:
+    found = resource_set.parse(data)
+    return found, found.rank_ids, found.core_count(), found.only(IdSet(0b10)), resource_set.encode(found)
 
 
 @target("constraint", lambda: [b'{"and": [{"properties": ["a", "^b"]}, {"not": [{"ranks": ["0-3"]}, {"hostlist": ["n"]}]}]}'])
-def _constraint(data: bytes) -> None:
+def _constraint(data: bytes) -> object:
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        constraint.normalised(msgspec.json.decode(data), where="constraint")
+        value = msgspec.json.decode(data)
+        by_host = {"n": ["4"], "m1": ["5", "6"]}
+        return [or_problem(lambda ranks=ranks: constraint.normalised(value, ranks)) for ranks in (None, by_host)]  # type: ignore[misc]
+    return None
 
 
 # ---- codecs
 
 
 @target("batsim-decisions", lambda: seeds.batsim("sched->batsim"))
-def _batsim_decisions(data: bytes) -> None:
-    DecisionReader("peer", {"w0!p": Profile("w0!p", Delay(1.0))}).reply(codec4.decode_from_scheduler(data))
+def _batsim_decisions(data: bytes) -> object:
+    return DecisionReader("peer", {"w0!p": Profile("w0!p", Delay(1.0))}).reply(codec4.decode_from_scheduler(data))
 
 
 @target("batsim-events", lambda: seeds.batsim("batsim->sched"))
-def _batsim_events(data: bytes) -> None:
+def _batsim_events(data: bytes) -> object:
     message = codec4.decode_from_batsim(data)
+    begun: list[object] = []
     for event in message.events:
         if type(event).__name__ == "SimulationBegins":
-            read_begins(event.data, "peer")  # type: ignore[union-attr]
+            begun.append(read_begins(event.data, "peer"))  # type: ignore[union-attr]
     begins = e.Begins(NODES, profiles={"w0!delay10": Profile("w0!delay10", Delay(10.0))})
-    EventReader("peer", begins, None, RequestedCalls()).batch(message)
+    return begun, EventReader("peer", begins, None, RequestedCalls()).batch(message)
 
 
-def _batprotocol(data: bytes, form: Format) -> None:
+def _batprotocol(data: bytes, form: Format) -> object:
     message = codec5.decode(data, form)
-    for way in Format:
-        with contextlib.suppress(PilothouseError):  # numbers that the binary form has no room for
-            codec5.encode(message, way)
+    # The binary form has no room for some numbers.
+    written = [or_problem(lambda way=way: codec5.encode(message, way)) for way in Format]  # type: ignore[misc]
     reader = DecisionReader5()
-    with contextlib.suppress(Malformed):
-        for event in message.events or ():
-            reader.read(event.event, event.timestamp)
-    with contextlib.suppress(Malformed):
-        read_wants(read_hello(message))
+    read = [or_problem(lambda said=said: reader.read(said.event, said.timestamp), Malformed) for said in message.events or ()]  # type: ignore[misc]
+    return written, read, or_problem(lambda: read_wants(read_hello(message)), Malformed)
 
 
 @target("batprotocol-json", seeds.batprotocol)
-def _json5(data: bytes) -> None:
-    _batprotocol(data, Format.JSON)
+def _json5(data: bytes) -> object:
+    return _batprotocol(data, Format.JSON)
 
 
 def _binary_seeds() -> list[bytes]:
@@ -278,8 +385,8 @@ def _binary_seeds() -> list[bytes]:
 
 
 @target("batprotocol-binary", _binary_seeds)
-def _binary5(data: bytes) -> None:
-    _batprotocol(data, Format.BINARY)
+def _binary5(data: bytes) -> object:
+    return _batprotocol(data, Format.BINARY)
 
 
 def _flux_messages() -> list[bytes]:
@@ -287,26 +394,26 @@ def _flux_messages() -> list[bytes]:
 
 
 @target("flux-frames", _flux_messages)
-def _flux_frames(data: bytes) -> None:
-    for found in frames.StreamReader().feed(data):
-        if isinstance(found, frames.Message):
-            frames.encode(found)
+def _flux_frames(data: bytes) -> object:
+    found = list(frames.StreamReader().feed(data))
+    return found, [frames.encode(message) for message in found if isinstance(message, frames.Message)]
 
 
 @target("flux-scheduler", _flux_messages)
-def _flux_scheduler(data: bytes) -> None:
+def _flux_scheduler(data: bytes) -> object:
     engine = SchedulerEngine()
     engine.begin()
+    answers: list[object] = []
     for found in frames.StreamReader().feed(data):
         if isinstance(found, frames.Message):
             found.userid, found.rolemask = 0, frames.ROLE_OWNER
-            engine.receive(found)
-            for answer in engine.take():
-                frames.encode(answer)
+            answers.append(engine.receive(found))
+            answers += [frames.encode(answer) for answer in engine.take()]
+    return answers
 
 
 @target("flux-broker", _flux_messages)
-def _flux_broker(data: bytes) -> None:
+def _flux_broker(data: bytes) -> object:
     manager = FluxManager()
     broker = Broker(manager, R, IdSet())
     broker.join(1, "one")
@@ -314,27 +421,31 @@ def _flux_broker(data: bytes) -> None:
     broker.receive(0.0, 1, rpc.request("job-manager.sched-ready", b'{"mode":"unlimited"}', matchtag=1))
     manager.submit(0.0, 1, b"{}")
     broker.dispatch(0.0)
+    answers: list[object] = []
     for found in frames.StreamReader().feed(data):
         if isinstance(found, frames.Message):
             broker.receive(1.0, 1, found)
             broker.dispatch(1.0)
-            for _, answer in broker.take():
-                frames.encode(answer)
+            answers += [(place, frames.encode(answer)) for place, answer in broker.take()]
     assert (1 in manager.jobs) != (1 in manager.inactive), "a job was lost"
+    return answers, manager.jobs
 
 
 ZMTP = zmtp.GREETING + b"\x04\x1a\x05READY\x0bSocket-Type\x00\x00\x00\x03REP" + zmtp.request_of(b"{}") + b"\x04\x07\x04PING\0\0"
 
 
 @target("zmtp", lambda: [ZMTP], weight=20)
-def _zmtp(data: bytes) -> None:
+def _zmtp(data: bytes) -> object:
     reader = zmtp.Reader(1 << 20)
+    found: list[object] = []
     with contextlib.suppress(zmtp.WireError):
         for start in range(0, len(data), 97):
             reader.feed(data[start : start + 97])
-            while reader.message() is not None:
-                pass
-            reader.missing()
+            while (message := reader.message()) is not None:
+                found.append(message)
+            found.append(reader.missing())
+        found.append("whole")
+    return found
 
 
 KVS = [
@@ -345,12 +456,16 @@ KVS = [
 
 
 @target("kvs-wire", lambda: KVS, weight=20)
-def _kvs(data: bytes) -> None:
+def _kvs(data: bytes) -> object:
     store = KeyValueStore()
+    found: list[object] = []
     with contextlib.suppress(WireError):
         for request in RequestReader().feed(data):
+            found.append(request)
             if request.op == b"put_":
                 store.put(request.key, request.value)
+        found.append("whole")
+    return found
 
 
 # ---- frames of engines
@@ -369,10 +484,10 @@ def _engine_frames() -> list[bytes]:
 
 
 @target("engine-frames", _engine_frames)
-def _engines(data: bytes) -> None:
+def _engines(data: bytes) -> object:
     frame = m.read_engine_frame(data)
     if isinstance(frame, str):
-        return
+        return frame
     driver = new_state(LiveOptions(bundle=1))
     driver.feed(Feeder(task_file.TaskLine(i, i + 1, -1, "true") for i in range(2)))
     hello = m.Hello(context="c", node="n", slots=2, pid=1, started_at=0.0, properties={"key": "k"})
@@ -380,7 +495,7 @@ def _engines(data: bytes) -> None:
     settle(driver, 0.5)
     hear(driver, frame, 1.0)
     settle(driver, 1.5)
-    list(driver_frames(driver, 2.0))
+    return list(driver_frames(driver, 2.0))
 
 
 # ---- what engines leave on disk
@@ -401,10 +516,10 @@ def _logs() -> list[bytes]:
 
 
 @target("spool-log", _logs)
-def _read_log(data: bytes) -> None:
+def _read_log(data: bytes) -> object:
     path = folder() / f"spool-{os.getpid()}"
     path.write_bytes(data)
-    read_log(path)
+    return read_log(path)
 
 
 def _packs() -> list[bytes]:
@@ -414,10 +529,11 @@ def _packs() -> list[bytes]:
 
 
 @target("output-pack", _packs)
-def _read_pack(data: bytes) -> None:
+def _read_pack(data: bytes) -> object:
     pack = io.BytesIO(data)
-    places = [1, *(end + 1 for end, _ in output_pack.scan(pack, 0, "pack"))]
-    output_pack.read_backwards(pack, places[max(0, len(places) - 2)], "pack")
+    found = list(output_pack.scan(pack, 0, "pack"))
+    places = [1, *(end + 1 for end, _ in found)]
+    return found, output_pack.read_backwards(pack, places[max(0, len(places) - 2)], "pack")
 
 
 # ---- schedulers that answer garbage
@@ -450,15 +566,20 @@ class Answering:
     def close(self) -> None: ...
 
 
-def play(reply: Callable[[float], d.Reply]) -> None:
+def play(reply: Callable[[float], d.Reply]) -> object:
     profile = Profile("w0!delay10", Delay(10.0))
     jobs = [Job(f"w0!{n}", 1 + n % 2, 100.0, 3.0 * n, profile) for n in range(4)]
     begins = e.Begins(NODES, profiles={profile.name: profile})
-    Session(SimulatedWorld(begins, jobs), Answering(reply)).run()
+    records: list[object] = []
+    try:
+        records.append(Session(SimulatedWorld(begins, jobs, record=records.append), Answering(reply)).run())
+    except PilothouseError as problem:
+        records.append(problem)
+    return records
 
 
 @target("batsim-scheduler", lambda: seeds.batsim("sched->batsim"), weight=5)
-def _scheduler4(data: bytes) -> None:
+def _scheduler4(data: bytes) -> object:
     reader = DecisionReader("peer", {})
 
     def reply(now: float) -> d.Reply:
@@ -468,11 +589,11 @@ def _scheduler4(data: bytes) -> None:
             decision.at = max(decision.at, now)
         return found
 
-    play(reply)
+    return play(reply)
 
 
 @target("batprotocol-scheduler", seeds.batprotocol, weight=5)
-def _scheduler5(data: bytes) -> None:
+def _scheduler5(data: bytes) -> object:
     reader = DecisionReader5()
 
     def reply(now: float) -> d.Reply:
@@ -482,17 +603,30 @@ def _scheduler5(data: bytes) -> None:
         except Malformed as problem:
             raise PeerError("peer", str(problem)) from None
 
-    play(reply)
+    return play(reply)
 
 
 # ---- a QCG manager
 
 
 @target("qcg-requests", lambda: [*seeds.qcg(), *seeds.file("examples/requests.json")])
-def _qcg_requests(data: bytes) -> None:
-    with contextlib.suppress(qcg_requests.RequestError):
-        for request in qcg_requests.split_requests(data, "requests"):
-            qcg_requests.parse_request(request, dict, qcg_requests.preferred_dialect([request]))
+def _qcg_requests(data: bytes) -> object:
+    variables = qcg_requests.request_variables(7, "uniq", "eagle", "2018-01-12", "14:58:49")
+
+    def read(text: bytes, dialect: Dialect) -> object:
+        request = qcg_requests.parse_request(text, lambda: variables, dialect)
+        jobs = request.jobs[:20] if isinstance(request, qcg_requests.Submit) else []
+        return request, [(job.name, job.after, job.description, job.description.written()) for job in jobs]
+
+    try:
+        texts = qcg_requests.split_requests(data, "requests") if data.lstrip().startswith(b"[") else [data]
+    except qcg_requests.RequestError as problem:
+        return problem
+    return qcg_requests.preferred_dialect(texts), [
+        or_problem(lambda text=text, dialect=dialect: read(text, dialect), qcg_requests.RequestError)  # type: ignore[misc]
+        for text in texts
+        for dialect in Dialect
+    ]
 
 
 @cache
@@ -501,14 +635,14 @@ def _qcg_nodes() -> tuple[Node, ...]:
 
 
 @target("qcg-manager", seeds.qcg)
-def _qcg_manager(data: bytes) -> None:
+def _qcg_manager(data: bytes) -> object:
     from pilothouse.dropins.qcg.manager import Manager, System
 
     manager = Manager(System("x", 0.0), _qcg_nodes(), lambda: "id")
     job = b'{"request": "submit", "jobs": [{"name": "a", "execution": {"exec": "true"}}]}'
     manager.handle(job, 0.5)
-    msgspec.json.encode(manager.handle(data, 1.0))
-    msgspec.json.encode(manager.handle(b'{"request": "listJobs"}', 2.0))
+    answer = msgspec.json.encode(manager.handle(data, 1.0))
+    return answer, msgspec.json.encode(manager.handle(b'{"request": "listJobs"}', 2.0))
 
 
 # ---- doors: sockets that strangers can reach
@@ -631,9 +765,10 @@ def _web_request(data: bytes) -> None:
 
 
 @target("run-request", lambda: [b'{"ask": "cancel", "task": 7}', b'{"ask": "add-context", "hosts": "a:1", "slots": 2}'])
-def _run_request(data: bytes) -> None:
+def _run_request(data: bytes) -> object:
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        decode_request(data)
+        return decode_request(data)
+    return None
 
 
 @target("now-json", lambda: [msgspec.json.encode(SessionNow(1.0, 4, 2, 1, 1, [PresentJob("a", 0.0, 2, None, "", 1.0, "0-1")]))])

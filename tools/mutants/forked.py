@@ -16,6 +16,7 @@ import select
 import signal
 from collections import defaultdict
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -41,15 +42,17 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_runtestloop(session: pytest.Session) -> bool:
     package = Path(os.environ[SOURCE])
     items = {item.nodeid: item for item in session.items}
+    jobs = [json.loads(line) for line in Path(os.environ[WORK]).read_text().splitlines()]
+    for path in {job["path"] for job in jobs}:  # some are imported by functions only
+        import_module(".".join((package.name, *Path(path).with_suffix("").parts)).removesuffix(".__init__"))
     functions: dict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
     for found in gc.get_objects():
         if isinstance(found, FunctionType) and found.__code__.co_filename.startswith(str(package)):
             code = found.__code__
             functions[code.co_filename, code.co_qualname, code.co_firstlineno].append(found)
     gc.freeze()
-    with open(os.environ[WORK]) as work, open(os.environ[ANSWERS], "w", buffering=1) as answers:
-        for line in work:
-            job = json.loads(line)
+    with open(os.environ[ANSWERS], "w", buffering=1) as answers:
+        for job in jobs:
             pairs = [
                 (function, new)
                 for old, new in exchanges(str(package / job["path"]), job["function"], job["text"])

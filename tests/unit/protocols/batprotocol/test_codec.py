@@ -277,6 +277,7 @@ def test_unknown_union_member_and_enum_value() -> None:
         (b'{"events": [{"event_type": "RejectJobEvent"}]}', "a type without a value"),
         (b'{"events": [{"event_type": "OneShot", "event": {}}]}', "no member of union"),
         (b'{"events": [{"event_type": "TurnOnOffHostsEvent", "event": {"host_ids": "0", "state": -1}}]}', "between 0"),
+        (b'{"events": [{"event_type": "JobCompletedEvent", "event": {"job_id": "a", "state": {}}}]}', "no value of enum"),
         (b"[" * 100_000, "invalid message"),
         (b'{"now": 1e999}', "invalid message"),
         (b'{"now": \xff}', "invalid message"),

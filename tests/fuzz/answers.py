@@ -1,0 +1,169 @@
+"""What every parser and codec answers to inputs that differ from a seed in one place, recorded: `recorded/NAME.gz`.
+
+A change of behaviour that was not meant shows here. Where it was meant, record anew and look at what is printed:
+
+    PYTHONPATH=src:tests python -m fuzz.answers [NAME...]
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from zlib import crc32
+
+import msgspec
+
+from fuzz.targets import TARGETS, folder
+from pilothouse.model.errors import PilothouseError
+
+RECORDED = Path(__file__).parent / "recorded"
+MOST_INPUTS = 1200
+"""Of a target."""
+MOST_BYTES = 3000
+"""Of a seed."""
+MOST_CHARACTERS = 160
+"""Of an answer; what is longer has a checksum."""
+LEFT_OUT = {"grid", "policy", "status", "batsim5-config", "web-request", "now-json", "journal"}
+"""They return nothing that could be compared."""
+_TOKEN = re.compile(rb'"[^"\n]*"|[0-9]+(?:\.[0-9]+)?|[A-Za-z_]+|\n|[^\s]')
+_VALUES: tuple[object, ...] = (None, True, -1, 0, 2, 2.5, 1e30, "", "x", "2", [], {}, ["x"], {"x": 1})
+
+
+def names() -> list[str]:
+    return [name for name in TARGETS if name not in LEFT_OUT and not name.endswith("-door")]
+
+
+def inputs(name: str) -> list[bytes]:
+    """The seeds, and each of them with one change at a time; an even choice of them if there are many."""
+    seeds = [seed for seed in TARGETS[name].seeds() if len(seed) <= MOST_BYTES]
+    found = list(seeds)
+    share = MOST_INPUTS // len(seeds) + 1
+    for seed in seeds:
+        near = list(dict.fromkeys(neighbours(seed)))
+        found += near[:: len(near) // share + 1]
+    return found
+
+
+def neighbours(seed: bytes) -> Iterator[bytes]:
+    try:
+        value = json.loads(seed)
+    except ValueError:
+        yield from _other_texts(seed) if _is_text(seed) else _other_bytes(seed)
+        return
+    for other in _others(value):
+        yield json.dumps(other).encode()
+
+
+def _is_text(seed: bytes) -> bool:
+    return seed.isascii() and b"\0" not in seed
+
+
+def _others(value: object) -> Iterator[object]:
+    """A JSON value with one part changed, left out or added."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield {name: part for name, part in value.items() if name != key}
+            yield from ({**value, key: other} for other in _others(inner))
+        yield {**value, "surplus": 1}
+    elif isinstance(value, list):
+        for index, inner in enumerate(value[:4]):
+            yield value[:index] + value[index + 1 :]
+            yield from ([*value[:index], other, *value[index + 1 :]] for other in _others(inner))
+        yield [*value, *value[:1]]
+    elif isinstance(value, str):
+        yield from _words(value)
+    elif isinstance(value, int | float):
+        yield value + 1
+    yield from _VALUES
+
+
+def _words(text: str) -> Iterator[str]:
+    yield from (found.decode() for found in _other_texts(text.encode()[:60]))
+
+
+def _other_texts(seed: bytes) -> Iterator[bytes]:
+    """A text with one word, number or sign changed, left out or doubled."""
+    for match in _TOKEN.finditer(seed):
+        found = match[0]
+        others = [b"", found + found]
+        if found.isdigit():
+            others += [b"0", b"%d" % (int(found[:9]) + 1), b"-1", b"x"]
+        elif found.isalpha():
+            others += [b"x", b"7", found.swapcase()]
+        elif found.startswith(b'"'):
+            others += [b'""', b'"x"', b"7", b"null"]
+        for other in others:
+            yield seed[: match.start()] + other + seed[match.end() :]
+
+
+def _other_bytes(seed: bytes) -> Iterator[bytes]:
+    for at in range(len(seed)):
+        yield seed[:at] + bytes((seed[at] ^ 1,)) + seed[at + 1 :]
+        yield seed[:at] + bytes((seed[at] ^ 0x80,)) + seed[at + 1 :]
+        yield seed[:at] + seed[at + 1 :]
+
+
+def answer(name: str, data: bytes) -> str:
+    try:
+        shown = show(TARGETS[name].run(data))
+    except PilothouseError as problem:
+        shown = show(problem)
+    shown = shown.replace(f"{folder()}/", "").replace(f"-{os.getpid()}", "")
+    return shown if len(shown) <= MOST_CHARACTERS else f"{shown[:MOST_CHARACTERS]}... {crc32(shown.encode()):08x}"
+
+
+def show(value: object) -> str:
+    """Like repr, for values whose repr leaves something out."""
+    if isinstance(value, Exception):
+        return f"{type(value).__name__}: {value}".replace("\n", " ")
+    if isinstance(value, msgspec.Struct):
+        return f"{type(value).__name__}({', '.join(show(getattr(value, name)) for name in value.__struct_fields__)})"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{show(key)}: {show(part)}' for key, part in value.items())}}}"
+    if isinstance(value, set | frozenset):
+        return f"{{{', '.join(sorted(map(show, value)))}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(show, value))}]"
+    if hasattr(value, "__next__"):
+        return show(list(islice(value, 200)))  # type: ignore[call-overload]
+    if type(value).__repr__ is object.__repr__:
+        slots = [name for base in type(value).__mro__ for name in getattr(base, "__slots__", ())]
+        parts = [getattr(value, name) for name in slots if hasattr(value, name)] or list(getattr(value, "__dict__", {}).values())
+        return f"{type(value).__name__}({', '.join(map(show, parts))})"
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+def recorded(name: str) -> list[str]:
+    return gzip.decompress((RECORDED / f"{name}.gz").read_bytes()).decode().splitlines()
+
+
+def differences(name: str) -> Iterator[tuple[bytes, str, str]]:
+    """Inputs with another answer than before: the input, the answer then, the answer now."""
+    found = inputs(name)
+    before = recorded(name) if (RECORDED / f"{name}.gz").exists() else []
+    before += ["(not recorded)"] * (len(found) - len(before))
+    for data, was in zip(found, before, strict=False):
+        now = answer(name, data).replace("\n", "\\n")
+        if now != was:
+            yield data, was, now
+
+
+def main() -> None:
+    for name in sys.argv[1:] or names():
+        RECORDED.mkdir(exist_ok=True)
+        for data, was, now in islice(differences(name), 5):
+            print(f"{name}\n  input  {data[:200]!r}\n  before {was}\n  now    {now}")
+        lines = [answer(name, data).replace("\n", "\\n") for data in inputs(name)]
+        text = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
+        (RECORDED / f"{name}.gz").write_bytes(gzip.compress(text, mtime=0))
+        print(f"{name}: {len(lines)} answers, {len(set(lines))} different")
+
+
+if __name__ == "__main__":
+    main()
