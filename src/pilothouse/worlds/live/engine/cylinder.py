@@ -2,7 +2,8 @@
 
 In (from its engine, over a stream socket): Prepare, Work, Stop. Out: Finished, at the end of an assignment and at least
 every FLUSH_S while results come in. There is one process per slot: the end of a task wakes only the process that starts
-the next, and a task costs about 30 µs more than in a C loop that does nothing else (bench/tasks.py).
+the next, and a task costs about 30 µs more than in a C loop that does nothing else (bench/tasks.py): tasks that end well
+and write nothing run one after another in _spawn.c.
 
 If the engine dies, its socket closes: the cylinder ends all that its tasks have started (it adopts their orphans) and
 goes, and the warden reports to the driver. What goes wrong in a cylinder because of one task is the end of that task.
@@ -31,17 +32,32 @@ from pilothouse.worlds.live.engine.memory import MemoryGuard, MemoryGuards
 from pilothouse.worlds.live.engine.output import Capture, PackWriter
 from pilothouse.worlds.live.engine.spool import Log
 from pilothouse.worlds.live.engine.task_files import open_files
-from pilothouse.worlds.live.engine.task_processes import Launcher, SpawnError, end_children, find_native, reap, spawn
+from pilothouse.worlds.live.engine.task_processes import (
+    Begun,
+    Fds,
+    Launch,
+    Launcher,
+    SpawnError,
+    end_children,
+    find_native,
+    group_alive,
+    has_pidfd,
+    reap,
+    signal_group,
+    spawn,
+)
 from pilothouse.worlds.live.wire import messages as m
 
 FLUSH_S = 0.2
+AT_ONCE = 32
+"""How many tasks are prepared together, and given to the compiled loop."""
 _LENGTH = struct.Struct("<I")
 _MOST_POLL_MS = 3_600_000
 _NOT_STARTED = 127
 
-
 decode_finished = msgspec.msgpack.Decoder(m.Finished).decode
 _decode_message = msgspec.msgpack.Decoder(m.ToCylinder).decode
+_decode_results = msgspec.msgpack.Decoder(list[m.Result]).decode
 
 FORK_AGAIN_S = (0.05, 0.2, 1.0, 2.0, 5.0, 10.0)
 """Pauses before a program is started again where the system had no process or memory for it."""
@@ -117,11 +133,14 @@ class Cylinder:
         self._tasks: list[m.Task] = []
         self._next = self._behind = 0
         """Index of the next task of the assignment, and how many wait behind the running one."""
+        self._prepared: list[Launch] = []
+        self._prepared_from = 0
+        """How to start the next tasks, and the index of the first of them."""
         self._cut_at = inf
         self._cut = False
         self._signalled_at = -inf
         self._poll = select.poll()
-        self._wakeup = -1 if _has_pidfd() else self._hear_children()
+        self._wakeup = -1 if has_pidfd() else self._hear_children()
         self._native = find_native() if native and self._wakeup < 0 else None
         for fd in (self._wakeup, link.fileno(), self._out.read_fd, self._err.read_fd):
             if fd >= 0:
@@ -183,25 +202,23 @@ class Cylinder:
         self._log.begin(assignment.id)
         self._set_environment(work)
         results: list[m.Result] = []
-        tasks = assignment.tasks
-        began = sent = time.monotonic()
-        self._tasks = tasks
-        self._cut_at = began + assignment.cut_after
+        tasks = self._tasks = assignment.tasks
+        self._prepared, self._prepared_from, index = [], 0, 0
+        sent = time.monotonic()
+        self._cut_at = sent + assignment.cut_after
         returned: tuple[int, ...] = ()
-        for index, task in enumerate(tasks):
-            late = index and (self._cut or time.monotonic() - began > assignment.cut_after)
-            if late or self._stop is not None:
+        while index < len(tasks):
+            now = time.monotonic()
+            if self._stop is not None or (index and (self._cut or now > self._cut_at)):
                 returned = () if self._cut else tuple(other.task_id for other in tasks[index:])
                 break
-            self._next, self._behind = index + 1, len(tasks) - index - 1
-            result = self._run_task(task, assignment)
-            self._log.ended(result)
-            results.append(result)
-            now = time.monotonic()
-            if now - sent > FLUSH_S and index + 1 < len(tasks):
+            if now - sent > FLUSH_S:
                 self._log.flush()
                 send(self._link, m.Finished(assignment.id, results))
                 results, sent = [], now
+            ended = self._run_tasks(index, assignment.environment, min(sent + FLUSH_S, self._cut_at))
+            results += ended
+            index += len(ended)
         self._log.flush()
         self._assignment = 0
         send(self._link, m.Finished(assignment.id, results, True, returned))
@@ -230,47 +247,116 @@ class Cylinder:
             except (OSError, ValueError):
                 self._cwd = ""  # every task of the assignment says so
 
-    def _run_task(self, task: m.Task, assignment: m.Assignment) -> m.Result:
-        environment = assignment.environment
-        started_at, started = time.time(), time.monotonic()
+    def _run_tasks(self, index: int, environment: m.TaskEnvironment, return_at: float) -> list[m.Result]:
+        """Runs the task with this index; the compiled way goes on with those behind it until `return_at`, or until one needs a
+        look. Returns their results; none if the disk was full."""
         opened: list[int] = []
-        self._log.running(task.task_id)
-        self._output.begin(task.task_id, task.attempt, environment.keep)
+        ended: list[m.Result] = []
+        started_at = time.time()
         try:
             if not self._cwd:
                 raise SpawnError(f"cannot enter {environment.cwd}")
             fds = (self._null, self._out.write_fd, self._err.write_fd)
-            if environment.stdin or environment.stdout or environment.stderr:
-                fds = open_files(task, environment, self._cwd, fds, opened)
-            argv = self._argv(task.argv) if task.argv else self._launcher.argv(os.fsdecode(task.line))
-            text = self._prepare.task_env.format(
-                task=task.task_id, line=task.line_number, repeat=task.repeat_index, attempt=task.attempt
-            )
-            env = self._env + os.fsencode(text).split(b"\0") if text else self._env
+            if alone := bool(environment.stdin or environment.stdout or environment.stderr or environment.memory_mb):
+                fds = open_files(self._tasks[index], environment, self._cwd, fds, opened)
+            launches = self._launches_from(index)
             guard = self._guards.guard(environment.memory_mb) if environment.memory_mb else None
-            pid, status, survivors, reason, cpu_s, memory_kb = self._run(argv, env, fds, started + environment.walltime, guard)
+            ended, begun = self._start(launches[:1] if alone else launches, fds, environment.walltime, guard, return_at)
+            if begun is None:
+                return ended
+            index += len(ended)
+            self._next, self._behind = index + 1, len(self._tasks) - index - 1
+            self._output.begin(self._tasks[index].task_id, self._tasks[index].attempt, environment.keep)
+            begun, reason = self._wait_for(begun, environment.walltime, guard)
         except EngineGone:
             raise
         except Exception as problem:
             # Whatever it is (a name with a NUL, a format that needs too much memory): this task cannot run, others can.
             reason = f"{problem.filename}: {problem.strerror}" if isinstance(problem, OSError) else str(problem)
-            return m.Result(task.task_id, task.attempt, _NOT_STARTED, 0, started_at, started_at, reason=reason)
+            task = self._tasks[index]
+            result = m.Result(task.task_id, task.attempt, _NOT_STARTED, 0, started_at, started_at, reason=reason)
+        else:
+            result = self._result(self._tasks[index], environment, begun, guard, reason)
         finally:
             for fd in opened:
                 os.close(fd)
-        took_s = time.monotonic() - started
+        self._log.ended(result)
+        return [*ended, result]
+
+    def _launches_from(self, index: int) -> list[Launch]:
+        """How to start the task with this index, and some behind it."""
+        at = index - self._prepared_from
+        if at >= len(self._prepared):
+            tasks = self._tasks[index : index + AT_ONCE]
+            self._prepared, self._prepared_from, at = self._launcher.launches(tasks, self._prepare.task_env), index, 0
+        return self._prepared[at:]
+
+    def _start(
+        self, launches: list[Launch], fds: Fds, walltime: float, guard: MemoryGuard | None, return_at: float
+    ) -> tuple[list[m.Result], Begun | None]:
+        """Starts tasks one after another: the results of those that ended without needing a look, and the one that needs it."""
+        if guard is not None:
+            task_id, attempt, argv, own = launches[0]
+            launches, walltime = [(task_id, attempt, guard.argv(argv), own)], min(walltime, guard.pause_s)
+        for pause_s in (*FORK_AGAIN_S, 0.0):
+            ended, begun = self._start_once(launches, fds, walltime, return_at)
+            if ended or begun is None or -begun.pid not in (errno.EAGAIN, errno.ENOMEM) or not pause_s:
+                break
+            time.sleep(pause_s)
+        if begun is not None and begun.pid < 0:
+            if not ended:
+                raise SpawnError(f"{os.fsdecode(launches[0][2][0])}: {os.strerror(-begun.pid)}")
+            begun = None  # it is the first of the next call
+        return ended, begun
+
+    def _start_once(
+        self, launches: list[Launch], fds: Fds, wait_s: float, return_at: float
+    ) -> tuple[list[m.Result], Begun | None]:
+        if self._native is None:
+            task_id, _, argv, own = launches[0]
+            self._log.running(task_id)
+            started_at, started = time.time(), time.monotonic()
+            return [], Begun(spawn(argv, [*self._env, *own], fds), -1, 0, 0, 0.0, 0, started_at, started)
+        polled = (self._link.fileno(), self._out.read_fd, self._err.read_fd)
+        last, log = self._tasks[-1].task_id, self._log
+        ended, begun, written, pending = self._native(
+            launches, self._env, fds, polled, log.fd, log.pending, wait_s, self._cut_at, last, return_at
+        )
+        log.wrote(written, pending)
+        results = _decode_results(ended)
+        if begun is None and not results:
+            log.flush()  # the disk is full
+        return results, begun and Begun(*begun)
+
+    def _wait_for(self, begun: Begun, walltime: float, guard: MemoryGuard | None) -> tuple[Begun, str]:
+        """Waits for the end of a task. What is known about it then, and why it was ended."""
+        if begun.status >= 0:
+            if begun.ready:
+                self._drain([self._out.read_fd, self._err.read_fd])
+            return begun, ""
+        with self._watch(begun.pid) as watched:
+            status, reason, used = self._wait(begun.pid, begun.started + walltime, watched, guard)
+        cpu_s, alive = used.ru_utime + used.ru_stime, group_alive(begun.pid)
+        return begun._replace(status=status, survivors=alive, cpu_s=cpu_s, memory_kb=used.ru_maxrss), reason
+
+    def _result(
+        self, task: m.Task, environment: m.TaskEnvironment, begun: Begun, guard: MemoryGuard | None, reason: str
+    ) -> m.Result:
+        """The result of a task that has ended."""
+        memory_kb = begun.memory_kb
+        took_s = time.monotonic() - begun.started
         if guard is not None:
             memory_kb, exceeded = guard.finish(memory_kb)
             if exceeded:
                 reason = f"{m.OUT_OF_MEMORY}: it used {memory_kb // 1024:,} MB and may use {environment.memory_mb:,} MB"
-        code = os.waitstatus_to_exitcode(status)
+        code = os.waitstatus_to_exitcode(begun.status)
         if code and not reason and (-code in OWNERS_SIGNALS or code - 128 in OWNERS_SIGNALS):
             self._see_whether_engine_ends()
-        if survivors:
+        if begun.survivors:
             if reason:
-                _signal_group(pid, signal.SIGKILL)
+                signal_group(begun.pid, signal.SIGKILL)
             else:
-                self._linger(pid, started + environment.walltime)
+                self._linger(begun.pid, begun.started + environment.walltime)
             # Bytes that survivors write from now on must not count for the next task.
             self._renew(self._out)
             self._renew(self._err)
@@ -279,8 +365,8 @@ class Cylinder:
         err_bytes, err_snippet = self._err.take()
         output, left_out = self._output.end((out_bytes, err_bytes)) if out_bytes or err_bytes else (0, 0)
         return m.Result(
-            task.task_id, task.attempt, code, pid, started_at, started_at + took_s, out_bytes, out_snippet, err_bytes,
-            err_snippet, reason, cpu_s, memory_kb, last_line, output, left_out,
+            task.task_id, task.attempt, code, begun.pid, begun.started_at, begun.started_at + took_s, out_bytes, out_snippet,
+            err_bytes, err_snippet, reason, begun.cpu_s, memory_kb, last_line, output, left_out,
         )  # fmt: skip
 
     def _see_whether_engine_ends(self) -> None:
@@ -294,44 +380,6 @@ class Cylinder:
             if link.poll(int(SIGNALS_WITHIN_S * 1000)):
                 self._hear()
             now = time.monotonic()
-
-    def _run(
-        self, argv: list[bytes], env: list[bytes], fds: tuple[int, int, int], deadline: float, guard: MemoryGuard | None
-    ) -> tuple[int, int, bool, str, float, int]:
-        """Starts a program and waits for its end: pid, wait status, whether its group lives on, why it was ended, the CPU
-        seconds and the memory (in kB) that it used."""
-        if guard is not None:
-            argv = guard.argv(argv)
-        until = min(deadline, self._cut_at) if self._behind else deadline
-        if guard is not None:
-            until = min(until, time.monotonic() + guard.pause_s)
-        timeout = -1 if until == inf else _milliseconds(until)
-        out_read, err_read = self._out.read_fd, self._err.read_fd
-        for pause_s in (*FORK_AGAIN_S, 0.0):
-            if self._native is None:
-                pid, status, ready, survivors, cpu_s, memory_kb = spawn(argv, env, fds), -1, 0, 0, 0.0, 0
-            else:
-                pid, status, ready, survivors, cpu_s, memory_kb = self._native(
-                    argv, env, *fds, self._link.fileno(), out_read, err_read, timeout
-                )
-            if -pid not in (errno.EAGAIN, errno.ENOMEM) or not pause_s:
-                break
-            time.sleep(pause_s)
-        if pid < 0:
-            raise SpawnError(f"{os.fsdecode(argv[0])}: {os.strerror(-pid)}")
-        if status >= 0:
-            if ready:
-                self._drain([out_read, err_read])
-            return pid, status, bool(survivors), "", cpu_s, memory_kb
-        with self._watch(pid) as watched:
-            status, reason, used = self._wait(pid, deadline, watched, guard)
-        return pid, status, _group_alive(pid), reason, used.ru_utime + used.ru_stime, used.ru_maxrss
-
-    def _argv(self, argv: tuple[bytes, ...]) -> list[bytes]:
-        program = self._launcher.find(os.fsdecode(argv[0]))
-        if program is None:
-            raise SpawnError(f"{os.fsdecode(argv[0])}: no such program")
-        return [program, *argv[1:]]
 
     @contextlib.contextmanager
     def _watch(self, pid: int) -> Iterator[int]:
@@ -374,7 +422,7 @@ class Cylinder:
                 try:
                     self._hear()
                 except EngineGone:
-                    _signal_group(pid, signal.SIGKILL)
+                    signal_group(pid, signal.SIGKILL)
                     raise
             if self._stop is not None and not reason:
                 reason, deadline = self._stop.reason, 0.0
@@ -387,7 +435,7 @@ class Cylinder:
                     reason, deadline, terminated = m.OUT_OF_MEMORY, 0.0, True
             if time.monotonic() >= deadline:
                 reason = reason or "walltime"
-                _signal_group(pid, signal.SIGKILL if terminated else signal.SIGTERM)
+                signal_group(pid, signal.SIGKILL if terminated else signal.SIGTERM)
                 deadline = inf if terminated else time.monotonic() + self._prepare.grace_s
                 terminated = True
 
@@ -427,13 +475,13 @@ class Cylinder:
                 try:
                     self._hear()
                 except EngineGone:
-                    _signal_group(pid, signal.SIGKILL)
+                    signal_group(pid, signal.SIGKILL)
                     raise
             now = time.monotonic()
             if self._behind and now >= self._cut_at:
                 self._give_back()
             if self._stop is not None or now >= deadline:
-                _signal_group(pid, signal.SIGKILL)
+                signal_group(pid, signal.SIGKILL)
                 return
             if waited_for and (now >= until or waited_for[0] is not first):
                 if waited_for[0] is first:
@@ -450,27 +498,3 @@ class Cylinder:
 def _milliseconds(until: float) -> int:
     """How long to wait, at the most: a poll takes no more than a month, and is repeated anyway."""
     return max(0, min(_MOST_POLL_MS, int((until - time.monotonic()) * 1000) + 1))
-
-
-def _has_pidfd() -> bool:
-    try:
-        os.close(os.pidfd_open(os.getpid()))
-    except OSError:
-        return False
-    return True
-
-
-def _group_alive(pid: int) -> bool:
-    reap(pid)
-    try:
-        os.killpg(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _signal_group(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)

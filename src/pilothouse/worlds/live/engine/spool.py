@@ -65,41 +65,46 @@ class Log:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self.close = weakref.finalize(self, os.close, self._fd)
+        self.fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self.close = weakref.finalize(self, os.close, self.fd)
         """Closes the file, at the latest when nothing refers to the log."""
         self._size = 0
-        self._buffer = b""
+        self.pending = b""
+        """Records that are to be written with the next."""
 
     def begin(self, assignment: int) -> None:
         """An assignment; the driver has the results of those before."""
         if self._size > _EMPTIED_BYTES:
-            os.ftruncate(self._fd, 0)
+            os.ftruncate(self.fd, 0)
             self._size = 0
-        self._buffer += _NUMBER.pack(_ASSIGNMENT, _NUMBER.size, assignment)
+        self.pending += _NUMBER.pack(_ASSIGNMENT, _NUMBER.size, assignment)
 
     def running(self, task_id: int) -> None:
         """A task is about to begin. Returns when that is in the file."""
-        self._buffer += _NUMBER.pack(_BEGIN, _NUMBER.size, task_id)
+        self.pending += _NUMBER.pack(_BEGIN, _NUMBER.size, task_id)
         self.flush()
 
     def ended(self, result: Result) -> None:
         """The result of the running task, written at the latest with the begin of the next."""
         data = encode(result)
-        self._buffer += _RESULT.pack(_END, _RESULT.size + len(data)) + data
+        self.pending += _RESULT.pack(_END, _RESULT.size + len(data)) + data
 
     def flush(self) -> None:
         """Waits while the disk is full: a task must not begin, nor its result be sent, before this is written."""
-        while self._buffer:
+        while self.pending:
             try:
-                written = os.write(self._fd, self._buffer)
+                written = os.write(self.fd, self.pending)
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                     raise
                 time.sleep(_RETRY_S)
                 continue
-            self._buffer = self._buffer[written:]
-            self._size += written
+            self.wrote(written, self.pending[written:])
+
+    def wrote(self, size: int, pending: bytes) -> None:
+        """So many bytes were written, and these are pending now."""
+        self._size += size
+        self.pending = pending
 
 
 class LogContent(msgspec.Struct):

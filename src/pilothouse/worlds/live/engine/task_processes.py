@@ -1,7 +1,7 @@
 """The processes of tasks: starting one cheaply, and adopting, reaping and ending all that descends from it (Linux).
 
 A task is started by vfork and exec, with no shell where its line needs none, and leads its own session, so that a signal to
-the group reaches the grandchildren. _spawn.c starts a program and waits for it in one call; `spawn` is its plain twin.
+the group reaches the grandchildren. _spawn.c starts programs and waits for them in one call; `spawn` is its plain twin.
 
 A subreaper is the parent of every orphan among its descendants, whatever the orphan did to its environment, session or
 descriptors. The warden and the cylinders of an engine are subreapers, so no task escapes unless all of them are killed at once.
@@ -21,6 +21,9 @@ import shutil
 import signal
 from collections.abc import Callable, Container, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+from pilothouse.worlds.live.wire.messages import Task
 
 BASH, PLAIN_SHELL = "/bin/bash", "/bin/sh"
 
@@ -57,6 +60,10 @@ def find_shell(path: str) -> str:
     return BASH if os.path.exists(BASH) else shutil.which("bash", path=path) or PLAIN_SHELL
 
 
+Launch = tuple[int, int, list[bytes], list[bytes]]
+"""How to start a task: its id and attempt, argv, and variables of its own."""
+
+
 class Launcher:
     """Decides how a line is run, and remembers where programs are."""
 
@@ -65,6 +72,32 @@ class Launcher:
         self._always_shell = always_shell
         self._where: dict[str, bytes | None] = {}
         self._shell = os.fsencode(find_shell(path))
+
+    def launches(self, tasks: list[Task], variables: str) -> list[Launch]:
+        """How to start tasks: together, while what that needs is in the processor's caches. `variables`: see Welcome.task_env.
+
+        Ends before a task that cannot be started; raises what is wrong with it if that is the first one.
+        """
+        launches: list[Launch] = []
+        for task in tasks:
+            try:
+                launches.append(self._launch(task, variables))
+            except Exception:
+                if not launches:
+                    raise
+                break
+        return launches
+
+    def _launch(self, task: Task, variables: str) -> Launch:
+        text = variables.format(task=task.task_id, line=task.line_number, repeat=task.repeat_index, attempt=task.attempt)
+        own = os.fsencode(text).split(b"\0") if text else []
+        if not task.argv:
+            return task.task_id, task.attempt, self.argv(os.fsdecode(task.line)), own
+        name = os.fsdecode(task.argv[0])
+        program = self.find(name)
+        if program is None:
+            raise SpawnError(f"{name}: no such program")
+        return task.task_id, task.attempt, [program, *task.argv[1:]], own
 
     def argv(self, line: str) -> list[bytes]:
         """The arguments to execute for a task line; the first is an absolute path."""
@@ -91,7 +124,27 @@ Fds = tuple[int, int, int]
 """stdin, stdout, stderr of a child."""
 
 
-Native = Callable[[list[bytes], list[bytes], int, int, int, int, int, int, int], tuple[int, int, int, int, float, int]]
+class Begun(NamedTuple):
+    """A task that was started and needs a look."""
+
+    pid: int
+    """Minus the error number if it could not be started."""
+    status: int
+    """-1: it had not ended."""
+    ready: int
+    """Whether there is output to drain."""
+    survivors: int
+    """Whether its process group lives on."""
+    cpu_s: float
+    memory_kb: int
+    started_at: float
+    started: float
+
+
+Native = Callable[
+    [list[Launch], list[bytes], Fds, Fds, int, bytes, float, float, int, float],
+    tuple[bytes, tuple[int, int, int, int, float, int, float, float] | None, int, bytes],
+]
 
 
 def find_native() -> Native | None:
@@ -152,6 +205,30 @@ def reap(group: int = 1) -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-group, os.WNOHANG)[0]:
             pass
+
+
+def has_pidfd() -> bool:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True
+
+
+def group_alive(pid: int) -> bool:
+    reap(pid)
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def signal_group(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
 
 
 def _children() -> list[int]:

@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import pytest
 import components
 from pilothouse.worlds.live.engine.cylinder import Cylinder, Inbox, decode_finished, send
 from pilothouse.worlds.live.engine.output import PackWriter
-from pilothouse.worlds.live.engine.spool import Log, read_log
+from pilothouse.worlds.live.engine.spool import Log, LogContent, read_log
 from pilothouse.worlds.live.engine.task_processes import Launcher, find_native, find_shell
 from pilothouse.worlds.live.wire.messages import (
     LINGER_S,
@@ -223,6 +224,56 @@ def test_codes_and_outputs(cylinder: Run) -> None:
     assert ended[4].out_bytes == 588_895
     assert ended[4].out_snippet.startswith(b"1\n2\n") and ended[4].out_snippet.endswith(b"99999\n100000\n")
     assert ended[5].return_code in (126, 127)
+
+
+def test_tasks_of_all_kinds_in_one_bundle(cylinder: Run, tmp_path: Path) -> None:
+    """Those that need no look run in one call of the compiled twin; each other one is in its place among them."""
+    lines = ["true"] * 40 + ["echo a\0b", "true", "no-such-program-here", "true", "echo out", "exit 3"] + ["true"] * 40
+    ended = results(cylinder(*lines))
+    assert [end.task_id for end in ended] == list(range(len(lines)))
+    assert [end.return_code for end in ended] == [0] * 40 + [127, 0, 127, 0, 0, 3] + [0] * 40
+    assert ended[44].out_snippet == b"out\n"
+    assert all(end.cpu_s >= 0 and end.memory_kb > 0 for end in ended if not end.return_code)
+    assert all(early.started_at <= late.started_at for early, late in pairwise(ended))
+    content = read_log(tmp_path / "log")
+    assert (content.last_results, content.running) == (ended, None)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_the_log_says_which_tasks_of_a_bundle_have_ended(tmp_path: Path, native: bool) -> None:
+    ours, theirs = socket.socketpair()
+    log = Log(tmp_path / "log")
+    if (pid := os.fork()) == 0:
+        ours.close()
+        Cylinder(theirs, log, PackWriter(log.path.with_name("pack")), native=native).run()
+    lines = [b"true"] * 5 + [b"kill -9 $PPID", b"true"]
+    tasks = [Task(index, index + 1, 0, 2, line) for index, line in enumerate(lines)]
+    send(ours, Work(Assignment(7, (0,), tasks), {}))
+    os.waitpid(pid, 0)
+    content = read_log(tmp_path / "log")
+    assert (content.assignment, content.running) == (7, 5)
+    assert [(end.task_id, end.attempt, end.return_code) for end in content.last_results] == [(i, 2, 0) for i in range(5)]
+
+
+def test_a_task_begins_only_when_the_log_says_so(cylinder: Run, tmp_path: Path) -> None:
+    """A limit on the size of files stands in for a full disk."""
+    known: list[LogContent] = []
+    had_room_at: list[float] = []
+
+    def begin() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300, resource.RLIM_INFINITY))
+
+    def make_room(pid: int) -> None:
+        components.wait_until(lambda: (tmp_path / "log").stat().st_size == 300, "the disk to be full")
+        known.append(read_log(tmp_path / "log"))
+        had_room_at.append(time.time())
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+    ended = results(cylinder(*["true"] * 40, begin=begin, beside=make_room))
+    assert [(end.task_id, end.return_code) for end in ended] == [(index, 0) for index in range(40)]
+    assert 0 < len(known[0].last_results) < 10
+    assert ended[len(known[0].last_results) + 1].started_at > had_room_at[0]
+    assert read_log(tmp_path / "log").last_results == ended
 
 
 def test_environment(cylinder: Run) -> None:
