@@ -1,8 +1,9 @@
-"""What every parser and codec answers to inputs that differ from a seed in one place, recorded: `recorded/NAME.gz`.
+"""What every parser and codec answers to inputs that differ from a seed in one place, and the stories of state machines
+(stories.py), recorded: `recorded/NAME.gz`.
 
 A change of behaviour that was not meant shows here. Where it was meant, record anew and look at what is printed:
 
-    PYTHONPATH=src:tests python -m fuzz.answers [NAME...]
+    PYTHONPATH=src:tests:. python -m fuzz.answers [NAME...]
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
+from random import Random
 from zlib import crc32
 
 import msgspec
 
+from fuzz.stories import STORIES
 from fuzz.targets import TARGETS, folder
 from pilothouse.model.errors import PilothouseError
 
@@ -29,6 +32,8 @@ MOST_BYTES = 3000
 """Of a seed."""
 MOST_CHARACTERS = 160
 """Of an answer; what is longer has a checksum."""
+STEPS = 25
+"""Of a story: so many share a checksum."""
 LEFT_OUT = {"grid", "policy", "status", "batsim5-config", "web-request", "now-json", "journal"}
 """They return nothing that could be compared."""
 _TOKEN = re.compile(rb'"[^"\n]*"|[0-9]+(?:\.[0-9]+)?|[A-Za-z_]+|\n|[^\s]')
@@ -36,11 +41,13 @@ _VALUES: tuple[object, ...] = (None, True, -1, 0, 2, 2.5, 1e30, "", "x", "2", []
 
 
 def names() -> list[str]:
-    return [name for name in TARGETS if name not in LEFT_OUT and not name.endswith("-door")]
+    return [*(name for name in TARGETS if name not in LEFT_OUT and not name.endswith("-door")), *STORIES]
 
 
 def inputs(name: str) -> list[bytes]:
-    """The seeds, and each of them with one change at a time; an even choice of them if there are many."""
+    """The seeds, and each of them with one change at a time; an even choice of them if there are many. Of a story: numbers."""
+    if name in STORIES:
+        return [str(seed).encode() for seed in range(STORIES[name][1])]
     seeds = [seed for seed in TARGETS[name].seeds() if len(seed) <= MOST_BYTES]
     found = list(seeds)
     share = MOST_INPUTS // len(seeds) + 1
@@ -110,6 +117,8 @@ def _other_bytes(seed: bytes) -> Iterator[bytes]:
 
 
 def answer(name: str, data: bytes) -> str:
+    if name in STORIES:
+        return " ".join(f"{crc32(part.encode()):08x}" for part in parts_of_story(name, int(data)))
     try:
         shown = show(TARGETS[name].run(data))
     except PilothouseError as problem:
@@ -118,8 +127,16 @@ def answer(name: str, data: bytes) -> str:
     return shown if len(shown) <= MOST_CHARACTERS else f"{shown[:MOST_CHARACTERS]}... {crc32(shown.encode()):08x}"
 
 
+def parts_of_story(name: str, seed: int) -> list[str]:
+    """A story cut into parts of some steps each."""
+    steps = [show(step) for step in STORIES[name][0](Random(seed))]
+    return ["\n".join(steps[at : at + STEPS]) for at in range(0, len(steps), STEPS)]
+
+
 def show(value: object) -> str:
     """Like repr, for values whose repr leaves something out."""
+    if isinstance(value, float):
+        return f"{value:.9g}"  # the last digits of sums differ between versions of Python
     if isinstance(value, Exception):
         return f"{type(value).__name__}: {value}".replace("\n", " ")
     if isinstance(value, msgspec.Struct):
@@ -151,6 +168,10 @@ def differences(name: str) -> Iterator[tuple[bytes, str, str]]:
     for data, was in zip(found, before, strict=False):
         now = answer(name, data).replace("\n", "\\n")
         if now != was:
+            if name in STORIES:  # the part that differs, in words
+                same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(was.split(), now.split(), strict=False)))
+                now = (*parts_of_story(name, int(data)), "(the end)")[same]
+                was = f"the same up to step {same * STEPS}"
             yield data, was, now
 
 

@@ -150,8 +150,9 @@ class CountedUnits:
             unmoved = not self._held and refuse_start(self._cluster, decision) is None
             if unmoved or given < job.units or given > max(job.most_units, job.units):
                 return [decision]  # A wrong number is the decider's mistake.
-        first = next(iter(self._held), None)
-        placed = self._placed(job, decision, 0 if first is None else self._reserved(self._cluster.waiting[first]))
+        waiting = self._cluster.waiting
+        first = next((waiting[job_id] for job_id in self._held if job_id in waiting), None)
+        placed = self._placed(job, decision, 0 if first is None else self._reserved(first))
         if placed is None:
             self._held[job.id] = decision
             return []

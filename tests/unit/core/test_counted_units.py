@@ -89,3 +89,11 @@ def test_a_decider_that_knows_shapes_is_not_told_of_memory() -> None:
     [told] = decider.told
     assert isinstance(told, e.JobSubmitted)
     assert told.job.shape == Shape(nodes=1)
+
+
+def test_a_held_job_that_the_decider_rejects_holds_no_other() -> None:
+    stage = Stage()
+    submitted = e.JobSubmitted(3.0, Job("c", 1, shape=Shape(nodes=1)))
+    made = stage.hears(3.0, submitted, says=[d.RejectJob(3.0, "b"), d.StartJob(3.0, "c", IdSet(0b1))])
+    assert made == [d.RejectJob(3.0, "b")], "c is held: its node is full"
+    assert stage.hears(5.0, e.JobEnded(5.0, "a", JobState.SUCCEEDED, 0, BOTH)) == [d.StartJob(5.0, "c", IdSet(0b1))]

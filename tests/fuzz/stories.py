@@ -1,0 +1,291 @@
+"""Random stories of state machines: seeded scripts, and everything that the machine says on the way.
+
+In: the name of a story and a seed. Out: what happened, step by step, as text. `answers.py` holds it against a record. Each
+machine is a real one on virtual time, with a policy or a random scheduler at its other end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import inf
+from random import Random
+from typing import Any
+
+import msgspec
+from tests.simtest.storm import Storm
+
+from pilothouse.core.cluster import Cluster
+from pilothouse.core.contract import Traits
+from pilothouse.core.explain import explain
+from pilothouse.core.translate import CheckedTurn
+from pilothouse.model import decisions as d
+from pilothouse.model import events as e
+from pilothouse.model.idset import IdSet
+from pilothouse.model.job import Job, Node, Shape
+from pilothouse.model.lifecycle import JobState
+from pilothouse.protocols.rfc27.job_states import State
+from pilothouse.worlds.live.wire.messages import DriverFrame, EngineFrame
+from unit.dropins.qcg.virtual import VirtualPilot
+from unit.protocols.rfc27.pair import Pair
+
+Story = Callable[[Random], Iterator[object]]
+
+
+# ---- Flux: a manager and a scheduler, both ours
+
+
+def flux(random: Random) -> Iterator[object]:
+    strict = random.random() < 0.4
+    policy = random.choice(("fcfs", "filler", "easy", "conservative"))
+    pair = Pair(strict=strict, limit=random.choice((0, 0, 1, 0 if strict else 3)), policy=policy, gpus=1, nodes=3)
+    pair.connect()
+    up = {0, 1, 2}
+    seen = 0
+
+    def some(ids: Any) -> list[int]:
+        found = sorted(ids)
+        return [random.choice(found)] if found else []
+
+    def submit() -> None:
+        more: dict[str, Any] = {"nodes": 2, "exclusive": random.random() < 0.4} if random.random() < 0.3 else {}
+        if random.random() < 0.3:
+            more["gpus_per_slot"] = 1
+        if random.random() < 0.6:
+            more["duration_s"] = float(random.randrange(1, 9))
+        pair.submit(random.choice((1, 1, 2, 3, 4, 8, 13)), urgency=random.choice((16, 16, 0, 1, 31)), **more)
+
+    def drain() -> None:
+        rank = random.randrange(3)
+        (pair.broker.change_ranks(down=IdSet.of([rank])) if rank in up else pair.broker.change_ranks(up=IdSet.of([rank])))
+        up.symmetric_difference_update({rank})
+
+    def act() -> None:
+        manager, running = pair.manager, [i for i, job in pair.manager.holding.items() if job.started]
+        kind = random.choices(
+            ("submit", "finish", "cancel", "urgency", "prioritize", "queue", "release", "drain", "crash", "annotate", "ask"),
+            (10, 8, 3, 2, 1, 1, 1, 2, 1, 1, 2),
+        )[0]  # fmt: skip
+        if kind == "submit":
+            submit()
+        elif kind == "drain":
+            drain()
+        elif kind == "crash":
+            pair.crash()
+            pair.connect()
+        elif kind == "queue":
+            (manager.start_queue if manager.stopped else manager.stop_queue)()
+        elif kind == "prioritize":
+            manager.prioritize(pair.now, [*((job_id, random.randrange(99)) for job_id in sorted(manager.jobs)), (999, 1)])
+        for job_id in some(running) if kind in ("finish", "release") else some(manager.jobs):
+            if kind == "finish":
+                manager.finish(pair.now, job_id)
+            elif kind == "release":
+                manager.release(pair.now, job_id, IdSet.of([random.randrange(3)]))
+            elif kind == "cancel" and manager.jobs[job_id].state is not State.CLEANUP:
+                manager.cancel(pair.now, job_id)
+            elif kind == "urgency" and manager.jobs[job_id].state is State.SCHED:
+                manager.set_urgency(pair.now, job_id, random.choice((0, 1, 16, 20, 31)))
+            elif kind == "annotate" and job_id in pair.engine.pending:
+                pair.engine.annotate(job_id, {"sched": {"x": random.choice((None, 1, {"y": 2}))}, "user": "u"})
+
+    for _ in range(40):
+        act()
+        pair.settle()
+        pair.now += random.choice((0.0, 1.0, 2.5))
+        said = [(m.type, m.topic, m.payload, m.flags, m.errnum, m.matchtag) for m in pair.log[seen:]]
+        seen = len(pair.log)
+        yield said, pair.manager.take_warnings(), pair.engine.take_warnings()
+    yield [(job.id, job.state, job.log, job.annotations) for _, job in sorted(pair.manager.inactive.items())]
+    yield pair.events
+
+
+# ---- the translation for deciders that lack words, and the judge
+
+
+class Said:
+    """A decider that answers what it was given to say."""
+
+    name = "said"
+
+    def __init__(self, traits: Traits) -> None:
+        self.traits = traits
+        self.told: list[e.Event] = []
+        self.says: list[d.Decision] = []
+
+    def hello(self) -> d.Wants:
+        return d.Wants()
+
+    def begin(self, begins: e.Begins, cluster: Cluster) -> None: ...
+
+    def decide(self, batch: e.Batch) -> d.Reply:
+        self.told = batch.events
+        return d.Reply(batch.now, self.says)
+
+    def fileno(self) -> int:
+        raise AssertionError("it speaks in turn")
+
+    def close(self) -> None: ...
+
+
+TRAITS = ("full_names", "withdrawals", "requeues", "lost_nodes", "absent_units", "feasibility", "estimates", "shapes", "memory")
+
+
+def turns(random: Random) -> Iterator[object]:
+    """Events of any kind, and a scheduler that starts, rejects and kills by chance, rightly and wrongly."""
+    nodes = tuple(Node(f"n{i}", 4 * i, 4, gpus=i % 2 * 2, memory_mb=1000 * i, properties={"p": str(i)}) for i in range(4))
+    begins = e.Begins(nodes, survives_refusals=True, compute_sharing=random.random() < 0.2, exact_count=random.random() < 0.8)
+    decider = Said(Traits(**{name: random.random() < 0.6 for name in TRAITS}))
+    cluster = Cluster(begins, "said")
+    turn = CheckedTurn(decider, cluster, cluster)
+    now, number, away = 0.0, 0, set[int]()
+
+    def shape() -> Shape | None:
+        if random.random() < 0.5:
+            return None
+        return Shape(
+            nodes=random.choice((0, 1, 2, 5)), exclusive=random.random() < 0.2, gpus_per_node=random.choice((0, 0, 1, 3)),
+            memory_mb_per_node=random.choice((0, 0, 500, 2500)), chunk=random.choice((0, 0, 2)), parts=random.choice((0, 0, 2)),
+        )  # fmt: skip
+
+    def happened() -> Iterator[e.Event]:
+        nonlocal number
+        kind = random.choices(
+            ("submit", "end", "withdraw", "requeue", "lose", "absent", "prioritize", "walltime", "ask", "call", "again"),
+            (8, 6, 2, 2, 2, 2, 1, 1, 1, 2, 1),
+        )[0]  # fmt: skip
+        waiting, running = sorted(cluster.waiting), sorted(cluster.running)
+        node = random.randrange(4)
+        if kind in ("submit", "ask"):
+            number += 1
+            job = Job(f"w!{number}", random.choice((1, 2, 3, 8, 17)), random.choice((inf, 5.0, 50.0)), now, shape=shape(),
+                      priority=random.randrange(3), most_units=random.choice((0, 0, 6)))  # fmt: skip
+            if kind == "submit":
+                yield e.JobSubmitted(now, job)
+            else:
+                yield random.choice((e.EstimateAsked(now, job), e.FeasibilityAsked(now, str(number), job)))
+        elif kind == "end" and running:
+            ended = random.choice(running)
+            state = random.choice((JobState.SUCCEEDED, JobState.FAILED, JobState.TIMED_OUT))
+            yield e.JobEnded(now, ended, state, int(state is JobState.FAILED), cluster.running[ended].units)
+        elif kind == "withdraw" and waiting:
+            yield e.JobWithdrawn(now, random.choice(waiting))
+        elif kind == "requeue" and running:
+            yield e.JobRequeued(now, random.choice(running), "again")
+        elif kind == "lose":
+            if node in away:
+                away.discard(node)
+                yield e.NodesJoined(now, (nodes[node],))
+            elif not any(run.units.mask & nodes[node].mask for run in cluster.running.values()):
+                away.add(node)
+                yield e.NodesLeft(now, (nodes[node].name,), IdSet(nodes[node].mask), may_return=random.random() < 0.7)
+        elif kind == "absent":
+            units = IdSet.of([random.randrange(16)])
+            yield random.choice((e.UnitsAvailable, e.UnitsUnavailable))(now, units)
+        elif kind == "prioritize" and waiting:
+            yield e.PrioritiesChanged(now, {random.choice(waiting): 5.0})
+        elif kind == "walltime" and running:
+            yield e.WalltimeChanged(now, random.choice(running), 99.0)
+        elif kind == "call":
+            yield e.CallArrived(now, random.choice(("its own", "", *(c.call_id for c in calls))))
+
+    def decisions() -> Iterator[d.Decision]:
+        waiting, running = sorted(cluster.waiting), sorted(cluster.running)
+        for job_id in random.sample(waiting, min(len(waiting), random.randrange(3))):
+            count = cluster.waiting[job_id].units + random.choice((0, 0, 0, 1))
+            free = list(IdSet(cluster.free_mask))
+            units = free[:count] if random.random() < 0.8 else random.sample(range(17), min(count, 17))
+            kinds = (d.StartJob(now, job_id, IdSet.of(units)), d.RejectJob(now, job_id, "no"))
+            yield random.choices(kinds, (5, 1))[0]
+        if random.random() < 0.15:
+            yield d.KillJobs(now, tuple(random.sample([*waiting, *running, "w!0"], 1)))
+        if random.random() < 0.05:
+            yield d.StartJob(now, "nobody", IdSet.of([0]))
+        if random.random() < 0.1:
+            yield d.CallAt(now, now + 3, "its own")
+
+    calls: list[d.CallAt] = []
+    for _ in range(50):
+        now += random.choice((0.0, 1.0, 20.0))
+        cluster.now = now
+        decider.says = list(decisions())
+        reply = turn(e.Batch(now, [event for _ in range(random.randrange(3)) for event in happened()]))
+        calls = [decision for decision in reply.decisions if isinstance(decision, d.CallAt)]
+        yield decider.told, reply.decisions, cluster.refused.take_warnings() if cluster.refused is not None else ()
+        running = sorted((job_id, run.units) for job_id, run in cluster.running.items())
+        yield cluster.free, cluster.free_mask, sorted(cluster.waiting), running
+        for job_id in sorted(cluster.waiting)[:1]:
+            yield explain(cluster, job_id)
+
+
+# ---- a run: driver, engines and faults
+
+
+class Overheard(Storm):
+    """A storm that keeps what driver and engines say to each other."""
+
+    def __init__(self, seed: int) -> None:
+        self.said: list[object] = []
+        super().__init__(seed)
+
+    def to_driver(self, machine: Any, frame: EngineFrame) -> None:
+        self.said.append(frame)
+        super().to_driver(machine, frame)
+
+    def to_engine(self, frame: DriverFrame) -> None:
+        self.said.append(frame)
+        super().to_engine(frame)
+
+
+def storm(random: Random) -> Iterator[object]:
+    played = Overheard(random.randrange(10_000))
+    played.run()
+    yield from played.said
+    yield from played.disk.records
+
+
+# ---- a QCG manager on a virtual allocation
+
+
+def qcg(random: Random) -> Iterator[object]:
+    names = ("a", "b", "c", "d#1", "e")
+
+    def job(name: str) -> dict[str, object]:
+        made: dict[str, Any] = {"name": name, "execution": {"exec": "/bin/true"}}
+        size: object = random.choice((1, 2, 3, 9, {"min": 1, "max": 3}, {"min": 2, "scheduler": "maximum-iters"}))
+        made["resources"] = {"numCores": size}
+        if random.random() < 0.3:
+            made["resources"] = {"numNodes": random.choice((1, {"min": 1, "max": 2})), "numCores": random.choice((1, 2))}
+        if random.random() < 0.4:
+            made["iteration"] = {"start": random.randrange(2), "stop": random.randrange(2, 5)}
+        others = ["nobody", *names, *(f"{other}:{index}" for other in names for index in (0, 1))]
+        if random.random() < 0.5:
+            made["dependencies"] = {"after": random.sample(others, random.randrange(3))}
+        if random.random() < 0.3:
+            made["resources"]["wt"] = "1m"
+        return made
+
+    failing = set(random.sample(names, random.randrange(3)))
+    pilot = VirtualPilot(4, 2, gpus=1, outcome=lambda name: (0.4 + len(name) % 3, int(name.partition(":")[0] in failing), "m"))
+    for _ in range(25):
+        some = random.sample(names, random.randrange(1, 4))
+        request = random.choice((
+            {"request": "submit", "jobs": [job(name) for name in some]},
+            {"request": "submit", "jobs": [job(some[0])]},
+            {"request": random.choice(("cancelJob", "removeJob")), "jobNames": [*some, f"{some[0]}:0"]},
+            {"request": random.choice(("jobInfo", "jobStatus")), "jobNames": [*some, f"{some[0]}:1"]},
+            {"request": random.choice(("status", "listJobs", "resourcesInfo", "resourceInfo"))},
+            {"request": "jobInfo", "jobNames": some, "params": {"withChilds": True}},
+            {"request": "jobInfo", "jobName": some[0]},
+            {"request": "cancelJob", "jobName": some[0]},
+        ))  # fmt: skip
+        yield request, pilot.ask(request)
+        pilot.run(until=pilot.now + random.choice((0.0, 0.5, 3.0)))
+        yield pilot.starts, pilot.published, len(pilot.finished)
+        pilot.starts, pilot.published = [], []
+    pilot.ask({"request": "control", "command": "finishAfterAllTasksDone"})
+    pilot.run()
+    yield pilot.ask({"request": "listJobs"}), pilot.rows, msgspec.json.encode(pilot.states())
+
+
+STORIES: dict[str, tuple[Story, int]] = {"flux": (flux, 60), "turns": (turns, 150), "storm": (storm, 60), "qcg": (qcg, 100)}
+"""The story, and how many seeds are told."""
