@@ -340,5 +340,5 @@ class Pace:
             return 1
         size = min(self._most, int(BUNDLE_S / self.mean_s), BUNDLE_BYTES // self.longest_bytes)
         if remaining is not None:
-            size = min(size, max(remaining // (3 * max(1, units)), int(LAST_S / self.mean_s)))
+            size = min(size, max(remaining // (2 * max(1, units)), int(LAST_S / self.mean_s)))
         return max(1, size)

@@ -18,7 +18,7 @@ def test_short_tasks_are_bundled_and_bundles_shrink_towards_the_end() -> None:
     for _ in range(100):
         pace.note(0.001)
     assert abs(pace.bundle(None, 2) - BUNDLE_S / 0.001) <= 1
-    assert pace.bundle(600, 2) == 100
+    assert pace.bundle(600, 2) == 150
     assert pace.bundle(10, 2) == 20  # a few milliseconds: not worth shrinking further
     assert Pace(1).bundle(None, 2) == 1
     pace.longest_bytes = BUNDLE_BYTES // 3
