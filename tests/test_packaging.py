@@ -235,6 +235,16 @@ def test_a_wheel_that_lacks_a_compiled_part_is_not_made() -> None:
         wheels.check_parts({**made, "pilothouse/_b.c": b""}, 1)
 
 
+def test_a_wheel_says_which_c_library_it_needs() -> None:
+    wheels = tool("wheels")
+    gnu = {"_a.cpython-311-x86_64-linux-gnu.so": b"GLIBC_2.3 GLIBC_2.28", "_b.cpython-311-x86_64-linux-gnu.so": b"GLIBC_2.9"}
+    musl = {"_a.cpython-313-x86_64-linux-musl.so": b""}
+    assert wheels.platform_tag(gnu).startswith("manylinux_2_28_")
+    assert wheels.platform_tag(musl).startswith("musllinux_1_2_")
+    with pytest.raises(SystemExit, match="different C libraries"):
+        wheels.platform_tag(gnu | musl)
+
+
 def test_compiled_parts_fit_old_clusters() -> None:
     """The C library of RHEL 8 is glibc 2.28. That of 2.29 has new versions of some functions (exp, log, pow)."""
     parts = {path.name: path.read_bytes() for path in (ROOT / "src").rglob("*.so")}

@@ -2,7 +2,8 @@
 
     python tools/wheels.py [--out dist] [PYTHON...]       default: this Python; ./do wheels names all that are found
 
-Out: pilothouse-V.tar.gz; pilothouse-V-py3-none-manylinux_X_Y_ARCH.whl; pilothouse-V-py3-none-any.whl, without compiled parts.
+Out: pilothouse-V.tar.gz; pilothouse-V-py3-none-manylinux_X_Y_ARCH.whl (musllinux where the C library is musl);
+pilothouse-V-py3-none-any.whl, without compiled parts.
 
 The wheel of the platform holds the compiled parts once for each PYTHON. An interpreter loads those whose names end as it
 wants (`_masks.cpython-312-x86_64-linux-gnu.so`) and sees no others; one that finds none uses the twins in Python. So there is
@@ -28,7 +29,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 GLIBC = re.compile(rb"GLIBC_2\.(\d+)")
 OLDEST_GLIBC = 17
-"""Tags of older ones have other names; no system that has Python 3.11 needs them."""
+OLDEST_MUSL = "1_2"
+"""Tags of older ones have other names, or none; no system that has Python 3.11 needs them."""
 
 
 def build(kind: str, source: Path, out: Path, python: str, **variables: str) -> Path:
@@ -78,9 +80,14 @@ def check_parts(files: dict[str, bytes], pythons: int) -> None:
 
 
 def platform_tag(files: dict[str, bytes]) -> str:
-    """The oldest glibc that has every symbol of the compiled parts."""
-    parts = [data for name, data in files.items() if name.endswith(".so")]
-    needed = max(int(version) for data in parts for version in GLIBC.findall(data))
+    """The oldest C library that has every symbol of the compiled parts: a glibc, or a musl, whose symbols have no versions."""
+    parts = {name: data for name, data in files.items() if name.endswith(".so")}
+    musl = [name for name in parts if name.endswith("-musl.so")]
+    if musl and len(musl) < len(parts):
+        raise SystemExit("these Pythons have different C libraries: a wheel is for one (make two, with two --out)")
+    if musl:
+        return f"musllinux_{OLDEST_MUSL}_{platform.machine()}"
+    needed = max(int(version) for data in parts.values() for version in GLIBC.findall(data))
     return f"manylinux_2_{max(needed, OLDEST_GLIBC)}_{platform.machine()}"
 
 
