@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -16,7 +17,7 @@ from pilothouse.worlds.live.engine import process
 from second_user import as_second_user
 
 LAUNCH = Launch(("tcp://127.0.0.1:9",), "", "", "", "/", "/nowhere", "python")
-LIMITS = {"RLIMIT_NPROC": "Resource temporarily unavailable", "RLIMIT_NOFILE": "Too many open files"}
+LIMITS = {"RLIMIT_NPROC": os.strerror(errno.EAGAIN), "RLIMIT_NOFILE": os.strerror(errno.EMFILE)}
 
 
 class Reader(ProgramContext):
@@ -69,8 +70,8 @@ def test_the_attempts_have_a_limit_and_growing_pauses(short_pauses: None) -> Non
     def act() -> list[float]:
         resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
         context = Reader("lab", {"": 1})
-        context.start(LAUNCH)
         pauses, began = [], time.monotonic()
+        context.start(LAUNCH)
         while True:
             [refused] = departures(context)
             pauses.append(time.monotonic() - began)
