@@ -8,10 +8,12 @@ to run, each by itself (spread) and all together (drift: a slower machine, a bus
 similar tasks: those of the same command, else those whose commands differ in numbers only, else those of the same program, else
 all.
 
-Each simulation draws the observed tasks again before it draws from them (bootstrap), so that few observations make a forecast
-less certain. A bootstrap alone makes ranges too narrow, the more so the fewer observations there are: what the mean moves by is
-stretched as Student's t is wider than the normal distribution, and the spread is drawn as well (chi-squared). Forecasts are of
-new tasks, not of their mean: every task has a length of its own.
+Forecasts are of new tasks, not of the mean of old ones: every task has a length of its own, and it may be shorter or longer than
+any that was observed. After n observations a new task lies in each of the n+1 gaps between them, before the least and behind the
+largest, with the same probability (Hill's assumption). How many of all tasks each gap holds is drawn anew for each simulation
+(Bayesian bootstrap), so that few observations make a forecast less certain. An observation counts for half: where few tasks take
+most of the time, observed ones say less than their number suggests. `bench/fidelity.py --virtual --lengths all` shows how often
+the ranges hold.
 """
 
 from __future__ import annotations
@@ -22,21 +24,20 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from math import exp, inf, log
 from random import Random
-from statistics import fmean, stdev
+from statistics import fmean
 
 import msgspec
 
-from pilothouse.campaign.significance import widening
 from pilothouse.worlds.live.wire.messages import Task
 
 ASSUMED_SPREAD = 0.03
 """By how much the same task is taken to vary from run to run, if it was seen only once (standard deviation of the logarithm)."""
 ASSUMED_DRIFT = 0.01
 """By how much all tasks together are taken to vary from run to run, if one run was seen."""
-LONE_SPREAD = 0.5
-"""By how much similar tasks are taken to vary if only one was seen (standard deviation of the logarithm)."""
-MOST_WIDER = 2.0
-"""The spread of similar tasks is taken to be at most so many times the observed one."""
+LONE_TAIL = 0.5
+"""By how much other tasks are taken to be longer or shorter than the only one that was seen (mean of the logarithm)."""
+MOST_TAIL = 1.0
+"""By how much lengths beyond the observed ones are at most apart from these (mean of the logarithm)."""
 MOST_OBSERVED = 1000
 """Of each group of similar tasks the last ones count."""
 SHORTEST_S = 1e-4
@@ -108,6 +109,7 @@ class LearnedDurations:
                 if len(logs) == 1:  # several tasks of one run are similar, whatever their command
                     self._same.setdefault(key, {})[number] = logs[0]
         self._similar = {name: found for name, found in self._similar.items() if any(task.ended for task in found)}
+        self._lengths: dict[str, Lengths] = {}
         self.spread, self.drift = ASSUMED_SPREAD, ASSUMED_DRIFT
         self.measured_spread = self._measure()
 
@@ -147,7 +149,7 @@ class LearnedDurations:
         return Match(same, similar, unknown)
 
     def draw(self, random: Random) -> Draw:
-        drawn: dict[str, Lengths] = {}
+        drawn: dict[str, Callable[[float], float]] = {}
         drift = random.gauss(0.0, self.drift)
 
         def seconds(task: Task, age: float) -> float:
@@ -158,60 +160,80 @@ class LearnedDurations:
                 return max(exp(fmean(logs.values()) + apart * (1 + 1 / len(logs)) ** 0.5), age)
             name = next(name for name in groups_of(command) if name in self._similar or not name)
             if name not in drawn:
-                drawn[name] = Lengths(self._similar.get(name, [])[-MOST_OBSERVED:], random)
-            return drawn[name].one(random, age)
+                if name not in self._lengths:
+                    self._lengths[name] = Lengths(self._similar.get(name, [])[-MOST_OBSERVED:])
+                drawn[name] = self._lengths[name].likely(random)
+            return drawn[name](age)
 
         return seconds
 
 
 class Lengths:
-    """The lengths that tasks of a group have, with those that have not ended (the Kaplan-Meier estimate).
+    """What tasks of a group took, with those that have not ended."""
 
-    With a source of chance: one of the distributions that may have led to these observations."""
+    def __init__(self, observed: Sequence[Observed]) -> None:
+        self._ordered = sorted(observed, key=lambda task: (task.seconds, not task.ended))
+        self._seconds = ended = [max(task.seconds, SHORTEST_S) for task in self._ordered if task.ended]
+        self._longest = self._ordered[-1].seconds if self._ordered else SHORTEST_S
+        self._shorter = self._longer = LONE_TAIL
+        self._excess_s = LONE_TAIL * self._longest
+        if len(ended) > 1:
+            # The tails, from the shortest and the longest observations: how far they lie beyond the next one.
+            count = int(len(ended) ** 0.5)
+            logs = [log(seconds) for seconds in ended]
+            self._shorter = min(logs[count] - fmean(logs[:count]), MOST_TAIL)
+            self._longer = min(fmean(logs[-count:]) - logs[-count - 1], MOST_TAIL)
+            self._excess_s = fmean(ended[-count:]) - ended[-count - 1]
 
-    def __init__(self, observed: Sequence[Observed], random: Random | None = None) -> None:
-        known = _logs(observed)
-        again = observed if random is None else [random.choice(observed) for _ in observed]
-        rest, at_risk = 1.0, len(again)
-        self._seconds: list[float] = []
-        self._below: list[float] = []
-        """The share of tasks that take no longer."""
-        for task in sorted(again, key=lambda task: (task.seconds, not task.ended)):
+    def likely(self, random: Random) -> Callable[[float], float]:
+        """One distribution that may have led to these observations: (how long a task has run) -> how long it takes in all."""
+        ended, longest = self._seconds, self._longest
+        later = random.gauss(0.0, 1.0) ** 2  # gamma distributed, with shape 1/2; together they are a Dirichlet distribution
+        left: list[float] = []
+        for task in reversed(self._ordered):
+            here = random.gauss(0.0, 1.0) ** 2
             if task.ended:
-                rest *= 1 - 1 / at_risk
-                self._seconds.append(task.seconds)
-                self._below.append(1 - rest)
-            at_risk -= 1
-        self._longest = max((task.seconds for task in again), default=SHORTEST_S)
-        self._logs = [log(max(seconds, SHORTEST_S)) for seconds in self._seconds]
-        self._middle = fmean(self._logs) if self._logs else 0.0
-        # Other lengths than the observed ones are possible as well, the more so the fewer there are (smoothed bootstrap,
-        # Silverman's rule). What this adds to the variance is taken off again.
-        count = len(known)
-        spread = stdev(known) if count > 1 else 0.0
-        self._blur = 1.06 * spread * count**-0.2 if count > 1 else LONE_SPREAD if random is not None else 0.0
-        self._scale = (spread**2 / (spread**2 + self._blur**2) * count / (count - 1)) ** 0.5 if spread else 1.0
-        self._centre = self._middle
-        if random is not None and count > 1 and self._logs:
-            squares = random.gammavariate((count - 1) / 2, 2.0)  # chi-squared
-            wider = min(((count - 1) / squares) ** 0.5, MOST_WIDER) if squares else MOST_WIDER
-            self._scale *= wider
-            self._centre = fmean(known) + (self._middle - fmean(known)) * widening(count, 0.1) * wider
+                left.append(later / (here + later))
+            later += here
+        below: list[float] = []
+        """The share of tasks that take no longer than each that has ended."""
+        rest = 1.0
+        for part in reversed(left):
+            rest *= part
+            below.append(1 - rest)
 
-    def one(self, random: Random, age: float = 0.0) -> float:
-        """How long a task takes that has run for so long already: about as long as one of the observed ones. One that has run
-        for longer than any takes up to as long again."""
-        longer = bisect_right(self._seconds, age)
-        before = self._below[longer - 1] if longer else 0.0
-        index = bisect_right(self._below, before + random.random() * (1 - before))
-        if longer < len(self._seconds) and index < len(self._seconds):
-            apart = self._logs[index] - self._middle + random.gauss(0.0, self._blur)
-            return max(exp(self._centre + self._scale * apart), age)
-        return max(self._longest, age) * (1 + random.random())
+        def seconds(age: float) -> float:
+            if not ended or age >= longest:
+                # It has run for longer than any: up to as long again.
+                return max(longest, age) * (1 + random.random())
+            before = self._share(below, age) if age > 0.0 else 0.0
+            share = before + (1 - random.random()) * (1 - before)
+            place = bisect_right(below, share)
+            if place == 0:
+                found = ended[0] * exp(log(share / below[0]) * self._shorter)
+            elif place < len(below):
+                part = (share - below[place - 1]) / (below[place] - below[place - 1])
+                found = ended[place - 1] + part * (ended[place] - ended[place - 1])
+            elif longest > ended[-1]:
+                return longest * (1 + random.random())
+            else:
+                # Between an exponential tail and a power law.
+                beyond = random.expovariate(1.0)
+                found = ((longest + self._excess_s * beyond) * longest * exp(self._longer * beyond)) ** 0.5
+            return max(found, age)
 
+        return seconds
 
-def _logs(observed: Iterable[Observed]) -> list[float]:
-    return [log(max(task.seconds, SHORTEST_S)) for task in observed if task.ended]
+    def _share(self, below: list[float], age: float) -> float:
+        """The share of tasks that take no longer than that."""
+        ended = self._seconds
+        place = bisect_right(ended, age)
+        if place == 0:
+            return below[0] * exp(log(age / ended[0]) / self._shorter) if self._shorter else 0.0
+        if place == len(ended):
+            return below[-1]
+        part = (age - ended[place - 1]) / (ended[place] - ended[place - 1])
+        return below[place - 1] + part * (below[place] - below[place - 1])
 
 
 def groups_of(command: str) -> tuple[str, str, str, str]:

@@ -16,6 +16,7 @@ from pilothouse.campaign.durations import (
     Observed,
     groups_of,
 )
+from pilothouse.campaign.forecast import Quantiles
 from pilothouse.worlds.live.wire.messages import Task
 
 
@@ -59,7 +60,7 @@ def test_another_task_takes_as_long_as_similar_ones_or_those_of_its_program() ->
     for command in ("fit --n 77", "fit --other"):
         found = drawn(known, command)
         assert median(found) == pytest.approx(12, rel=0.05)
-        assert 6 < min(found) < max(found) < 24
+        assert 5 < min(found) < max(found) < 30
     assert min(drawn(known, "unheard of")) < 2
     assert known.match([("fit --n 3", -1), ("fit --n 8", -1), ("plot", -1), ("x", -1)]) == Match(1, 2, 1)
 
@@ -75,12 +76,57 @@ def test_tasks_that_still_run_make_the_others_longer() -> None:
 
 def test_what_has_run_for_longer_than_any_takes_up_to_as_long_again() -> None:
     lengths, random = Lengths([Observed("a", -1, 3.0), Observed("a", -1, 5.0)]), Random(1)
-    found = [lengths.one(random) for _ in range(200)]
+    found = [lengths.likely(random)(0.0) for _ in range(200)]
     assert median(found) == pytest.approx(4, rel=0.25)
-    assert min(lengths.one(random, 4.0) for _ in range(50)) >= 4
+    assert min(lengths.likely(random)(4.0) for _ in range(50)) >= 4
     same = Lengths([Observed("a", -1, 3.0)] * 5)
-    assert {round(same.one(random), 9) for _ in range(50)} == {3.0}
-    assert all(20 <= lengths.one(random, 20.0) <= 40 for _ in range(50))
+    assert {round(same.likely(random)(0.0), 9) for _ in range(50)} == {3.0}
+    assert all(20 <= lengths.likely(random)(20.0) <= 40 for _ in range(50))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 50])
+def test_a_new_task_may_be_longer_or_shorter_than_any_observed_one(count: int) -> None:
+    """It is the longest of all, or the shortest, with the probability that any of them is."""
+    random = Random(7)
+    beyond = before = rounds = 0
+    for _ in range(300):
+        taken = [random.expovariate(0.1) for _ in range(count)]
+        draw = Lengths([Observed("a", -1, seconds) for seconds in taken]).likely(random)
+        for length in (draw(0.0) for _ in range(20)):
+            beyond += length > max(taken)
+            before += length < min(taken)
+            rounds += 1
+    expected = 1 / (count + 1)
+    assert beyond / rounds == pytest.approx(expected, abs=0.01 + expected / 5)
+    assert before / rounds == pytest.approx(expected, abs=0.01 + expected / 5)
+
+
+@pytest.mark.parametrize("sigma", [0.3, 1.0])
+@pytest.mark.parametrize("count", [10, 40])
+def test_nine_in_ten_sums_of_new_tasks_lie_in_the_range(count: int, sigma: float) -> None:
+    random = Random(3)
+    held = 0
+    for _ in range(200):
+        taken = [random.lognormvariate(0, sigma) for _ in range(count)]
+        lengths = Lengths([Observed("a", -1, seconds) for seconds in taken])
+        sums = []
+        for _ in range(40):
+            draw = lengths.likely(random)
+            sums.append(sum(draw(0.0) for _ in range(30)))
+        told = Quantiles.of(sums)
+        held += told.low <= sum(random.lognormvariate(0, sigma) for _ in range(30)) <= told.high
+    assert 178 <= held <= 197
+
+
+def test_how_long_a_task_goes_on_depends_on_how_long_it_has_run() -> None:
+    lengths = Lengths([Observed("a", -1, seconds) for seconds in (1.0, 2.0, 4.0, 8.0, 16.0, 100.0)])
+    random = Random(5)
+
+    def halfway(age: float) -> float:
+        return median([lengths.likely(random)(age) for _ in range(400)])
+
+    assert 4 < halfway(0.5) < halfway(3.0) < halfway(10.0) < halfway(50.0)
+    assert all(lengths.likely(random)(10.0) >= 10.0 for _ in range(100))
 
 
 def test_groups_differ_in_what_is_left_out() -> None:
