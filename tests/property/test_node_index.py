@@ -6,6 +6,7 @@ nodes, running jobs and free units anew for each question.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -52,8 +53,8 @@ class Twin:
                 memory -= job.shape.memory_mb_per_node
         return gpus, memory
 
-    def place(self, job: Job, avoid: set[int]) -> set[int] | None:
-        """The units of a shaped job now; None: they are not there."""
+    def place(self, job: Job, avoid: set[int], last: Collection[int] = ()) -> set[int] | None:
+        """The units of a shaped job now, those of `last` after all others; None: they are not there."""
         shape = job.shape
         assert shape is not None
         whole = shape.exclusive or (shape.nodes > 0 and job.units == 0)
@@ -66,7 +67,7 @@ class Twin:
             if not shape.nodes:
                 most_units = max(job.units, sum(node.count for node in self.nodes) // shape.parts)
         for node in self.nodes:
-            free = self.free_of(node, avoid)
+            free = sorted(self.free_of(node, avoid), key=lambda unit: (unit in last, unit))
             gpus, memory = self.extras_of(node)
             least = max(1, job.units if shape.nodes else shape.chunk)
             if len(free) < (node.count if whole else least) or node.count < least:
@@ -99,7 +100,7 @@ class Twin:
         if count < (shape.nodes or job.units):
             return None
         if not (shape.nodes or shape.chunk or whole):
-            taken = set(sorted(taken)[:most_units])
+            taken = set(sorted(taken, key=lambda unit: (unit in last, unit))[:most_units])
         return taken
 
 
@@ -227,14 +228,15 @@ def compare(cluster: Cluster, twin: Twin, job: Job, avoid: int) -> None:
 
 
 def slow_when(twin: Twin, job: Job, ends: list[tuple[float, str]]) -> tuple[float, int] | None:
-    """The first date at which enough has ended, and the units at that date."""
+    """The first date at which enough has ended, and the units at that date: first those that are busy now."""
     shape = job.shape
     assert shape is not None
     rigid = Job(job.id, job.units, inf, shape=msgspec.structs.replace(shape, most_nodes=0, parts=0))
     for date in sorted({date for date, _ in ends}):
         over = {job_id for end, job_id in ends if end <= date}
         left = {job_id: run for job_id, run in twin.running.items() if job_id not in over}
-        units = Twin(twin.nodes, twin.off, left).place(rigid, set())
+        free = {unit for node in twin.nodes for unit in twin.free_of(node, set())}
+        units = Twin(twin.nodes, twin.off, left).place(rigid, set(), set() if shape.has_extras else free)
         if units is not None:
             return date, mask_of(units)
     return None

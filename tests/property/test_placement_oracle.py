@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -67,10 +68,14 @@ class Room:
         return found
 
 
-def place(job: Job, nodes: list[Left], *, least: bool) -> set[int] | None:
-    """The units that a job gets; None: it does not fit."""
+def place(job: Job, nodes: list[Left], *, least: bool, last: Collection[int] = ()) -> set[int] | None:
+    """The units that a job gets, those of `last` after all others; None: it does not fit."""
     shape = job.shape
     assert shape is not None
+
+    def in_turn(units: Iterable[int]) -> list[int]:
+        return sorted(units, key=lambda unit: (unit in last, unit))
+
     whole = shape.exclusive or (shape.nodes > 0 and job.units == 0)
     suits = CONSTRAINTS[None if shape.constraint is None else bytes(shape.constraint).decode()]
     enough = max(1, job.units if shape.nodes else shape.chunk)
@@ -89,7 +94,7 @@ def place(job: Job, nodes: list[Left], *, least: bool) -> set[int] | None:
         if len(chosen) < shape.nodes:
             return None
         each = job.units if least else job.most_units or job.units
-        return {unit for left in chosen for unit in (left.free if whole else sorted(left.free)[:each])}
+        return {unit for left in chosen for unit in (left.free if whole else in_turn(left.free)[:each])}
     if shape.chunk or whole:
         taken: set[int] = set()
         missing = job.units
@@ -97,9 +102,9 @@ def place(job: Job, nodes: list[Left], *, least: bool) -> set[int] | None:
             if missing > 0:
                 usable = min(missing, in_chunks(left, shape))
                 missing -= usable
-                taken |= left.free if whole else set(sorted(left.free)[:usable])
+                taken |= left.free if whole else set(in_turn(left.free)[:usable])
         return taken if missing <= 0 else None
-    free = sorted(unit for left in able for unit in left.free)
+    free = in_turn(unit for left in able for unit in left.free)
     most = job.units if least else job.most_units or job.units
     if shape.parts and not least:
         most = max(job.units, total // shape.parts)
@@ -184,9 +189,11 @@ def assert_same_forecast(cluster: Cluster, room: Room, job: Job, never: Never | 
     names = list(room.held)
     ends = [(float(index // 2), name) for index, name in enumerate(names)]
     expected = None
+    assert job.shape is not None
+    free = set() if job.shape.has_extras else {unit for left in room.left() for unit in left.free}
     for date in sorted({date for date, _ in ends}):
         gone = tuple(name for when, name in ends if when <= date)
-        units = place(job, room.left(without=gone), least=True)
+        units = place(job, room.left(without=gone), least=True, last=free)
         if units is not None and never is None:
             expected = (date, units)
             break

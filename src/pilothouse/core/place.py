@@ -2,7 +2,8 @@
 request the first nodes that fit.
 
 `choose` answers a mask, or why not: NotNow where waiting helps, Never where it does not. `when` answers when a job with a
-shape could start, and where, if running jobs end as expected. The index of nodes is in node_index.py.
+shape could start, and where, if running jobs end as expected: on units that are busy now, where there is a choice, as others may
+use the free ones until then. The index of nodes is in node_index.py.
 """
 
 from __future__ import annotations
@@ -190,7 +191,9 @@ class _Forecast:
         return self._holding.bit_count() >= self._shape.nodes if self._shape.nodes else self._have >= self._job.units
 
     def units(self) -> int:
-        return _taken(self._table, self._at, self._gpus_at, self._holding, self._job, self._shape)[0]
+        # Who overtakes a job that needs GPUs or memory must leave its nodes alone, as far as its units keep others away.
+        last = None if self._shape.has_extras else self._view.free.__getitem__
+        return _taken(self._table, self._at, self._gpus_at, self._holding, self._job, self._shape, last_of=last)[0]
 
     def _at(self, position: int) -> int:
         return self._free.get(position, self._view.free[position])
@@ -248,10 +251,10 @@ def _least_on_node(job: Job, shape: Shape) -> int:
 
 def _taken(
     table: NodeTable, free_of: Callable[[int], int], gpus_of: Callable[[int], int], nodes: int, job: Job, shape: Shape,
-    total: int = 0,
+    total: int = 0, last_of: Callable[[int], int] | None = None,
 ) -> tuple[int, int]:  # fmt: skip
     """The units that a job takes of these nodes, in their order; and the number of nodes or (without `shape.nodes`) of
-    units that it can use of them."""
+    units that it can use of them. `last_of`: which units of a node are taken only where the others are too few."""
     whole = _wants_whole(job, shape)
     most_units = job.most_units or job.units
     most_nodes = max(shape.most_nodes, shape.nodes)
@@ -259,17 +262,20 @@ def _taken(
         most_nodes = max(shape.nodes, len(table.nodes) // shape.parts)
         if not shape.nodes:
             most_units = max(job.units, total // shape.parts)
-    mask = found = 0
+    mask = found = last = all_last = 0
     for position in positions(nodes):
         free = free_of(position)
         count = free.bit_count()
+        if last_of is not None:
+            last = last_of(position)
+            all_last |= last << table.nodes[position].first
         if shape.nodes:
             found += 1
-            taken = free if whole else lowest_bits(free, min(most_units, count))
+            taken = free if whole else _lowest(free, min(most_units, count), last)
         elif shape.chunk or whole:
             usable = min(_in_chunks(count, gpus_of(position), shape), job.units - found)
             found += usable
-            taken = free if whole else lowest_bits(free, usable)
+            taken = free if whole else _lowest(free, usable, last)
         else:
             found += count
             taken = free
@@ -277,8 +283,16 @@ def _taken(
         if (shape.nodes and found == most_nodes) or (not shape.nodes and found >= job.units and (shape.chunk or whole)):
             break
     if not shape.nodes and not shape.chunk and not whole:
-        mask = lowest_bits(mask, min(most_units, found))
+        mask = _lowest(mask, min(most_units, found), all_last)
     return mask, found
+
+
+def _lowest(free: int, count: int, last: int) -> int:
+    """The lowest of these units; those of `last` only where the others are too few."""
+    if not last:
+        return lowest_bits(free, count)
+    taken = lowest_bits(free & ~last, count)
+    return taken | lowest_bits(free & last, count - taken.bit_count())
 
 
 def _in_chunks(units: int, gpus: int, shape: Shape) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
+import pytest
+
 from pilothouse.core.session import Session
 from pilothouse.launch import naming
 from pilothouse.model.events import Begins, UnitsUnavailable
@@ -54,6 +56,22 @@ def test_a_whole_node_is_reserved_as_a_node() -> None:
     assert found["node"] == 51.0  # when n1 is free, not when four units are
     assert found["long"] == 3.0  # on n0, beside the reservation
     assert found["later"] == 61.0
+
+
+@pytest.mark.parametrize("gap", [0, 2])
+def test_a_node_shaped_reservation_leaves_units_that_are_free_now_to_others(gap: int) -> None:
+    """Whichever units of the node are free: two of its four cores will do, and two are busy until then."""
+    node = Shape(nodes=1)
+    found = starts(
+        [
+            job("other", 4, 900, at=0, shape=node),
+            *(job(f"core {unit}", 1, 5 if unit // 2 * 2 == gap else 100, at=0, shape=node) for unit in range(4)),
+            job("head", 3, 10, at=6, shape=node),
+            job("long", 1, 500, at=7, shape=node),
+        ]
+    )
+    assert found["long"] == 7.0
+    assert found["head"] == 100.0
 
 
 def test_jobs_without_an_estimate_never_pass_a_reservation() -> None:
