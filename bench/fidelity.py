@@ -6,9 +6,10 @@
 Real time: tasks of mixed length and width (`sleep`, with requests) run once, which is what the forecast learns from, and then
 twice under each policy. Prints the forecast of the time from the first start to the last end beside the real one (they should
 differ by 2 % at most), and for how many tasks the starts come in the same order (longest common subsequence; 95 % or more; starts
-that the forecast puts at one date have no order). Which of two tasks ends first decides what EASY starts next, so milliseconds
-change the order of all that follows: two runs of the same file do not agree either. The last columns say in how many tasks they
-do, and how far the forecast with each length changed by a millisecond agrees with the forecast.
+that the forecast puts at one date have no order). Which of two tasks ends first decides what EASY starts next, so where tasks
+take tenths of a second milliseconds change the order of all that follows, and two runs of the same file do not agree either. The
+last columns say in how many tasks they do, and how far the forecast with each length changed by a millisecond agrees with the
+forecast. `--stretch 20` takes tasks of seconds to minutes, as most are.
 
 Virtual time: tasks of three programs whose lengths vary are forecast from 40 tasks of each that ran before, and then simulated
 with other lengths of the same distribution (`--lengths all`: of several). Prints how often the stated interval of 90 % held the
@@ -148,7 +149,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--policy", default="fcfs,easy")
     parser.add_argument("--stretch", type=float, default=1.0, help="real tasks are so many times as long")
-    parser.add_argument("--repetitions", type=int, default=50)
+    parser.add_argument("--repetitions", type=int, default=50, help="on virtual time; 0: none")
     parser.add_argument("--virtual", action="store_true", help="only the part on virtual time")
     parser.add_argument("--lengths", default="lognormal", help=f"all, or some of {', '.join(LENGTHS)}")
     parser.add_argument("--observed", type=int, default=40, help="tasks of each program that ran before")
@@ -156,7 +157,8 @@ def main() -> None:
     policies = arguments.policy.split(",")
     if not arguments.virtual:
         real(arguments.tasks, arguments.slots, policies, arguments.stretch)
-    for lengths in LENGTHS if arguments.lengths == "all" else arguments.lengths.split(","):
+    names = LENGTHS if arguments.lengths == "all" else arguments.lengths.split(",")
+    for lengths in names if arguments.repetitions else ():
         virtual(90, arguments.repetitions, policies, lengths, arguments.observed)
 
 
