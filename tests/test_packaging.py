@@ -127,6 +127,12 @@ def test_container_file_has_no_bad_habits(client_env: Callable[[str], Path]) -> 
     assert (done.returncode, done.stdout) == (0, "")
 
 
+def test_container_gets_what_is_committed_alone() -> None:
+    """Environments would be copied by the gigabyte, and parts that were compiled for another Python would come along."""
+    made_here = {line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()}
+    assert {line.removeprefix("**/") for line in (ROOT / ".dockerignore").read_text().splitlines()} == made_here | {".git"}
+
+
 def test_container_file_names_known_extras() -> None:
     named = re.findall(r'\[([\w,]+)\]"', (RECIPES / "Containerfile").read_text())
     assert len(named) == 2 and len(set(named)) == 1
