@@ -7,6 +7,8 @@ machine is a real one on virtual time, with a policy or a random scheduler at it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from math import inf
 from random import Random
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import msgspec
 from tests.simtest.storm import Storm
 
+from fuzz.targets import or_problem
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.contract import WORLD_JUDGES, Traits, World
 from pilothouse.core.explain import explain
@@ -26,6 +29,16 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node, Shape
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.profile import Delay, HomogeneousTask, ParallelTask, Profile, ReceiveMessage, Sequence, Spec
+from pilothouse.protocols.batprotocol.codec import Format
+from pilothouse.protocols.batprotocol.decider import EdcDecider
+from pilothouse.protocols.batprotocol.scheduler import SchedulerSide
+from pilothouse.protocols.batsim import codec
+from pilothouse.protocols.batsim.decision_reader import DecisionReader
+from pilothouse.protocols.batsim.decision_writer import DecisionWriter
+from pilothouse.protocols.batsim.event_reader import EventReader, RequestedCalls, read_begins
+from pilothouse.protocols.batsim.event_writer import EventWriter
+from pilothouse.protocols.batsim.messages import SimulationBegins
+from pilothouse.protocols.batsim.settings import Dialect, Settings
 from pilothouse.protocols.rfc27.job_states import State
 from pilothouse.worlds.live.wire.messages import DriverFrame, EngineFrame
 from pilothouse.worlds.simulated.message_server.generations import BATSIM2, BATSIM4, BATSIM5
@@ -308,18 +321,18 @@ WITHOUT = (d.CallEvery, d.StopCalls, d.CreateProbe, d.TriggerProbe, d.ResetProbe
 PROFILES = {name: Profile(name, spec, return_code) for return_code, (name, spec) in enumerate(SPECS.items())}
 
 
-def world_of(random: Random, records: list[Any]) -> tuple[World, Callable[[d.Decision], bool]]:
+def world_of(random: Random, records: list[Any], without: str = "") -> tuple[World, Callable[[d.Decision], bool]]:
     """A world, and whether it knows a decision."""
     chance = random.random
     platform = platform_of(WITH_MASTER, master_host="master", needs_master=True)
     begins = e.Begins(
         platform.nodes(), energy=chance() < 0.7, compute_sharing=chance() < 0.3, dynamic_registration=chance() < 0.6,
-        acknowledge_registration=chance() < 0.6, profile_reuse=chance() < 0.5, workloads={"w": ""}, profiles=PROFILES,
-        forward_profiles=chance() < 0.3,
+        acknowledge_registration=chance() < 0.6, profile_reuse=chance() < 0.5, workloads={"w": ""},
+        forward_profiles=chance() < 0.3, profiles={name: profile for name, profile in PROFILES.items() if name != without},
     )  # fmt: skip
     jobs = []
     for number in range(1, random.randrange(4, 12)):
-        profile = random.choice(list(PROFILES.values()))
+        profile = random.choice([profile for name, profile in PROFILES.items() if name != without])
         units = 2 if profile.name == "w!p" else random.choice((1, 1, 2))
         after = (f"w!{random.randrange(1, number)}",) if number > 2 and chance() < 0.2 else ()
         at = random.choice((0.0, 0.0, 3.0, 3.5, 20.0))
@@ -347,6 +360,7 @@ class Gambler(Said):
         self._knows = knows
         self._probes: set[str] = set()
         self.heard: list[object] = []
+        self.turns: list[tuple[e.Batch, d.Reply]] = []
         self._random = random
         self._waiting: list[Job] = []
         self._running: dict[str, set[int]] = {}
@@ -363,7 +377,7 @@ class Gambler(Said):
         if self._turns > 60:
             raise PeerError(self.name, "enough")
         random, now = self._random, batch.now
-        self.heard.append((now, batch.events))
+        self.heard.append((now, list(batch.events)))
         for event in batch.events:
             if isinstance(event, e.JobSubmitted):
                 self._waiting.append(event.job)
@@ -388,6 +402,7 @@ class Gambler(Said):
                 says.append(odd)
         if self._turns == self._registers:
             says.append(d.FinishRegistration(now))
+        self.turns.append((batch, d.Reply(now, list(says))))
         return d.Reply(now, says)
 
     def _makes_sense(self, decision: d.Decision) -> bool:
@@ -443,11 +458,95 @@ def worlds(random: Random) -> Iterator[object]:
     yield end
 
 
+# ---- the same in the words of Batsim 5 and 4
+
+
+WANTS = ("dynamic_registration", "acknowledge_registration", "profile_reuse", "forward_profiles", "forward_profiles_on_kill")
+
+
+class Spoken:
+    """A gambler as a decision component of Batsim 5, with both ends of the wire ours."""
+
+    name = "spoken"
+
+    def __init__(self, gambler: Gambler, random: Random) -> None:
+        self._gambler = gambler
+        self._side = SchedulerSide(self.name, random.choice(list(Format)))
+        self._wants = d.Wants(**{name: random.choice((None, False, True)) for name in WANTS})
+        self.said: list[object] = []
+
+    def hello(self, init: bytes) -> tuple[int, bytes]:
+        return int(self._side.form), self._side.hello(self._wants)
+
+    def exchange(self, message: bytes) -> bytes:
+        batch = self._side.batch(message)
+        if not self._gambler.heard:
+            assert self._side.begins is not None
+            self._gambler.begin(self._side.begins, None)  # type: ignore[arg-type]
+        answer = self._side.reply(self._gambler.decide(batch))
+        self.said += [message, answer]
+        return answer
+
+    def close(self) -> None: ...
+
+
+def batsim5(random: Random) -> Iterator[object]:
+    records: list[Any] = []
+    world, knows = world_of(random, records, without="w!r")  # batprotocol has no word for it
+    mute = (d.ResumeRegistration, d.SetJobState, d.SendToJob)
+    spoken = Spoken(Gambler(random, lambda decision: knows(decision) and not isinstance(decision, mute)), random)
+    judge = WORLD_JUDGES if isinstance(world, MessageServerWorld) else None
+    try:
+        end: object = Session(world, EdcDecider(spoken), judge=judge).run()
+    except PilothouseError as problem:
+        end = problem
+    yield from zip(spoken.said, spoken._gambler.heard, strict=False)
+    yield from (*records, end)
+
+
+def batsim4(random: Random) -> Iterator[object]:
+    """Batches and replies of a simulated world, written and read again in each dialect."""
+    world, knows = world_of(random, [])
+    gambler = Gambler(random, knows)
+    judge = WORLD_JUDGES if isinstance(world, MessageServerWorld) else None
+    with suppress(PilothouseError):
+        Session(world, gambler, judge=judge).run()
+    begins = gambler.heard[0]
+    assert isinstance(begins, e.Begins)
+    for dialect in Dialect:
+        calls = RequestedCalls()
+        written, read = EventWriter(Settings(), dialect), EventReader("peer", begins, None, calls)
+        said, heard = DecisionWriter(dialect, calls), DecisionReader("peer", dict(PROFILES), None, dialect)
+        for batch, reply in gambler.turns:
+            yield or_problem(partial(_told, written, read, batch), *MISUSE)
+            yield or_problem(partial(_said, said, heard, reply), *MISUSE)
+        yield written.withheld(False), calls.due, calls.again
+
+
+MISUSE = (KeyError, TypeError, AssertionError)
+"""Of decisions that this dialect has no word for."""
+
+
+def _told(writer: EventWriter, reader: EventReader, batch: e.Batch) -> object:
+    text = codec.encode(batch.now, writer.events(batch))
+    message = codec.decode_from_batsim(text)
+    begun = [read_begins(event.data, "peer") for event in message.events if isinstance(event, SimulationBegins)]
+    message.events = [event for event in message.events if not isinstance(event, SimulationBegins)]
+    return text, begun, reader.batch(message)
+
+
+def _said(writer: DecisionWriter, reader: DecisionReader, reply: d.Reply) -> object:
+    text = codec.encode_plainly(reply.now, writer.events(reply))
+    return text, reader.reply(codec.decode_from_scheduler(text))
+
+
 STORIES: dict[str, tuple[Story, int]] = {
     "flux": (flux, 60),
     "turns": (turns, 150),
     "storm": (storm, 60),
     "qcg": (qcg, 100),
     "worlds": (worlds, 400),
+    "batsim5": (batsim5, 150),
+    "batsim4": (batsim4, 60),
 }
 """The story, and how many seeds are told."""
