@@ -116,26 +116,25 @@ static void put_end(unsigned char *at, const struct started_task *task, double e
 
 /* ---- starting a task */
 
-/* Strings of two lists, with NULL at the end; the second list may be NULL. */
-static char **to_vector(PyObject *list, PyObject *more)
+/* Strings before it and those of a list, with NULL at the end. */
+static char **to_vector(char **before, Py_ssize_t count, PyObject *list)
 {
-    Py_ssize_t count = 0, i;
-    PyObject *part;
+    Py_ssize_t i;
     char **vector;
-    if (!PyList_Check(list) || (more != NULL && !PyList_Check(more))) {
+    if (!PyList_Check(list)) {
         PyErr_SetString(PyExc_TypeError, "a list of bytes is needed");
         return NULL;
     }
-    vector = PyMem_Malloc((size_t)(PyList_GET_SIZE(list) + (more ? PyList_GET_SIZE(more) : 0) + 1) * sizeof(char *));
+    vector = PyMem_Malloc((size_t)(count + PyList_GET_SIZE(list) + 1) * sizeof(char *));
     if (vector == NULL)
         return (char **)PyErr_NoMemory();
-    for (part = list; part != NULL; part = part == list ? more : NULL) {
-        for (i = 0; i < PyList_GET_SIZE(part); i++) {
-            /* Raises ValueError for a NUL: what is behind it would be lost. */
-            if (PyBytes_AsStringAndSize(PyList_GET_ITEM(part, i), &vector[count++], NULL) < 0) {
-                PyMem_Free(vector);
-                return NULL;
-            }
+    if (count)
+        memcpy(vector, before, (size_t)count * sizeof(char *));
+    for (i = 0; i < PyList_GET_SIZE(list); i++) {
+        /* Raises ValueError for a NUL: what is behind it would be lost. */
+        if (PyBytes_AsStringAndSize(PyList_GET_ITEM(list, i), &vector[count++], NULL) < 0) {
+            PyMem_Free(vector);
+            return NULL;
         }
     }
     vector[count] = NULL;
@@ -237,7 +236,7 @@ static void start(struct started_task *task, char **argv, char **env, const int 
 /* ---- the loop */
 
 /* The vectors of a launch; false, with an exception, if it is none or has a NUL in it. */
-static int unpack(PyObject *launch, PyObject *env_list, struct started_task *task, char ***argv, char ***env)
+static int unpack(PyObject *launch, char **common, Py_ssize_t size, struct started_task *task, char ***argv, char ***env)
 {
     PyObject *argv_list, *own_list;
     long long id, attempt;
@@ -245,10 +244,10 @@ static int unpack(PyObject *launch, PyObject *env_list, struct started_task *tas
         return 0;
     task->id = id;
     task->attempt = attempt;
-    *argv = to_vector(argv_list, NULL);
+    *argv = to_vector(NULL, 0, argv_list);
     if (*argv == NULL)
         return 0;
-    *env = to_vector(env_list, own_list);
+    *env = to_vector(common, size, own_list);
     if (*env == NULL)
         PyMem_Free(*argv);
     return *env != NULL;
@@ -281,7 +280,7 @@ static PyObject *run(PyObject *self, PyObject *args)
     double wait_s, cut_at, return_at, until;
     long long last;
     const char *pending;
-    char **argv, **env;
+    char **argv, **env, **common;
     ssize_t written = 0;
     struct started_task task;
     unsigned char begin[BEGIN_BYTES], end[END_BYTES], *results;
@@ -294,8 +293,11 @@ static PyObject *run(PyObject *self, PyObject *args)
     most = PyList_GET_SIZE(launches);
     /* What a task has done must not get lost for want of memory: there is room for all results before the first begins. */
     ended = PyBytes_FromStringAndSize(NULL, 5 + most * RESULT_BYTES);
-    if (ended == NULL)
+    common = ended == NULL ? NULL : to_vector(NULL, 0, env_list);
+    if (common == NULL) {
+        Py_XDECREF(ended);
         return NULL;
+    }
     results = (unsigned char *)PyBytes_AS_STRING(ended) + 5;
     parts[0].iov_base = (void *)pending;
     parts[0].iov_len = (size_t)pending_size;
@@ -306,11 +308,12 @@ static PyObject *run(PyObject *self, PyObject *args)
         task.started_at = clock_s(CLOCK_REALTIME);
         if (count && task.started >= return_at)
             break;
-        if (!unpack(PyList_GET_ITEM(launches, count), env_list, &task, &argv, &env)) {
+        if (!unpack(PyList_GET_ITEM(launches, count), common, PyList_GET_SIZE(env_list), &task, &argv, &env)) {
             if (count) {
                 PyErr_Clear(); /* it is the first of the next call */
                 break;
             }
+            PyMem_Free(common);
             Py_DECREF(ended);
             return NULL;
         }
@@ -341,6 +344,7 @@ static PyObject *run(PyObject *self, PyObject *args)
             parts[0].iov_len = END_BYTES;
         }
     }
+    PyMem_Free(common);
     /* A list of MessagePack. */
     results[-5] = 0xdd;
     put_big(results - 4, (uint64_t)count, 4);
