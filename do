@@ -1,4 +1,4 @@
-#!/usr/bin/env bash
+#!/bin/sh
 # Sets everything up and does it, in a fresh clone as well as in an old one:
 #   ./do demo    compare schedulers on a real trace, draw figures, then run real tasks
 #   ./do shell [COMMAND...]               a shell in which `pilothouse` works, or one command in it
@@ -161,7 +161,7 @@ shell() {
     cd "$CALLER" || exit 1
     if [ $# -gt 0 ]; then exec "$@"; fi
     say "pilothouse is in PATH; \`exit\` leaves this shell"
-    exec "${SHELL:-bash}"
+    exec "${SHELL:-sh}"
 }
 
 # Interpreters that wheels are made for and tried under: those of $PYTHONS, or all that are in PATH or come from pyenv.
