@@ -245,7 +245,8 @@ static void drop_row(Queue *self, Entry *entry)
     moved->row = row;
     for (column = 0; column < self->constant_count + 2; column++)
         self->columns[column][row] = self->columns[column][last];
-    self->head = NULL;
+    if (self->head == entry)
+        self->head = NULL;
 }
 
 /* An entry leaves the queue: its job was started or withdrawn. */
@@ -437,6 +438,22 @@ static int same_request(const Queue *self, const Entry *one, const Entry *other)
     return one->exact == other->exact;
 }
 
+/* What is as good as equal to a score. */
+static double nearly(double score)
+{
+    return isinf(score) ? score : score + fabs(score) * NEARLY_EQUAL;
+}
+
+/* Whether an entry comes before the best one of those with nearly the same score. */
+static int comes_first(Queue *self, Entry *entry, Entry *best)
+{
+    if (best == NULL)
+        return 1;
+    if (entry->number > best->number && same_request(self, best, entry))
+        return 0;
+    return before(exact_score(self, entry), entry->number, exact_score(self, best), best->number);
+}
+
 static Entry *smallest(Queue *self)
 {
     const double *scores = SCORES(self);
@@ -450,14 +467,10 @@ static Entry *smallest(Queue *self)
     if (row < count && scores[row] < least)
         least = scores[row];
     least = odd < least ? odd : least;
-    limit = isinf(least) ? least : least + fabs(least) * NEARLY_EQUAL;
-    for (row = 0; row < count; row++) {
-        Entry *entry = self->queue.items[row];
-        if (!(scores[row] <= limit) || (best != NULL && entry->number > best->number && same_request(self, best, entry)))
-            continue;
-        if (best == NULL || before(exact_score(self, entry), entry->number, exact_score(self, best), best->number))
-            best = entry;
-    }
+    limit = nearly(least);
+    for (row = 0; row < count; row++)
+        if (scores[row] <= limit && comes_first(self, self->queue.items[row], best))
+            best = self->queue.items[row];
     return best;
 }
 
@@ -826,11 +839,15 @@ static Py_ssize_t next_possible(const List *list, Py_ssize_t at, const Most *mos
     return at;
 }
 
-/* From where the pass stands, the next job to start. */
-static PyObject *overtake(Queue *self)
+static inline int may_overtake(const Queue *self, const Entry *entry, long long usable, long long extra)
+{
+    return entry->units <= usable && (entry->beside <= extra || ends_in_time(self, entry));
+}
+
+/* From where the pass stands, the next entry of a sorted list that may overtake. */
+static Entry *next_in_order(Queue *self, long long usable, long long extra)
 {
     const List *list = self->from;
-    const long long usable = self->free - self->unseen, extra = self->avoid == zero ? self->extra : LLONG_MAX;
     const Entry *head = head_of(self);
     const int is_long = list->bounded && list->length - self->at > TOGETHER;
     Most most = {0, 0, 0};
@@ -840,42 +857,70 @@ static PyObject *overtake(Queue *self)
         double rounding = 1e-15 * (fabs(self->shadow) + fabs(self->now));
         most = (Most){rounded_up((double)usable), rounded_up((double)extra), rounded_up(self->shadow - self->now + rounding)};
     }
-    for (at = self->at; usable > 0 && at < list->length; at++) {
-        Entry *entry;
-        int in_time;
+    for (at = self->at; at < list->length; at++) {
         if (is_long && (at = next_possible(list, at, &most)) == list->length)
             break;
-        entry = list->items[at];
-        if (entry->units > usable || entry == head)
-            continue;
-        in_time = ends_in_time(self, entry);
-        if (in_time || entry->beside <= extra) {
+        if (list->items[at] != head && may_overtake(self, list->items[at], usable, extra)) {
             self->at = at;
-            return ask(self, entry, !in_time);
+            return list->items[at];
         }
     }
-    return no_more(self);
+    return NULL;
 }
 
-/* The entries of an unsorted queue that might overtake, in order. In a pass there is ever less room for them. */
-static int find_candidates(Queue *self)
+/* The entries of an unsorted queue that might overtake. */
+static int find_candidates(Queue *self, long long usable, long long extra)
 {
     List *list = &self->candidates;
-    int reserved = self->avoid != zero;
+    const Entry *head = head_of(self);
     Py_ssize_t row;
     list->gone = list->length = 0;
     for (row = 0; row < self->queue.length; row++) {
         Entry *entry = self->queue.items[row];
-        if (entry->units > self->free - self->unseen
-            || !(reserved || entry->beside <= self->extra || ends_in_time(self, entry)))
-            continue;
-        exact_score(self, entry);
-        if (insert(list, list->length, entry))
+        if (may_overtake(self, entry, usable, extra) && entry != head && insert(list, list->length, entry))
             return -1;
     }
-    if (list->length > 1)
-        sort_by_score(list);
     return 0;
+}
+
+/* Of these the next one. In a pass there is ever less room: who may not overtake any more is dropped. */
+static Entry *next_candidate(Queue *self, long long usable, long long extra)
+{
+    List *list = &self->candidates;
+    const double *scores = SCORES(self);
+    double least = Py_HUGE_VAL, limit;
+    Py_ssize_t index, place = 0;
+    Entry *best = NULL;
+    for (index = 0; index < list->length;) {
+        const Entry *entry = list->items[index];
+        if (may_overtake(self, entry, usable, extra)) {
+            least = scores[entry->row] < least ? scores[entry->row] : least;
+            index++;
+        }
+        else
+            list->items[index] = list->items[--list->length];
+    }
+    limit = nearly(least);
+    for (index = 0; index < list->length; index++) {
+        Entry *entry = list->items[index];
+        if (scores[entry->row] <= limit && comes_first(self, entry, best)) {
+            best = entry;
+            place = index;
+        }
+    }
+    if (best != NULL)
+        list->items[place] = list->items[--list->length];
+    return best;
+}
+
+/* From where the pass stands, the next job to start. */
+static PyObject *overtake(Queue *self)
+{
+    const long long usable = self->free - self->unseen, extra = self->avoid == zero ? self->extra : LLONG_MAX;
+    Entry *entry = NULL;
+    if (usable > 0)
+        entry = self->from == &self->candidates ? next_candidate(self, usable, extra) : next_in_order(self, usable, extra);
+    return entry == NULL ? no_more(self) : ask(self, entry, !ends_in_time(self, entry));
 }
 
 /* The heads that fit, then the reservation. */
@@ -899,7 +944,7 @@ static PyObject *over_all(Queue *self)
     else if (reserve(self, self->free - self->unseen))
         return NULL;
     self->phase = OVERTAKING;
-    if (AGES(self) && find_candidates(self))
+    if (AGES(self) && find_candidates(self, self->free - self->unseen, self->avoid == zero ? self->extra : LLONG_MAX))
         return NULL;
     self->from = self->shortest_first ? &self->by_estimate : AGES(self) ? &self->candidates : &self->queue;
     self->at = self->from->gone;
@@ -951,7 +996,7 @@ static PyObject *queue_next(Queue *self, PyObject *argument)
         gone = self->from == NULL ? 0 : self->from->gone;
         forget(self, entry);
         /* The list that is walked over may have lost the entry; then the next one took its place, or those before it moved. */
-        if (self->from == &self->fresh || self->from == &self->candidates || (self->from != NULL && self->from->gone > gone))
+        if (self->from == &self->fresh || (self->from != NULL && self->from->gone > gone))
             self->at++;
     }
     else if (self->phase == OVERTAKING)
