@@ -7,10 +7,11 @@
     ./do mutants --tests tests/unit tests/property   with these tests only
 
 Which tests run which functions and lines is recorded once and kept in build/mutants; a test file is recorded again when it
-changes, and all of them when modules come, go or move. A mutant is tried against the tests that run its function, those that
-run its line first, then the quickest, until one fails, takes too long or all pass: first in a fork of a process that has
-imported the tests, then in a copy of the tree. A test that fails without the mutant as well, as on a busy machine, finds
-nothing. Equivalent mutants, and others that are not worth a test, are listed with their reasons in tools/mutants/argued.txt.
+or a helper beside it changes, and all of them when modules come, go or move. A mutant is tried against the tests that run
+its function, those that run its line first, then the quickest, until one fails, takes too long or all pass: first in a fork
+of a process that has imported the tests, then in a copy of the tree. A test that fails without the mutant as well, as on a
+busy machine, finds nothing. Equivalent mutants, and others that are not worth a test, are listed with their reasons in
+tools/mutants/argued.txt.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ from mutants.record import TestRecord, environment
 
 FOLDERS = ("tests/unit/", "tests/property/", "tests/simtest/", "tests/golden/", "tests/fuzz/")
 """Tests elsewhere start programs, which see no mutant in a fork."""
-TEST_S = 4.0
+TEST_S = 10.0
 """A test that takes longer waits for the second round."""
-MOST_TESTS, MOST_S = 300, 30.0
+MOST_TESTS, MOST_S = 300, 60.0
 """Of tests for one mutant."""
 
 

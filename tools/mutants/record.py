@@ -35,7 +35,7 @@ class TestRecord:
         self._seconds: dict[str, float] = {}
 
     def refresh(self, tests: list[str], *, anew: bool = True, jobs: int = 1) -> None:
-        """Records the test files that changed since (`anew`), and reads all records."""
+        """Records the test files that changed since, or whose helpers in the same folder did (`anew`), and reads all records."""
         self._folder.mkdir(parents=True, exist_ok=True)
         named = [self._root / name for name in tests if anew]
         files = [path for name in named for path in (name, *sorted(name.rglob("test_*.py"))) if path.suffix == ".py"]
@@ -48,7 +48,9 @@ class TestRecord:
     def _record(self, path: Path) -> None:
         name = str(path.relative_to(self._root))
         modules = "\n".join(sorted(str(module.relative_to(self._root)) for module in (self._root / "src").rglob("*.py")))
-        digest = hashlib.sha256(path.read_bytes() + modules.encode()).hexdigest()[:12]
+        helpers = [other for other in sorted(path.parent.glob("*.py")) if not other.name.startswith("test_")]
+        content = b"".join(file.read_bytes() for file in (path, *helpers))
+        digest = hashlib.sha256(content + modules.encode()).hexdigest()[:12]
         stem = name.removesuffix(".py").replace("/", "+")
         kept = self._folder / f"{stem}.{digest}.jsonl"
         if kept.exists():
