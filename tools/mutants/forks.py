@@ -20,6 +20,8 @@ FOLDERS = ("tests/unit/", "tests/property/", "tests/simtest/", "tests/golden/", 
 """Tests elsewhere start programs, which see no mutant in a fork."""
 TEST_S = 10.0
 """A test that takes longer waits for the second round."""
+LIMIT_S = 60
+"""A test that takes longer with a mutant has found it: it does not end."""
 MOST_TESTS, MOST_S = 300, 60.0
 """Of tests for one mutant."""
 
@@ -85,6 +87,6 @@ class Forks:
         env |= {forked.WORK: str(work), forked.ANSWERS: str(answered), forked.SOURCE: str(self._package)}
         plugins = ["-p", "mutants.recorder", "-p", "mutants.forked", "-p", "no:cacheprovider"]
         files = sorted({name.partition("::")[0] for number in share for name in tests[number]})
-        command = [sys.executable, "-m", "pytest", "-q", *plugins, f"--basetemp={folder / 'tests'}", *files]
+        command = [sys.executable, "-m", "pytest", "-q", *plugins, f"--timeout={LIMIT_S}", f"--basetemp={folder / 'tests'}", *files]
         process = subprocess.Popen(command, cwd=self._root, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         return process, answered
