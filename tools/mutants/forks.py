@@ -87,6 +87,7 @@ class Forks:
         env |= {forked.WORK: str(work), forked.ANSWERS: str(answered), forked.SOURCE: str(self._package)}
         plugins = ["-p", "mutants.recorder", "-p", "mutants.forked", "-p", "no:cacheprovider"]
         files = sorted({name.partition("::")[0] for number in share for name in tests[number]})
-        command = [sys.executable, "-m", "pytest", "-q", *plugins, f"--timeout={LIMIT_S}", f"--basetemp={folder / 'tests'}", *files]
+        options = [f"--timeout={LIMIT_S}", f"--basetemp={folder / 'tests'}"]
+        command = [sys.executable, "-m", "pytest", "-q", *plugins, *options, *files]
         process = subprocess.Popen(command, cwd=self._root, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         return process, answered
