@@ -179,7 +179,7 @@ def main() -> None:
     for name in sys.argv[1:] or names():
         RECORDED.mkdir(exist_ok=True)
         for data, was, now in islice(differences(name), 5):
-            print(f"{name}\n  input  {data[:200]!r}\n  before {was}\n  now    {now}")
+            print(f"{name}\n  input  {data[:200]!r}\n  before {was}\n  now    {now[:300]}")
         lines = [answer(name, data).replace("\n", "\\n") for data in inputs(name)]
         text = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
         (RECORDED / f"{name}.gz").write_bytes(gzip.compress(text, mtime=0))
