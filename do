@@ -56,11 +56,16 @@ ensure_uv() {
     UV=$ROOT/.tools/bin/uv
     [ -x "$UV" ] && return
     say "getting uv"
+    local python=$BASE
     if ! "$BASE" -m pip --version >/dev/null 2>&1; then
-        can_be_root || die "pip is needed: apt-get install python3-pip"
-        debian_install python3-pip
+        if "$BASE" -m venv "$ROOT/.tools/pip" >/dev/null 2>&1; then
+            python=$ROOT/.tools/pip/bin/python  # an interpreter that brings pip for its environments only
+        else
+            can_be_root || die "pip is needed: apt-get install python3-pip"
+            debian_install python3-pip
+        fi
     fi
-    "$BASE" -m pip install --quiet --disable-pip-version-check --target "$ROOT/.tools" uv || die "pip could not install uv"
+    "$python" -m pip install --quiet --disable-pip-version-check --target "$ROOT/.tools" uv || die "pip could not install uv"
 }
 
 checksum() { cat "$@" 2>/dev/null | cksum | tr -d ' \n'; }
