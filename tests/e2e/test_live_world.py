@@ -14,6 +14,7 @@ from e2e.live_runs import rows, until
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
+from pilothouse.formats.task_file import NO_REPEAT, LineKind, TaskLine
 from pilothouse.journal.store import Journal
 from pilothouse.model.errors import InputError
 from pilothouse.model.events import Batch
@@ -23,8 +24,10 @@ from pilothouse.policies.base import Policy
 from pilothouse.policies.catalog import make
 from pilothouse.pool import Pool
 from pilothouse.worlds.live.contexts.local import LocalContext
+from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
-from pilothouse.worlds.live.records import TaskEnded
+from pilothouse.worlds.live.records import Record, TaskEnded
+from pilothouse.worlds.live.wire.sockets import DriverSocket
 from pilothouse.worlds.live.world import LiveWorld
 
 
@@ -85,6 +88,38 @@ def test_cancel_waiting_and_running(tmp_path: Path) -> None:
     jobs = [job("runs", "sleep 100"), job("first", "true"), job("waits", "sleep 100", units=2)]
     ends = run_jobs(tmp_path, jobs, each_end=cancel)
     assert ends["runs"].state is ends["waits"].state is JobState.KILLED
+
+
+class WatchedJournal(Journal):
+    """Notes how records were written."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.durable: list[bool] = []
+
+    def write(self, records: list[Record], *, durable: bool = True) -> None:
+        super().write(records, durable=durable)
+        self.durable.append(durable)
+
+
+def test_engines_are_told_nothing_before_all_records_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What engines report from the middle of a bundle need not wait for the disk: nothing is answered to it at once."""
+    journal = WatchedJournal(tmp_path)
+    lines = (TaskLine(number, number + 1, NO_REPEAT, "sleep 0.01", LineKind.TASK, 0) for number in range(160))
+    world = LiveWorld(
+        LiveOptions(), folder=tmp_path, recorder=journal, contexts=[LocalContext(2)], feeder=Feeder(lines), total=160
+    )
+    sent: list[bool] = []
+
+    def send(peer: bytes, message: bytes) -> None:
+        sent.append(journal.durable[-1])
+        DriverSocket.send(world._wire, peer, message)
+
+    monkeypatch.setattr(world._wire, "send", send)
+    world.no_more()
+    Session(world, PolicyDecider(make("fcfs", {}))).run()
+    assert all(sent) and not all(journal.durable)
+    assert rows(tmp_path, "SELECT count(*), sum(state = 'succeeded') FROM ends") == [(160, 160)]
 
 
 class KillAtOnce(Policy):

@@ -121,6 +121,7 @@ class Journal:
     def __init__(self, folder: Path, *, must_exist: bool = False) -> None:
         self.path = folder / FILE_NAME
         self._session = b""
+        self._durable = True
         if must_exist and not self.path.exists():
             raise InputError(str(folder), "no run was recorded here", expected=f"a folder with {FILE_NAME}")
         try:
@@ -145,12 +146,13 @@ class Journal:
         if self._db.execute("PRAGMA user_version").fetchone() != (VERSION,):
             self._db.execute(f"PRAGMA user_version={VERSION}")
 
-    def write(self, records: list[r.Record]) -> None:
+    def write(self, records: list[r.Record], *, durable: bool = True) -> None:
         """All of them in one transaction, in order within each kind; RunError (nothing kept) if that fails. PeerError if another
         driver has begun a session: the lock of the folder may fail (on a file system of several hosts), this does not.
+        `durable`: this and all that was written before is on the disk afterwards. Otherwise it is with the next that is durable.
         """
         ends = [astuple(record) for record in records if type(record) is r.TaskEnded]
-        with self._transaction():
+        with self._transaction(durable=durable):
             if self._session and self._db.execute(_SESSION).fetchone() != (self._session,):
                 raise PeerError(str(self.path), "another driver has taken over this run")
             for record in records:
@@ -158,11 +160,16 @@ class Journal:
                     self._write_one(record)
             if ends:
                 self._db.executemany(_INSERT_END, ends)
+            if durable and not records:
+                self._db.execute(f"PRAGMA user_version={VERSION}")  # an empty transaction would not wait for the disk
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """What the body does is durable afterwards, or not done."""
+    def _transaction(self, *, durable: bool = True) -> Iterator[None]:
+        """What the body does is kept afterwards, or not done."""
         try:
+            if durable != self._durable:
+                self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+                self._durable = durable
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield

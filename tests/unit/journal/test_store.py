@@ -174,6 +174,21 @@ def test_what_was_written_is_durable(tmp_path: Path) -> None:
     assert Journal(tmp_path)._db.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
+def test_what_may_wait_for_the_disk_is_on_it_with_the_next_that_may_not(tmp_path: Path) -> None:
+    """A commit in NORMAL mode does not wait for the disk; one in FULL mode does, for the whole log, if it changes anything."""
+    journal = Journal(tmp_path)
+    log = journal.path.with_name(f"{journal.path.name}-wal")
+    journal.write([ended(0)], durable=False)
+    assert journal._db.execute("PRAGMA synchronous").fetchone() == (1,)
+    size = log.stat().st_size
+    journal.write([])
+    assert journal._db.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert log.stat().st_size > size
+    journal.write([ended(1)], durable=False)
+    journal.begin_session(1000.0)
+    assert journal._db.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
 def test_a_journal_of_an_earlier_version_is_migrated(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.write([joined("e0", 0), assigned(1, 0), ended(0), r.Closed(1, 2.0)])

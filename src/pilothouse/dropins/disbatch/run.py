@@ -385,6 +385,6 @@ class _ReportedJournal(Journal):
         super().__init__(folder)
         self._report = report
 
-    def write(self, records: list[Record]) -> None:
-        super().write(records)
+    def write(self, records: list[Record], *, durable: bool = True) -> None:
+        super().write(records, durable=durable)
         self._report(records)

@@ -174,8 +174,9 @@ Record: TypeAlias = EngineJoined | EngineLeft | JobKnown | Assigned | Returned |
 class Recorder(Protocol):
     """Whatever keeps records: the journal, or a list in a test."""
 
-    def write(self, records: list[Record]) -> None:
-        """Keeps all of them, or raises RunError and keeps none."""
+    def write(self, records: list[Record], *, durable: bool = True) -> None:
+        """Keeps all of them, or raises RunError and keeps none. What was written is lost with no process; if `durable`, all that
+        was written up to now is not lost with the power either."""
         ...
 
     def close(self) -> None: ...

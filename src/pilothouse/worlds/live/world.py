@@ -116,6 +116,8 @@ class LiveWorld:
         self._poller.register(self._bell_read, zmq.POLLIN)
         self._watched: list[int] = []
         self._ticked_at = 0.0
+        self._not_durable = False
+        """Records were written that may be lost with the power."""
         self._stuck_since = 0.0
         self._stopping = Stopping(options.grace_s)
         self._desk = RequestDesk(self._driver, self._supply, folder, listens, self.call, self.now)
@@ -443,15 +445,20 @@ class LiveWorld:
             self._warn(f"{driver.waiting} jobs wait, nothing runs, and {why}")
 
     def _flush(self) -> None:
-        """Writes output and records, then sends frames. While the disk is full nothing is sent, and nothing is lost."""
+        """Writes output and records, then sends frames. While the disk is full nothing is sent, and nothing is lost. A wait for
+        the disk that no frame and no front end needs is left to the next: engines keep what is not acknowledged.
+        """
         driver = self._driver
-        if driver.records or driver.outputs:
+        frames = engine_frames.frames(driver, self.now())
+        durable = bool(frames) or driver.backlog.feeder is None
+        if driver.records or driver.outputs or (durable and self._not_durable):
             records, driver.records = driver.records, []
             while True:
                 try:
                     write_parts(self.folder, driver.outputs)
-                    if records:
-                        self._recorder.write(records)
+                    if records or (durable and self._not_durable):
+                        self._recorder.write(records, durable=durable)
+                        self._not_durable = not durable
                     break
                 except PeerError:
                     self._stopping.abandoned = True  # another driver has the run: nothing is to be said to its engines
@@ -469,7 +476,7 @@ class LiveWorld:
                 if type(record) is r.TaskEnded:
                     for tell in self.on_task:
                         tell(record)
-        for frame in engine_frames.frames(driver, self.now()):
+        for frame in frames:
             peer = self._peers.get(frame.engine)
             if peer is not None:
                 self._wire.send(peer, encode(frame))
