@@ -257,7 +257,20 @@ def batsim4(random: Random) -> Iterator[object]:
         for batch, reply in gambler.turns:
             yield or_problem(partial(_told, written, read, batch), *MISUSE)
             yield or_problem(partial(_said, said, heard, reply), *MISUSE)
+            for start in [decision for decision in reply.decisions if isinstance(decision, d.StartJob)][:1]:
+                for other in _variants(start):
+                    yield or_problem(partial(_said, said, heard, d.Reply(reply.now, [other])), *MISUSE)
         yield written.withheld(False), calls.due, calls.again
+
+
+def _variants(start: d.StartJob) -> list[d.Decision]:
+    """The start with what schedulers may say more of it."""
+    io = Profile("w!io", HomogeneousTask(1.0, 2.0), source=msgspec.Raw(b'{"type":"parallel_homogeneous","cpu":1,"com":2}'))
+    changed = partial(msgspec.structs.replace, start)
+    return [
+        changed(placement=d.Placement(mapping=(0,) * len(start.units))), changed(storage={"pfs": 3}), changed(io_job=io),
+        changed(io_job=io, overrides={"w!io": d.PartPlacement(IdSet.of([1]), d.Placement(mapping=(0,)))}),
+    ]  # fmt: skip
 
 
 MISUSE = (KeyError, TypeError, AssertionError)

@@ -49,15 +49,21 @@ def targets() -> list[str]:
     return sorted(found - SHELLS - GENERATED - KERNEL)
 
 
-def argued() -> dict[tuple[str, str, str], str]:
-    """(path, before, after) -> why no test needs to notice."""
-    entries: dict[tuple[str, str, str], str] = {}
+def argued() -> dict[tuple[str, str, str, str], str]:
+    """(path, function or "" for any, before, after) -> why no test needs to notice."""
+    entries: dict[tuple[str, str, str, str], str] = {}
     for block in ARGUED.read_text().split("\n\n"):
         lines = [line for line in block.strip().splitlines() if not line.startswith("#")]
         if lines:
-            path, before, after, *why = lines
-            entries[path, before.removeprefix("- "), after.removeprefix("+ ")] = " ".join(why)
+            place, before, after, *why = lines
+            path, _, function = place.partition(" ")
+            entries[path, function, before.removeprefix("- "), after.removeprefix("+ ")] = " ".join(why)
     return entries
+
+
+def is_argued(change: Change, known: dict[tuple[str, str, str, str], str]) -> bool:
+    texts = one_line(change.before), one_line(change.after)
+    return (change.path, "", *texts) in known or (change.path, change.function, *texts) in known
 
 
 def one_line(text: str) -> str:
@@ -91,7 +97,7 @@ def main() -> int:
     for path in targets():
         if not options.only or any(part in path for part in options.only):
             found += changes(path, (PACKAGE / path).read_text())
-    candidates = [c for c in found if (c.path, one_line(c.before), one_line(c.after)) not in known]
+    candidates = [change for change in found if not is_argued(change, known)]
     print(f"{len(candidates)} possible mutants, and {len(found) - len(candidates)} that are argued", flush=True)
     if not options.all:
         candidates.sort(key=partial(drawn, options.seed))

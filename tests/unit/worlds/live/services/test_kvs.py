@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilothouse.worlds.live.services.kvs import KeyValueStore, MemoryShelf, Reader, StoreFull, Value
-from pilothouse.worlds.live.services.kvs_wire import Request, RequestReader, WireError, request_bytes
+from pilothouse.worlds.live.services.kvs_wire import MOST_SECRET_BYTES, Request, RequestReader, WireError, request_bytes
 
 
 def value(text: str) -> Value:
@@ -128,3 +128,11 @@ def test_the_secret_comes_first() -> None:
         list(RequestReader(secret_first=True).feed(b"dump"))
     (request,) = RequestReader(secret_first=True).feed(b"auth         3abc")
     assert (request.op, request.key) == (b"auth", b"abc")
+
+
+def test_a_secret_is_shorter_than_a_key_may_be() -> None:
+    long = b"s" * (MOST_SECRET_BYTES + 1)
+    assert list(RequestReader().feed(request_bytes(Request(b"get_", long)))) == [Request(b"get_", long)]
+    assert list(RequestReader().feed(request_bytes(Request(b"auth", long[1:])))) == [Request(b"auth", long[1:])]
+    with pytest.raises(WireError):
+        list(RequestReader().feed(request_bytes(Request(b"auth", long))))
