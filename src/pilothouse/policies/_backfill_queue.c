@@ -92,6 +92,10 @@ typedef struct {
     double *columns[MOST_CONSTANTS + 2];
     long long aged;
     double aged_at;
+    /* The smallest score of each CHUNK rows, if it is known. */
+    double *least_of;
+    Py_ssize_t least_room;
+    int leasts_known;
     Entry *head;
     List candidates;
 } Queue;
@@ -245,6 +249,7 @@ static void drop_row(Queue *self, Entry *entry)
     moved->row = row;
     for (column = 0; column < self->constant_count + 2; column++)
         self->columns[column][row] = self->columns[column][last];
+    self->leasts_known = 0;
     if (self->head == entry)
         self->head = NULL;
 }
@@ -413,18 +418,47 @@ static void score_rows(Queue *self, Py_ssize_t row, Py_ssize_t count)
     }
 }
 
+enum { LANES = 8 };
+
+static double least_of_rows(const double *scores, Py_ssize_t count)
+{
+    double lanes[LANES], least = Py_HUGE_VAL;
+    Py_ssize_t row, lane;
+    for (lane = 0; lane < LANES; lane++)
+        lanes[lane] = Py_HUGE_VAL;
+    for (row = 0; row + LANES <= count; row += LANES)
+        for (lane = 0; lane < LANES; lane++)
+            lanes[lane] = scores[row + lane] < lanes[lane] ? scores[row + lane] : lanes[lane];
+    for (; row < count; row++)
+        least = scores[row] < least ? scores[row] : least;
+    for (lane = 0; lane < LANES; lane++)
+        least = lanes[lane] < least ? lanes[lane] : least;
+    return least;
+}
+
 static PyObject *queue_age(Queue *self, PyObject *date)
 {
-    Py_ssize_t row, rest;
+    Py_ssize_t row, rest, chunks = self->queue.length / CHUNK + 1;
     if (!AGES(self))
         return wrong("the scores of this queue do not age"), NULL;
     if (as_double(date, &self->aged_at))
         return NULL;
+    if (chunks > self->least_room) {
+        double *larger = PyMem_Realloc(self->least_of, (size_t)chunks * 2 * sizeof *larger);
+        if (larger == NULL)
+            return PyErr_NoMemory();
+        self->least_of = larger;
+        self->least_room = chunks * 2;
+    }
     self->whole_pass = 1;
     self->head = NULL;
     self->aged++;
-    for (row = 0; (rest = self->queue.length - row) > 0; row += CHUNK)
-        score_rows(self, row, rest < CHUNK ? rest : CHUNK);
+    for (row = 0; (rest = self->queue.length - row) > 0; row += CHUNK) {
+        rest = rest < CHUNK ? rest : CHUNK;
+        score_rows(self, row, rest);
+        self->least_of[row / CHUNK] = least_of_rows(SCORES(self) + row, rest);
+    }
+    self->leasts_known = 1;
     Py_RETURN_NONE;
 }
 
@@ -456,21 +490,16 @@ static int comes_first(Queue *self, Entry *entry, Entry *best)
 
 static Entry *smallest(Queue *self)
 {
-    const double *scores = SCORES(self);
-    double least = Py_HUGE_VAL, odd = Py_HUGE_VAL, limit;
+    const double *scores = SCORES(self), *leasts = self->leasts_known ? self->least_of : NULL;
     Py_ssize_t row, count = self->queue.length;
+    double limit = nearly(leasts != NULL ? least_of_rows(leasts, (count + CHUNK - 1) / CHUNK) : least_of_rows(scores, count));
     Entry *best = NULL;
-    for (row = 0; row + 1 < count; row += 2) {
-        least = scores[row] < least ? scores[row] : least;
-        odd = scores[row + 1] < odd ? scores[row + 1] : odd;
-    }
-    if (row < count && scores[row] < least)
-        least = scores[row];
-    least = odd < least ? odd : least;
-    limit = nearly(least);
-    for (row = 0; row < count; row++)
-        if (scores[row] <= limit && comes_first(self, self->queue.items[row], best))
+    for (row = 0; row < count; row++) {
+        if (leasts != NULL && row % CHUNK == 0 && leasts[row / CHUNK] > limit)
+            row += CHUNK - 1;
+        else if (scores[row] <= limit && comes_first(self, self->queue.items[row], best))
             best = self->queue.items[row];
+    }
     return best;
 }
 
@@ -521,6 +550,7 @@ static int add_row(Queue *self, Entry *entry)
     entry->exact = self->aged;
     SCORES(self)[row] = entry->score;
     self->head = NULL;
+    self->leasts_known = 0;
     return 0;
 }
 
@@ -590,6 +620,7 @@ static PyObject *queue_rescore(Queue *self, PyObject *score)
             SCORES(self)[index] = entry->score;
             entry->exact = self->aged;
             self->head = NULL;
+            self->leasts_known = 0;
         }
     }
     if (COUNT(&self->queue) > 1 && !AGES(self))
@@ -1110,6 +1141,7 @@ static void queue_dealloc(Queue *self)
     PyMem_Free(self->fresh.items);
     PyMem_Free(self->candidates.items);
     PyMem_Free(self->operations);
+    PyMem_Free(self->least_of);
     for (index = 0; index < MOST_CONSTANTS + 2; index++)
         PyMem_Free(self->columns[index]);
     Py_XDECREF(self->constants_of);
