@@ -117,3 +117,9 @@ def test_mistakes_in_tables(name: str, text: str, said: str) -> None:
 def test_empty_columns_are_left_out_wherever_they_are() -> None:
     assert from_columns({"mem": "", "cores": 3, "gpus": None, "name": "x"}, "here") == TaskRequest(cores=3, name="x")
     assert from_columns({"mem": "", "gpus": None}, "here") is None
+
+
+@pytest.mark.parametrize("name", ["none.csv", "none.jsonl", "none.txt"])
+def test_a_task_file_that_is_not_there(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="task file"):
+        check_tasks(tmp_path / name)

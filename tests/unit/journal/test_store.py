@@ -226,3 +226,14 @@ def test_a_journal_is_its_owners_alone(tmp_path: Path, there: bool) -> None:
         path.touch(mode=0o644)
     Journal(tmp_path).close()
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_note_that_is_no_text_is_damage(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        journal.put_notes(tasks=4)
+        assert journal.note("tasks") == b"4"
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:
+        db.execute("UPDATE notes SET value=7 WHERE name='tasks'")
+        db.commit()
+    with closing(Journal(tmp_path)) as journal, pytest.raises(InputError, match="note tasks"):
+        journal.note("tasks")

@@ -172,3 +172,9 @@ def test_room_is_shared(room: int, needs: list[int]) -> None:
     assert all(rooms[str(place)] <= need for place, need in enumerate(needs))
     if sum(needs) <= room:
         assert list(rooms.values()) == needs
+
+
+def test_the_time_of_a_run() -> None:
+    assert a_run(now=0.25).elapsed_s == 0.25
+    assert a_run(started_at=101.0).elapsed_s == 0.0, "its clock was set back"
+    assert a_run(ended_at=40.0).elapsed_s == 40.0
