@@ -37,6 +37,7 @@ from pilothouse.worlds.live.engine.task_processes import (
     Fds,
     Launch,
     Launcher,
+    Native,
     SpawnError,
     end_children,
     find_native,
@@ -295,11 +296,11 @@ class Cylinder:
         self, launches: list[Launch], fds: Fds, walltime: float, guard: MemoryGuard | None, return_at: float
     ) -> tuple[list[m.Result], Begun | None]:
         """Starts tasks one after another: the results of those that ended without needing a look, and the one that needs it."""
-        if guard is not None:
-            task_id, attempt, argv, own = launches[0]
-            launches, walltime = [(task_id, attempt, guard.argv(argv), own)], min(walltime, guard.pause_s)
+        native = self._native
+        if guard is not None:  # it must look before the end is written into the log, and the compiled loop writes by itself
+            native, launches = None, [(*launches[0][:2], guard.argv(launches[0][2]), launches[0][3])]
         for pause_s in (*FORK_AGAIN_S, 0.0):
-            ended, begun = self._start_once(launches, fds, walltime, return_at)
+            ended, begun = self._start_once(native, launches, fds, walltime, return_at)
             if ended or begun is None or -begun.pid not in (errno.EAGAIN, errno.ENOMEM) or not pause_s:
                 break
             time.sleep(pause_s)
@@ -310,18 +311,17 @@ class Cylinder:
         return ended, begun
 
     def _start_once(
-        self, launches: list[Launch], fds: Fds, wait_s: float, return_at: float
+        self, native: Native | None, launches: list[Launch], fds: Fds, wait_s: float, return_at: float
     ) -> tuple[list[m.Result], Begun | None]:
-        if self._native is None:
+        if native is None:
             task_id, _, argv, own = launches[0]
             self._log.running(task_id)
             started_at, started = time.time(), time.monotonic()
             return [], Begun(spawn(argv, [*self._env, *own], fds), -1, 0, 0, 0.0, 0, started_at, started)
         polled = (self._link.fileno(), self._out.read_fd, self._err.read_fd)
-        last, log = self._tasks[-1].task_id, self._log
-        ended, begun, written, pending = self._native(
-            launches, self._env, fds, polled, log.fd, log.pending, wait_s, self._cut_at, last, return_at
-        )
+        last, log, env = self._tasks[-1].task_id, self._log, self._env
+        made = native(launches, env, fds, polled, log.fd, log.pending, wait_s, self._cut_at, last, return_at)
+        ended, begun, written, pending = made
         log.wrote(written, pending)
         results = _decode_results(ended)
         if begun is None and not results:
