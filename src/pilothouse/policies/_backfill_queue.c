@@ -240,6 +240,32 @@ static void free_end(End *end)
 #define AGES(queue) ((queue)->operations != NULL)
 #define SCORES(queue) ((queue)->columns[(queue)->constant_count + 1])
 
+enum { LANES = 8 };
+
+static double least_of_rows(const double *scores, Py_ssize_t count)
+{
+    double lanes[LANES], least = Py_HUGE_VAL;
+    Py_ssize_t row, lane;
+    for (lane = 0; lane < LANES; lane++)
+        lanes[lane] = Py_HUGE_VAL;
+    for (row = 0; row + LANES <= count; row += LANES)
+        for (lane = 0; lane < LANES; lane++)
+            lanes[lane] = scores[row + lane] < lanes[lane] ? scores[row + lane] : lanes[lane];
+    for (; row < count; row++)
+        least = scores[row] < least ? scores[row] : least;
+    for (lane = 0; lane < LANES; lane++)
+        least = lanes[lane] < least ? lanes[lane] : least;
+    return least;
+}
+
+/* The smallest score of the rows around this one has changed. */
+static void note_least(Queue *self, Py_ssize_t row)
+{
+    Py_ssize_t first = row - row % CHUNK, rest = self->queue.length - first;
+    if (self->leasts_known && rest > 0)
+        self->least_of[row / CHUNK] = least_of_rows(SCORES(self) + first, rest < CHUNK ? rest : CHUNK);
+}
+
 /* The last row takes the place of this one. */
 static void drop_row(Queue *self, Entry *entry)
 {
@@ -249,7 +275,8 @@ static void drop_row(Queue *self, Entry *entry)
     moved->row = row;
     for (column = 0; column < self->constant_count + 2; column++)
         self->columns[column][row] = self->columns[column][last];
-    self->leasts_known = 0;
+    note_least(self, row);
+    note_least(self, last);
     if (self->head == entry)
         self->head = NULL;
 }
@@ -390,59 +417,56 @@ static void apply_to_rows(const Operation *operation, double *a, const double *b
 /* Evaluates `count` rows from `row` on. */
 static void score_rows(Queue *self, Py_ssize_t row, Py_ssize_t count)
 {
-    double stack[MOST_DEPTH][CHUNK], undefined[CHUNK] = {0.0}, *scores = SCORES(self) + row;
-    const double *submitted = self->columns[0] + row;
+    double stack[MOST_DEPTH][CHUNK], undefined[CHUNK] = {0.0}, odd[CHUNK], *scores = SCORES(self) + row;
+    /* Each is in `stack`, or a column: that is copied only if it is to be changed. */
+    const double *operands[MOST_DEPTH], *submitted = self->columns[0] + row;
     Py_ssize_t index, depth = 0, k;
     for (index = 0; index < self->operation_count; index++) {
         Operation operation = self->operations[index];
         if (operation.code == 'w') {
             for (k = 0; k < count; k++)
                 stack[depth][k] = self->aged_at - submitted[k];
+            operands[depth] = stack[depth];
             depth++;
         }
         else if (operation.code == 'k')
-            memcpy(stack[depth++], self->columns[1 + (int)operation.argument] + row, (size_t)count * sizeof(double));
+            operands[depth++] = self->columns[1 + (int)operation.argument] + row;
         else {
             depth -= IS_BINARY(operation.code);
             if (operation.code == '^' && self->products && (operation.argument == 2.0 || operation.argument == 3.0))
                 operation.code = (char)operation.argument;
-            apply_to_rows(&operation, stack[depth - 1], stack[depth], count, undefined);
+            if (operands[depth - 1] != stack[depth - 1])
+                memcpy(stack[depth - 1], operands[depth - 1], (size_t)count * sizeof(double));
+            operands[depth - 1] = stack[depth - 1];
+            apply_to_rows(&operation, stack[depth - 1], IS_BINARY(operation.code) ? operands[depth] : NULL, count, undefined);
         }
     }
+    /* Without branches, so that it is done for several rows at once. */
     for (k = 0; k < count; k++) {
-        double size = fabs(stack[0][k]);
-        scores[k] = undefined[k] > 0.0 ? -Py_HUGE_VAL : stack[0][k];
-        /* What is not a number, or so large or small that digits were lost. */
-        if (undefined[k] == 0.0 && !(size > LEAST_SIZE && size < 1.0 / LEAST_SIZE))
-            scores[k] = exact_score(self, self->queue.items[row + k]);
+        double score = operands[0][k], size = fabs(score);
+        double small = size > LEAST_SIZE ? 0.0 : -1.0, large = size < 1.0 / LEAST_SIZE ? 0.0 : -1.0;
+        scores[k] = undefined[k] > 0.0 ? -Py_HUGE_VAL : score;
+        odd[k] = undefined[k] > 0.0 ? 0.0 : small + large;
     }
-}
-
-enum { LANES = 8 };
-
-static double least_of_rows(const double *scores, Py_ssize_t count)
-{
-    double lanes[LANES], least = Py_HUGE_VAL;
-    Py_ssize_t row, lane;
-    for (lane = 0; lane < LANES; lane++)
-        lanes[lane] = Py_HUGE_VAL;
-    for (row = 0; row + LANES <= count; row += LANES)
-        for (lane = 0; lane < LANES; lane++)
-            lanes[lane] = scores[row + lane] < lanes[lane] ? scores[row + lane] : lanes[lane];
-    for (; row < count; row++)
-        least = scores[row] < least ? scores[row] : least;
-    for (lane = 0; lane < LANES; lane++)
-        least = lanes[lane] < least ? lanes[lane] : least;
-    return least;
+    if (least_of_rows(odd, count) == 0.0)
+        return;
+    /* What is not a number, or so large or small that digits were lost. */
+    for (k = 0; k < count; k++)
+        if (odd[k] != 0.0)
+            scores[k] = exact_score(self, self->queue.items[row + k]);
 }
 
 static PyObject *queue_age(Queue *self, PyObject *date)
 {
     Py_ssize_t row, rest, chunks = self->queue.length / CHUNK + 1;
+    double before = self->aged_at;
     if (!AGES(self))
         return wrong("the scores of this queue do not age"), NULL;
     if (as_double(date, &self->aged_at))
         return NULL;
+    self->whole_pass = 1;
+    if (self->leasts_known && self->aged_at == before)
+        Py_RETURN_NONE;
     if (chunks > self->least_room) {
         double *larger = PyMem_Realloc(self->least_of, (size_t)chunks * 2 * sizeof *larger);
         if (larger == NULL)
@@ -450,7 +474,6 @@ static PyObject *queue_age(Queue *self, PyObject *date)
         self->least_of = larger;
         self->least_room = chunks * 2;
     }
-    self->whole_pass = 1;
     self->head = NULL;
     self->aged++;
     for (row = 0; (rest = self->queue.length - row) > 0; row += CHUNK) {
@@ -550,7 +573,8 @@ static int add_row(Queue *self, Entry *entry)
     entry->exact = self->aged;
     SCORES(self)[row] = entry->score;
     self->head = NULL;
-    self->leasts_known = 0;
+    self->leasts_known = self->leasts_known && row / CHUNK < self->least_room;
+    note_least(self, row);
     return 0;
 }
 
