@@ -153,7 +153,7 @@ class Capture:
         self._last = b""
 
     def drain(self) -> bool:
-        """Takes what is there. Whether nobody can write any more."""
+        """Reads what is there. Returns True when no process can write to the pipe any more."""
         while True:
             try:
                 chunk = os.read(self.read_fd, _CHUNK_BYTES)
