@@ -1,8 +1,9 @@
 """One run of `pilothouse run` while its processes are killed, again and again, and the checks that nothing went wrong.
 
 Killed are driver, engine, warden, cylinder, ssh client and task, alone and together, at random times and at the steps that the
-journal distinguishes. What happened is known from the tasks: each writes down when it begins and when it ends, and holds two
-locks, one for itself and one for its slot. The kernel gives a lock back when the last process of a task is gone.
+journal distinguishes. What happened is known from the tasks: each writes down when it begins and when it ends and which cylinder
+is its parent, and holds two locks, one for itself and one for its slot. The kernel gives a lock back when the last process of a
+task is gone.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ exec 8>> locks/task-$n
 flock -w 0.1 8 || echo beside $n $$ $(date +%s%N) >> record
 exec 9>> locks/slot-${PILOTHOUSE_NODE%%#*}-$PILOTHOUSE_SLOT
 flock -w 0.1 9 || echo slot $n $$ $(date +%s%N 9>&-) >> record
-echo begin $n $$ $(date +%s%N 9>&-) >> record
+echo begin $n $PPID $(date +%s%N 9>&-) >> record
 [ $bytes = 0 ] || yes $n.$PILOTHOUSE_ATTEMPT 9>&- | head -c $bytes 9>&-
 echo error of $n.$PILOTHOUSE_ATTEMPT >&2
 [ $seconds = 0 ] || $hidden sleep $seconds 9>&-
-exec date "+end $n $$ %s%N" >> record
+exec date "+end $n $PPID %s%N" >> record
 """
 """Its children do not hold the lock of the slot, as they outlive a task that is killed for a moment."""
 HIDDEN = "env -i setsid"
@@ -51,8 +52,8 @@ MOMENTS = {
 """Steps of a run, and the query whose answer changes with each."""
 LIMIT_S = 240.0
 MOST_RESTARTS = 200
-KNOWN_WITHIN_S = 0.2
-"""Between the last word of a task and its end in the spool. Where a kill falls in between, it is not known that it ended."""
+AROUND_A_KILL_S = 1.0
+"""A killed process may need so long to go, and a task to end after its last word. An end in between may be unknown."""
 GONE_WITHIN_S = 10.0
 MOST_LOSSES = 5
 """After so many a task is given up (LiveOptions.most_losses)."""
@@ -127,6 +128,8 @@ class Storm:
         """Whether the run is known to have begun."""
         self._killed_tasks: set[int] = set()
         self._struck_at: list[float] = []
+        self._known_ends: set[float] = set()
+        """Ends whose cylinder began another task later: they are in its log."""
         self._doomed: list[tuple[float, int, int, str]] = []
         """Deadline, pid, start and name of processes that must end."""
         self._until = 0.0
@@ -345,6 +348,8 @@ class Storm:
     def _check(self) -> None:
         outcome, at_most = self.outcome, self.plan.once == "at-most"
         record = (self.folder / "record").read_text().splitlines() if (self.folder / "record").exists() else []
+        last_end: dict[str, float] = {}
+        """By cylinder."""
         begins: dict[int, list[float]] = {}
         ends: dict[int, list[float]] = {}
         for line in record:
@@ -352,8 +357,12 @@ class Storm:
             if word in ("beside", "slot"):
                 what = "ran beside its copy" if word == "beside" else "began in a slot that another task had"
                 outcome.slots_exceeded.append(f"task {number} (pid {pid}) {what}")
+                continue
+            (begins if word == "begin" else ends).setdefault(int(number), []).append(int(at) / 1e9)
+            if word == "begin":
+                self._known_ends.add(last_end.get(pid, 0.0))
             else:
-                (begins if word == "begin" else ends).setdefault(int(number), []).append(int(at) / 1e9)
+                last_end[pid] = int(at) / 1e9
         finals: dict[int, tuple[str, int]] = {}
         for task, state, pid in rows(self._run_folder, "SELECT task_id, state, pid FROM ends WHERE final AND kind = 'N'"):
             if int(str(task)) in finals:
@@ -374,7 +383,7 @@ class Storm:
                 outcome.reported_lost += 1
                 if not at_most and len(began) < MOST_LOSSES and not self._often_lost(task):
                     outcome.lost.append(f"task {task} is lost after {len(began)} begins")
-                if ended and not self._struck_within(ended[-1]):
+                if ended and not self._may_be_unknown(ended[-1]):
                     outcome.lost.append(f"task {task} is lost although it had ended")
             elif state not in ("succeeded", "failed"):
                 outcome.other.append(f"task {task} is {state}")
@@ -401,7 +410,7 @@ class Storm:
         self.outcome.repeated += len(began) - 1
         for end in ended:
             if any(begin > end for begin in began):
-                if self._struck_within(end):
+                if self._may_be_unknown(end):
                     self.outcome.unknown_ends += 1
                 else:
                     self.outcome.twice.append(f"task {task} began again although it had ended")
@@ -411,8 +420,8 @@ class Storm:
         query = f"SELECT count(*) FROM ends WHERE task_id = {task} AND state = 'lost' AND kind = 'N'"
         return int(str(rows(self._run_folder, query)[0][0])) >= MOST_LOSSES
 
-    def _struck_within(self, end: float) -> bool:
-        return any(-0.01 <= at - end < KNOWN_WITHIN_S for at in self._struck_at)
+    def _may_be_unknown(self, end: float) -> bool:
+        return end not in self._known_ends and any(abs(at - end) < AROUND_A_KILL_S for at in self._struck_at)
 
 
 def run_storm(folder: Path, plan: Plan, env: dict[str, str] | None = None) -> Outcome:
