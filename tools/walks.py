@@ -1,7 +1,8 @@
 """Lists the files that four travellers pass: a simulated job, a real task, a Batsim message, a QCG request.
 
 Each run is traced: a file counts if one of its functions was called while the loop ran, from the first `advance` of a world to
-its `close`; in engines, from beginning to end. Imports, reading the input and writing summaries do not count.
+its `close`; in engines, from beginning to end. A message is on its way from `decide` to the next `advance`: what the world does
+meanwhile is the walk of a job. Imports, reading the input and writing summaries do not count.
 `python tools/walks.py` prints a table for ARCHITECTURE.md, `--files` the files themselves.
 """
 
@@ -26,8 +27,8 @@ def _note(frame, event, argument):
     global _loop
     if event == "call":
         name = frame.f_code.co_filename
-        if frame.f_code.co_name in ("advance", "close") and name.startswith(_ROOT) and sys.argv[0].endswith("__main__.py"):
-            _loop = frame.f_code.co_name == "advance"
+        if frame.f_code.co_name in _STEPS and name.startswith(_ROOT) and sys.argv[0].endswith("__main__.py"):
+            _loop = frame.f_code.co_name == _STEPS[0]
         if _loop and name.startswith(_ROOT) and name not in _seen and frame.f_code.co_flags & 1 and not _importing(frame):
             _seen.add(name)
 def _importing(frame):
@@ -41,6 +42,7 @@ def _write():
     with open(os.path.join(os.environ["WALK"], str(os.getpid())), "a") as file:
         file.write("\\n".join(_seen) + "\\n")
 _ROOT = os.environ["WALK_ROOT"]
+_STEPS = os.environ["WALK_STEPS"].split()
 _exit = os._exit
 def _leave(code):
     _write()
@@ -57,12 +59,16 @@ QCG_REQUESTS = [
 ]
 
 
-def walk(command: str, folder: Path) -> list[str]:
-    """The files, below src/pilothouse, in which a function ran."""
+JOB = "advance close"
+MESSAGE = "decide advance close"
+
+
+def walk(command: str, steps: str, folder: Path) -> list[str]:
+    """The files, below src/pilothouse, in which a function ran after the first of these steps and before another."""
     trace = folder / "trace"
     trace.mkdir()
     (folder / "sitecustomize.py").write_text(TRACER)
-    env = {**os.environ, "WALK": str(trace), "WALK_ROOT": str(SOURCE)}
+    env = {**os.environ, "WALK": str(trace), "WALK_ROOT": str(SOURCE), "WALK_STEPS": steps}
     env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
     env["PYTHONPATH"] = f"{folder}:{SOURCE.parent}"
     done = subprocess.run(["bash", "-c", command], cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
@@ -100,7 +106,7 @@ def main() -> int:
         names = list(travellers(Path(base)))
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
-            files = walk(travellers(Path(folder))[name], Path(folder))
+            files = walk(travellers(Path(folder))[name], MESSAGE if "message" in name else JOB, Path(folder))
         print(f"| {name} | {len(files)} |")
         if options.files:
             print("\n".join(f"    {file}" for file in files))

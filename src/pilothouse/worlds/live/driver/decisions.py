@@ -54,7 +54,7 @@ def _start(driver: DriverState, decision: d.StartJob, now: float) -> None:
     units = proxy.text_of(decision.units) if has_all else str(decision.units)
     take_gpus(driver, group)
     memory_mb = 0 if group.job.shape is None else group.job.shape.memory_mb_per_node
-    gpus = r.text_of_gpus(group.gpus)
+    gpus = r.text_of_gpus(group.gpus) if group.gpus else ""
     came_at = driver.date(group.job.submitted_at) if group.from_file and group.job.submitted_at else 0.0
     given = r.Assigned(number, group.job.id, proxy.id, units, driver.date(now), tasks, gpus, memory_mb, came_at)
     record(driver, given, now)
