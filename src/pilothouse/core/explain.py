@@ -111,7 +111,7 @@ def _soonest(cluster: Cluster, missing: int) -> tuple[str, ...]:
 
 def shortage(cluster: Cluster, job: Job) -> Shortage | None:
     """What the job lacks now; None: it fits. Of several things the first of memory, GPUs and cores."""
-    found = place.choose(cluster, job, least=True)
+    found = place.choose(cluster, job)
     if isinstance(found, Never):
         return Shortage("node", found.reason)
     if not isinstance(found, NotNow):
@@ -119,16 +119,16 @@ def shortage(cluster: Cluster, job: Job) -> Shortage | None:
     shape, table = job.shape or Shape(), cluster.node_table
     where = " on one node" if shape.nodes == 1 else f" on each of {shape.nodes} nodes" if shape.nodes else ""
     free = [part.bit_count() for part in cluster.free_nodes().free]
-    shown = f"at most {max(free, default=0)} of a node are free" if where else f"{cluster.free} of {cluster.total} are free"
+    shown = f"at most {max(free)} of a node are free" if where else f"{cluster.free} of {cluster.total} are free"
     cores = Shortage("cores", f"it needs {job.units}{where}, and {shown}")
     memory_mb, gpus = shape.memory_mb_per_node, max(shape.gpus_per_node, shape.gpus_per_chunk)
-    left_mb, left = max(table.memory_mb, default=0), max(table.gpus, default=0)
+    left_mb, left = max(table.memory_mb), max(table.gpus)
     memory = Shortage("memory", f"it needs {memory_mb:,} MB{where}, and at most {left_mb:,} MB of a node are free")
     others = Shortage("gpus", f"it needs {gpus}{where}, and at most {left} of a node are free")
 
     def fits(**without: int) -> bool:
         less = msgspec.structs.replace(job, shape=msgspec.structs.replace(shape, **without))
-        return isinstance(place.choose(cluster, less, least=True), int)
+        return isinstance(place.choose(cluster, less), int)
 
     if memory_mb and (memory_mb > left_mb or fits(memory_mb_per_node=0)):
         return memory
