@@ -65,15 +65,15 @@ def never(cluster: Cluster, job: Job) -> Never | None:
             return None
         return Never(f"it needs {shape.nodes} nodes that have {_wish(job, shape)}, and there are {have}")
     key = (suitable, shape.chunk, shape.gpus_per_chunk)
-    have = table.capacities.get(key, -1)
-    if have < 0:
+    found = table.capacities.get(key)
+    if found is None:
         nodes = [table.nodes[position] for position in positions(suitable)]
-        have = table.capacities[key] = sum(_in_chunks(node.count, node.gpus, shape) for node in nodes)
-    if have >= job.units > 0:
-        return None
-    if not job.units:
+        found = table.capacities[key] = sum(_in_chunks(node.count, node.gpus, shape) for node in nodes)
+    if job.units <= 0:
         return Never("it asks for no unit")
-    return Never(f"it needs {job.units} units{_groups(shape)} on nodes that have {_wish(job, shape)}, and there are {have}")
+    if found >= job.units:
+        return None
+    return Never(f"it needs {job.units} units{_groups(shape)} on nodes that have {_wish(job, shape)}, and there are {found}")
 
 
 def least_units(cluster: Cluster, job: Job) -> int:
@@ -85,7 +85,7 @@ def least_units(cluster: Cluster, job: Job) -> int:
         return shape.nodes * job.units
     table = cluster.node_table
     suitable = table.suitable(job, shape)
-    key = (suitable, shape.nodes, 0 if shape.nodes else job.units, shape.chunk, shape.gpus_per_chunk)
+    key = (suitable, shape.nodes, job.units, shape.chunk, shape.gpus_per_chunk)
     found = table.capacities.get(key)
     if found is None and shape.nodes:
         found = sum(sorted(table.nodes[position].count for position in positions(suitable))[: shape.nodes])

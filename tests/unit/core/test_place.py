@@ -103,3 +103,83 @@ def test_a_job_fits_when_all_that_it_needs_is_free(first: str) -> None:
     whole = c.when_fits(Job("whole", 0, shape=Shape(nodes=3)), ends)
     assert whole is not None
     assert whole[0] == 20.0
+
+
+def running(*runs: tuple[str, str, Shape | None], off: str = "", nodes: int = 3) -> Cluster:
+    """So many of the three nodes; each job (name, units, shape) runs, and some units are off."""
+    started = tuple(e.Running(Job(name, 1, shape=shape), IdSet.parse(units), 0.0) for name, units, shape in runs)
+    begins = e.Begins(nodes=cluster().begins.nodes[:nodes], running=started, unavailable=IdSet.parse(off))
+    return Cluster(begins, "tester")
+
+
+def fits(c: Cluster, units: int, shape: Shape, *ends: tuple[float, str], most: int = 0) -> tuple[float, str] | None:
+    found = c.when_fits(Job("new", units, shape=shape, most_units=most), ends)
+    return None if found is None else (found[0], str(IdSet(found[1])))
+
+
+def test_units_that_are_off_do_not_come_back_when_their_job_ends() -> None:
+    c = running(("a", "0-3", None), ("b", "4-7", None), off="1 6-7", nodes=2)
+    ends = (10.0, "a"), (20.0, "b")
+    assert fits(c, 3, Shape(nodes=1), *ends) == (10.0, "0 2-3")
+    assert fits(c, 4, Shape(nodes=1), *ends) is None
+    assert fits(c, 0, Shape(nodes=1), *ends) is None
+    assert fits(c, 3, Shape(), *ends) == (10.0, "0 2-3")
+    assert fits(c, 5, Shape(), *ends) == (20.0, "0 2-5")
+    assert fits(c, 6, Shape(), *ends) is None
+    assert fits(c, 2, Shape(nodes=2), *ends) == (20.0, "0 2 4-5")
+
+
+def test_gpus_and_memory_come_back_with_the_units_that_are_not_off() -> None:
+    holds = Shape(nodes=1, gpus_per_node=2, memory_mb_per_node=1000)
+    c = running(("a", "8-11", holds), off="9")
+    assert fits(c, 1, Shape(nodes=1, gpus_per_node=2), (10.0, "a")) == (10.0, "8")
+    assert fits(c, 3, Shape(nodes=1, memory_mb_per_node=1000), (10.0, "a")) == (10.0, "8 10-11")
+    assert fits(c, 4, Shape(nodes=1, memory_mb_per_node=1000), (10.0, "a")) is None
+
+
+def test_a_forecast_looks_at_a_date_when_all_ends_of_that_date_are_counted() -> None:
+    c = running(("a", "0-3", None), ("b", "4-7", None), nodes=2)
+    assert fits(c, 1, Shape(nodes=1), (10.0, "a"), (10.0, "b")) == (10.0, "0")
+    assert fits(c, 0, Shape(nodes=2), (10.0, "a"), (10.0, "b")) == (10.0, "0-7")
+    assert fits(c, 0, Shape(nodes=1), (10.0, "a"), (11.0, "b")) == (10.0, "0-3")
+    assert fits(c, 0, Shape(nodes=1), (10.0, "b"), (11.0, "a")) == (10.0, "4-7")
+    assert fits(c, 1, Shape(nodes=1)) is None, "nothing ends"
+
+
+def test_a_forecast_takes_no_notice_of_jobs_that_do_not_run() -> None:
+    c = running(("a", "0-3", None), ("b", "4-7", None), nodes=2)
+    assert fits(c, 1, Shape(nodes=1), (10.0, "gone"), (20.0, "a")) == (20.0, "0")
+    assert fits(c, 5, Shape(), (10.0, "gone"), (20.0, "a")) is None
+
+
+def test_a_forecast_leaves_units_that_are_free_now_to_others_where_it_can() -> None:
+    """Not where GPUs or memory are asked for: then the job keeps others away from its nodes."""
+    c = running(("a", "2-3", None), ("b", "6-7", None), ("c", "10-11", None))
+    ends = (10.0, "a"), (20.0, "b"), (30.0, "c")
+    assert fits(c, 3, Shape(nodes=1), *ends) == (10.0, "0 2-3")
+    assert fits(c, 2, Shape(chunk=2), *ends) == (10.0, "2-3")
+    assert fits(c, 3, Shape(), *ends) == (10.0, "0 2-3")
+    assert fits(c, 3, Shape(nodes=1, gpus_per_node=1), *ends) == (30.0, "8-10")
+
+
+def test_a_forecast_is_for_the_least_that_a_job_needs() -> None:
+    c = running(("a", "0-3", None), ("b", "4-7", None), nodes=2)
+    ends = (10.0, "a"), (20.0, "b")
+    assert fits(c, 1, Shape(nodes=1, most_nodes=2), *ends, most=3) == (10.0, "0")
+    assert fits(c, 1, Shape(parts=2), *ends) == (10.0, "0")
+    assert fits(c, 2, Shape(), *ends, most=4) == (10.0, "0-1")
+
+
+def test_units_in_groups_come_together_from_several_ends() -> None:
+    """A group is on one node: single units of two nodes do not make one. GPUs bound the groups of a node."""
+    c = running(("a", "0 4", None), ("b", "1 8-9", None), ("c", "2-3 5-7 10-11", None))
+    ends = (10.0, "a"), (20.0, "b"), (30.0, "c")
+    assert fits(c, 2, Shape(chunk=2), *ends) == (20.0, "0-1")
+    assert fits(c, 4, Shape(chunk=2), *ends) == (20.0, "0-1 8-9")
+    assert fits(c, 6, Shape(chunk=2), *ends) == (30.0, "0-5")
+    assert fits(c, 2, Shape(chunk=1, gpus_per_chunk=1), *ends) == (20.0, "8-9")
+    assert fits(c, 3, Shape(chunk=1, gpus_per_chunk=1), *ends) is None
+    holds = Shape(chunk=1, gpus_per_chunk=1)
+    c = running(("a", "8", holds), ("b", "9", holds))
+    assert fits(c, 1, holds, (10.0, "a"), (20.0, "b")) == (10.0, "8")
+    assert fits(c, 2, holds, (10.0, "a"), (20.0, "b")) == (20.0, "8-9")
