@@ -104,7 +104,7 @@ class CountedUnits:
         if self._shapes:
             shape = msgspec.structs.replace(job.shape, memory_mb_per_node=0)
             return [e.JobSubmitted(event.at, msgspec.structs.replace(job, shape=shape))]
-        units = min(place.least_units(cluster, job), cluster.total)
+        units = place.least_units(cluster, job)
         asked = msgspec.json.encode({name: value for name, value in msgspec.structs.asdict(job.shape).items() if value}).decode()
         told = msgspec.structs.replace(job, units=units, most_units=0, shape=None, extra_data=job.extra_data or asked)
         return [e.JobSubmitted(event.at, told)]
