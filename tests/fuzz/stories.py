@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from tests.simtest.storm import Storm
 
+from fuzz.scheduler_stories import scheduler
 from fuzz.turn_stories import turns
 from fuzz.world_stories import batsim4, batsim5, manager, worlds
 from pilothouse.model.errors import DecisionError
@@ -177,6 +178,7 @@ def ended_by_refusal(story: Story) -> Story:
 
 STORIES: dict[str, tuple[Story, int]] = {
     "flux": (flux, 60),
+    "reconnects": (scheduler, 150),
     "turns": (turns, 150),
     "storm": (storm, 60),
     "qcg": (qcg, 100),
