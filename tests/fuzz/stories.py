@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from tests.simtest.storm import Storm
 
+from fuzz.policy_stories import policies
 from fuzz.scheduler_stories import scheduler
 from fuzz.turn_stories import turns
 from fuzz.world_stories import batsim4, batsim5, manager, worlds
@@ -180,6 +181,7 @@ STORIES: dict[str, tuple[Story, int]] = {
     "flux": (flux, 60),
     "reconnects": (scheduler, 150),
     "turns": (turns, 150),
+    "policies": (policies, 300),
     "storm": (storm, 60),
     "qcg": (qcg, 100),
     "worlds": (worlds, 400),

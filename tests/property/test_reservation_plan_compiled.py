@@ -119,6 +119,22 @@ def test_ends_that_are_expected(early: float) -> None:
     assert play(compiled.ReservationPlan(), story) == play(PlainReservationPlan(), story)
 
 
+@pytest.mark.parametrize("kind", [compiled.ReservationPlan, PlainReservationPlan], ids=["compiled", "in Python"])
+def test_a_job_that_will_never_fit_has_no_start_from_an_earlier_plan(kind: type[PlainReservationPlan]) -> None:
+    plan, large, small = kind(), Job("large", 10), Job("small", 8)
+    plan.hold("endless", inf, 1)
+    plan.add(large, 10, inf)
+    plan.add(small, 8, inf)
+    assert plan.due(16.0, 9) == [small]
+    assert plan.starts() == {"small": 16.0}
+    assert plan.release("endless", 18.0)
+    assert plan.due(18.0, 10) == [large]
+    assert plan.remove(large)
+    plan.hold("large", inf, 10)
+    assert plan.due(18.5, 0) == []
+    assert plan.starts() == {}
+
+
 @pytest.mark.parametrize(
     ("method", "nonsense"), [("add", (1, 2)), ("hold", ("j", "x", 1)), ("due", (1.0,)), ("due", ("x", 1))]
 )

@@ -625,7 +625,8 @@ static PyObject *plan_starts(Plan *self, PyObject *nothing)
         const Entry *entry = self->entries + index;
         PyObject *job_id, *date;
         int failed;
-        if (entry->start == Py_HUGE_VAL)
+        /* One that will never fit is not placed; its start is of an earlier plan. */
+        if (!placed(self, index) || entry->start == Py_HUGE_VAL)
             continue;
         job_id = PyObject_GetAttr(entry->job, text_id);
         date = PyFloat_FromDouble(entry->start);

@@ -5,6 +5,10 @@ from random import Random
 
 import pytest
 
+from pilothouse.core.cluster import Cluster
+from pilothouse.core.policy_decider import PolicyDecider
+from pilothouse.model import events as e
+from pilothouse.model.job import Job, Node
 from pilothouse.policies import chance
 
 
@@ -17,6 +21,20 @@ def test_it_is_the_shuffle_of_random(draw, free: int) -> None:  # type: ignore[n
         expected = list(range(count))
         theirs.shuffle(expected)
         assert draw(units, free, state) == [place for place in expected if units[place] <= free], count
+
+
+def test_the_seed_is_0_unless_another_is_given() -> None:
+    def order(policy: chance.Chance) -> list[str]:
+        begins = e.Begins((Node("n", 0, 50),))
+        decider = PolicyDecider(policy)
+        decider.begin(begins, Cluster(begins, "random"))
+        batch = e.Batch(0.0, [e.JobSubmitted(0.0, Job(str(number), 1)) for number in range(50)])
+        return [decision.job_id for decision in decider.decide(batch).decisions]  # type: ignore[union-attr]
+
+    expected = [str(number) for number in range(50)]
+    Random(0).shuffle(expected)
+    assert order(chance.Chance()) == order(chance.Chance(0)) == expected
+    assert order(chance.Chance(1)) != expected
 
 
 def test_nonsense_is_refused() -> None:

@@ -66,6 +66,12 @@ def test_nothing_but_arithmetic_gets_through(text: str) -> None:
         Expression(text)
 
 
+def test_an_expression_has_at_most_500_characters() -> None:
+    assert Expression("-r" + "+r" * 249)(JOB, 1050.0) == 248 * JOB.walltime
+    with pytest.raises(InputError, match="longer than 500"):
+        Expression("r" + "+r" * 250)
+
+
 def test_options_of_policies() -> None:
     assert catalog.parse_options("score=max(r,n),backfill=easy", "x") == {"score": "max(r,n)", "backfill": "easy"}
     for name, options in [
