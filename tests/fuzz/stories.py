@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from tests.simtest.storm import Storm
 
+from fuzz.journal_stories import journals
 from fuzz.policy_stories import policies
 from fuzz.scheduler_stories import scheduler
 from fuzz.turn_stories import turns
@@ -187,6 +188,7 @@ STORIES: dict[str, tuple[Story, int]] = {
     "worlds": (worlds, 400),
     "batsim5": (batsim5, 150),
     "batsim4": (batsim4, 60),
+    "journals": (journals, 20),
     "manager": (ended_by_refusal(manager), 150),
 }
 """The story, and how many seeds are told."""

@@ -50,8 +50,8 @@ class RunReader:
         self._progress = Progress()
         self._plan = Plan()
         self._unfinished: UnfinishedLines | None = None
-        self._failed_on: dict[int, int] = {}
-        """The tasks that count as failed, and the ranks of their engines."""
+        self._failed_on: dict[int, tuple[int, float]] = {}
+        """The tasks that count as failed: the ranks of their engines, and when they ended."""
         self._last_reopened = 0
 
     def close(self) -> None:
@@ -71,8 +71,8 @@ class RunReader:
         assigned = self._db.execute(query).fetchall()
         running = Counter(engine for _, engine, *_ in assigned)
         self._ended_in = {job_id: self._ended_in.get(job_id, {}) for job_id, *_ in assigned}
+        self._read_reopened()  # first: they undo ends that were read before, and rows that are new say how it is now
         self._read_ends()
-        self._read_reopened()
         query = "SELECT engine, rank, context, node, slots, joined_at, left_at, lost, first_unit FROM engines ORDER BY rank"
         engines = self._db.execute(query).fetchall()
         notes = dict(self._db.execute("SELECT name, value FROM notes"))
@@ -162,14 +162,14 @@ class RunReader:
                 self._progress.note(task_id, attempt, kind, state, ended_at, final, name, job_id, line)
                 if job_id in self._ended_in:
                     self._ended_in[job_id][task_id, attempt] = ended_at
-                if not final:
-                    continue
                 if kind in ("B", "C"):
                     self._barriers += 1
                     continue
                 if self._first_at is None or started_at < self._first_at:
                     self._first_at = started_at
                 self._last_at = max(self._last_at, ended_at)
+                if not final:
+                    continue
                 counts = self._by_rank.setdefault(rank, [0, 0])
                 if kind != "P":
                     self._finished += 1
@@ -179,7 +179,7 @@ class RunReader:
                     self._failed += 1
                     counts[1] += 1
                     if kind != "P":
-                        self._failed_on[task_id] = rank
+                        self._failed_on[task_id] = rank, ended_at
                     text = bytes(command or b"").decode("utf-8", "replace")
                     said = last_line(err)
                     self._failures.append(checked(Failure(task_id, line, code, node, ended_at, text, reason or "", said)))
@@ -194,10 +194,10 @@ class RunReader:
         again = set()
         for row, task_id in self._db.execute(query, (self._last_reopened,)).fetchall():
             self._last_reopened = row
-            rank = self._failed_on.pop(task_id, None)
-            if rank is not None:
+            if task_id in self._failed_on:
+                rank, ended_at = self._failed_on.pop(task_id)
                 again.add(task_id)
-                self._progress.reopened(task_id)
+                self._progress.reopened(task_id, ended_at)
                 self._unfinished = None  # its line waits again
                 self._finished -= 1
                 self._failed -= 1

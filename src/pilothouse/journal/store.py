@@ -151,15 +151,19 @@ class Journal:
         driver has begun a session: the lock of the folder may fail (on a file system of several hosts), this does not.
         `durable`: this and all that was written before is on the disk afterwards. Otherwise it is with the next that is durable.
         """
-        ends = [astuple(record) for record in records if type(record) is r.TaskEnded]
+        ends: list[tuple[object, ...]] = []
         with self._transaction(durable=durable):
             if self._session and self._db.execute(_SESSION).fetchone() != (self._session,):
                 raise PeerError(str(self.path), "another driver has taken over this run")
             for record in records:
-                if type(record) is not r.TaskEnded:
-                    self._write_one(record)
-            if ends:
-                self._db.executemany(_INSERT_END, ends)
+                if type(record) is r.TaskEnded:
+                    ends.append(astuple(record))
+                    continue
+                if type(record) is r.Reopened:  # it changes the row of its end
+                    self._db.executemany(_INSERT_END, ends)
+                    ends = []
+                self._write_one(record)
+            self._db.executemany(_INSERT_END, ends)
             if durable and not records:
                 self._db.execute(f"PRAGMA user_version={VERSION}")  # an empty transaction would not wait for the disk
 

@@ -57,7 +57,7 @@ class Progress:
         self.free_since = 0.0
         """When the last barrier was passed."""
         self.names_ended: dict[str, float] = {}
-        """Name -> when the last task of this name ended."""
+        """Name -> when the last attempt of a task of this name ended."""
         self.tried: dict[int, tuple[int, float]] = {}
         """Tasks that are to be tried again -> the last attempt, and when it ended."""
         self.jobs_ended: dict[str, tuple[bool, float]] = {}
@@ -69,6 +69,8 @@ class Progress:
         """One row of the journal's table of ends."""
         if kind == "P":
             return
+        if name:
+            self.names_ended[name] = max(ended_at, self.names_ended.get(name, 0.0))
         if not final:
             self.tried[task_id] = (attempt, ended_at)
             return
@@ -77,17 +79,15 @@ class Progress:
         self.done.add(task_id, JobState.SUCCEEDED if succeeded else JobState.FAILED, attempt)
         if kind in ("B", "C"):
             self.free_since = max(self.free_since, ended_at)
-        if name:
-            self.names_ended[name] = max(ended_at, self.names_ended.get(name, 0.0))
-            if not succeeded:
-                self.bad_names.setdefault(name, set()).add(task_id)
+        if name and not succeeded:
+            self.bad_names.setdefault(name, set()).add(task_id)
         if job_id and not line:
             self.jobs_ended[job_id] = (succeeded, ended_at)
 
-    def reopened(self, task_id: int) -> None:
-        """A task that did not succeed is run once more."""
+    def reopened(self, task_id: int, ended_at: float) -> None:
+        """A task that did not succeed, and ended then, is run once more."""
         _, attempt = self.done.reopen(task_id)
-        self.tried[task_id] = (attempt, 0.0)
+        self.tried[task_id] = (attempt, ended_at)
         self.bad_names = {name: rest for name, ids in self.bad_names.items() if (rest := ids - {task_id})}
 
     def has_ended(self, task_id: int, attempt: int) -> bool:
