@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, isfinite, isqrt
+from math import isfinite, isqrt
 from pathlib import Path
 from typing import Literal
 
@@ -82,7 +82,7 @@ def plain_delay(raw: msgspec.Raw, full: str) -> p.Profile | None:
         seconds = _PLAIN_DELAY.decode(raw).delay
     except JSON_PROBLEMS:
         return None
-    return p.Profile(full, p.Delay(seconds), source=raw) if 0.0 < seconds < inf else None
+    return p.Profile(full, p.Delay(seconds), source=raw) if seconds > 0.0 else None
 
 
 def full_name(workload: str, name: str) -> str:

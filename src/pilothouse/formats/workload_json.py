@@ -113,8 +113,6 @@ class _Reader:
                 walltime = self._walltime(walltime, index)
             if units < 0:
                 raise self._error(index, "res", "the number of resources", expected="0 or more", found=str(units))
-            if not -inf < submitted < inf:
-                raise self._error(index, "subtime", "the date of submission", expected="a number", found=str(submitted))
             job = Job(full, units, walltime, submitted, profile)
             spec = profile.spec
             if type(spec) is Delay:
@@ -162,11 +160,10 @@ class _Reader:
         return local
 
     def _walltime(self, walltime: float | None, index: int) -> float:
+        """Of a job whose walltime is not above 0."""
         if walltime is None or walltime == -1:
             return inf
-        if not walltime > 0:
-            raise self._error(index, "walltime", "a walltime", expected="above 0, or none", found=f"{walltime:g}")
-        return walltime
+        raise self._error(index, "walltime", "a walltime", expected="above 0, or none", found=f"{walltime:g}")
 
     def _check_size(self, spec: ParallelTask, units: int, index: int) -> None:
         size = len(spec.flop) or int(len(spec.bytes) ** 0.5)
