@@ -34,7 +34,7 @@ class Instance:
         self.pair = ReconnectingPair(
             policy=policy, nodes=3, gpus=2, strict=random.random() < 0.2, limit=random.choice((0, 0, 1))
         )
-        self.up = {0, 1, 2}
+        self.up, self.ranks = {0, 1, 2}, {0, 1, 2}
 
     def act(self) -> str:
         kind: str = self.random.choices(list(ACTS), list(ACTS.values()))[0]
@@ -93,7 +93,7 @@ class Instance:
             manager.start_queue()
 
     def drain(self) -> None:
-        ranks = set(self.some(range(3), self.random.choice((1, 2))))
+        ranks = set(self.some(self.ranks, self.random.choice((1, 2))))
         went, came = ranks & self.up, ranks - self.up
         self.pair.broker.change_ranks(up=IdSet.of(sorted(came)), down=IdSet.of(sorted(went)))
         self.up ^= ranks
@@ -101,6 +101,7 @@ class Instance:
     def gone(self) -> None:
         self.pair.broker.change_ranks(gone=IdSet.of([2]))
         self.up -= {2}
+        self.ranks -= {2}
 
     def happen(self) -> None:
         """What the scheduler does not see."""

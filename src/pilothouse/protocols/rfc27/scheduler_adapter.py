@@ -76,13 +76,14 @@ class SchedulerAdapter:
         self._annotated: set[str] = set()
         self._specs: OrderedDict[bytes, tuple[Jobspec, Shape | None]] = OrderedDict()
         self._shapes: dict[bytes, Shape] = {}
-        self._up = IdSet()
+        self._up: IdSet
+        self._gone = IdSet()
         self._fits: Cluster | None = None
         self._hello_jobs: list[s.JobHolds] = []
         self._running: list[e.Running] = []
         """Running jobs of the first handshake."""
         self._began = False
-        self._now = 0.0
+        self._now: float
 
     # ---- events
 
@@ -171,6 +172,7 @@ class SchedulerAdapter:
             names = tuple(node.name for node in self.machine.nodes_of(event.gone))
             self.events.append(e.NodesLeft(now, names, units))
             self._up -= event.gone
+            self._gone |= event.gone
             self._fits = None
 
     def _change_ranks(self, now: float, up: IdSet, down: IdSet) -> None:
@@ -309,7 +311,8 @@ class SchedulerAdapter:
 
     def _empty_machine(self) -> Cluster:
         if self._fits is None:
-            self._fits = Cluster(e.Begins(nodes=self.machine.nodes()), "feasibility")
+            left = self.machine.inventory.rank_ids() - self._gone
+            self._fits = Cluster(e.Begins(nodes=self.machine.nodes_of(left)), "feasibility")
         return self._fits
 
     def _on_status(self, now: float, event: s.StatusAsked) -> None:

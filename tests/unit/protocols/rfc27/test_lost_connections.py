@@ -17,11 +17,11 @@ from pilothouse.model.job import Shape
 from pilothouse.model.lifecycle import JobState
 from pilothouse.protocols.rfc27 import scheduler_events as s
 from pilothouse.protocols.rfc27.job_conversion import our_id
-from pilothouse.protocols.rfc27.manager_events import Quiet
+from pilothouse.protocols.rfc27.manager_events import FeasibilityAnswered, Quiet
 from pilothouse.protocols.rfc27.payloads import HelloJob
 from pilothouse.protocols.rfc27.scheduler import SchedulerEngine
 from pilothouse.protocols.rfc27.scheduler_adapter import SchedulerAdapter
-from unit.protocols.rfc27.pair import body, inventory
+from unit.protocols.rfc27.pair import body, inventory, spec
 from unit.protocols.rfc27.reconnecting import ReconnectingPair
 
 
@@ -226,8 +226,8 @@ def test_a_second_request_for_a_job_waits_for_the_batch_after_its_withdrawal(pai
     full, waiting = pair.submit(12), pair.submit(12)
     pair.settle()
     adapter, number = pair.adapter, waiting
-    spec = next(m for m in pair.heard if m.topic == "sched.alloc" and body(m)["id"] == waiting)
-    asked = s.AllocAsked(number, 16, 1000, 3.0, jobspec_in(spec.body()))
+    request = next(m for m in pair.heard if m.topic == "sched.alloc" and body(m)["id"] == waiting)
+    asked = s.AllocAsked(number, 16, 1000, 3.0, jobspec_in(request.body()))
     adapter.handle(4.0, [s.AllocCanceled(number), asked, s.Freed(full, None, True)])
     first = adapter.take_events()
     assert first == [e.JobWithdrawn(4.0, our_id(number))]
@@ -237,9 +237,62 @@ def test_a_second_request_for_a_job_waits_for_the_batch_after_its_withdrawal(pai
     assert isinstance(ended, e.JobEnded) and ended.reason == "withdrawn before it could start"
     assert isinstance(again, e.JobSubmitted) and isinstance(freed, e.JobEnded)
     assert (again.job.submitted_at, again.job.user, again.job.priority) == (3.0, "1000", 16)
-    adapter.handle(5.0, [s.AllocAsked(7, 16, 1000, 0.0, jobspec_in(spec.body()))])
+    adapter.handle(5.0, [s.AllocAsked(7, 16, 1000, 0.0, jobspec_in(request.body()))])
     (undated,) = adapter.take_events()
     assert isinstance(undated, e.JobSubmitted) and undated.job.submitted_at == 5.0
+
+
+def test_a_request_that_the_decider_has_not_been_told_of_cannot_be_decided(pair: ReconnectingPair) -> None:
+    """Asked for, withdrawn, asked for again: until the batch of the second request, decisions are about the first."""
+    adapter = pair.adapter
+    asked = [s.AllocAsked(number, 16, 1000, 3.0, spec(1)) for number in (7, 8)]
+    adapter.handle(1.0, [asked[0], s.AllocCanceled(7), asked[0], asked[1]])
+    assert [type(event) for event in adapter.take_events()] == [e.JobSubmitted, e.JobWithdrawn]
+    for number in (7, 8):
+        adapter.apply(1.0, [StartJob(1.0, our_id(number), span(0, 1))])
+    *ended, again, other = adapter.take_events()
+    assert [type(event) for event in ended] == [e.JobEnded, e.JobEnded]
+    assert [event.job.id for event in (again, other) if isinstance(event, e.JobSubmitted)] == [our_id(7), our_id(8)]
+    adapter.handle(2.0, [s.AllocAsked(9, 16, 1000, 3.0, spec(1)), s.AllocCanceled(9)])
+    assert [type(event) for event in adapter.take_events()] == [e.JobSubmitted, e.JobWithdrawn]
+    adapter.handle(2.0, [s.AllocCanceled(9)])
+    assert adapter.take_events() == []
+
+
+def test_feasibility_follows_the_inventory(pair: ReconnectingPair) -> None:
+    def refusal(**more: object) -> str:
+        pair.events.clear()
+        pair.manager.ask_feasibility(1, spec(**{"slots": 1, **more}))  # type: ignore[arg-type]
+        pair.settle()
+        return next(event.refusal for event in pair.events if isinstance(event, FeasibilityAnswered))
+
+    fast: dict[str, object] = {"constraints": {"properties": ["fast"]}}
+    assert refusal(slots=12) == "" and refusal(**fast) != ""
+    pair.change_inventory(property_add={"fast": "1", "slow": "0"})
+    (joined,) = pair.take_told()
+    assert isinstance(joined, e.NodesJoined)
+    assert [(node.name, node.properties) for node in joined.nodes] == [
+        ("n0", {"slow": "", "rank": "0", "host": "n0"}), ("n1", {"fast": "", "rank": "1", "host": "n1"}),
+    ]  # fmt: skip
+    assert refusal(**fast) == "" and refusal(slots=5, **fast) != ""
+    pair.change_inventory(property_add={"fast": "2"}, property_remove={"slow": "0", "none": "1"})
+    (joined,) = pair.take_told()
+    assert isinstance(joined, e.NodesJoined) and [node.name for node in joined.nodes] == ["n0", "n1", "n2"]
+    assert joined.nodes[0].properties == {"rank": "0", "host": "n0"}
+    assert refusal(slots=8, **fast) == ""
+    pair.change_inventory(property_remove={"fast": "1-2"})
+    assert refusal(**fast) != ""
+    pair.broker.change_ranks(gone=IdSet.of([1]))
+    pair.settle()
+    assert refusal(slots=8) == "" and refusal(slots=9) == "it needs 9 units, and there are 8"
+
+
+def test_the_date_of_a_simulated_manager_comes_with_its_inventory(pair: ReconnectingPair) -> None:
+    everything = resource_set.parse(inventory(nodes=3, gpus=2))
+    pair.adapter.handle(9.0, [s.Inventory(everything, span(0, 3), 4.5)])
+    assert pair.adapter.simulated_now == 4.5
+    pair.adapter.handle(9.0, [s.Inventory(everything, span(0, 3))])
+    assert pair.adapter.simulated_now is None
 
 
 def jobspec_in(request: bytes) -> bytes:
@@ -272,8 +325,15 @@ def test_running_jobs_of_the_first_handshake_are_known_with_what_is_left_of_thei
     # both end as others do, and what they hold is known
     adapter.handle(55.0, [s.ExpirationChanged(8, 90.0), s.ExpirationChanged(7, 0.0), s.ExpirationChanged(9, 9.0)])
     assert adapter.take_events() == [e.WalltimeChanged(55.0, our_id(8), 80.0), e.WalltimeChanged(55.0, our_id(7), inf)]
-    adapter.handle(60.0, [s.Freed(8, None, True), s.Freed(9, None, True)])
+    adapter.handle(60.0, [s.Freed(8, None, True), s.Freed(9, None, True), s.Freed(7, None, False)])
     assert adapter.take_events() == [e.JobEnded(60.0, our_id(8), JobState.SUCCEEDED, 0, IdSet.of([4, 8]), "")]
+    adapter.handle(70.0, [s.Inventory(everything, span(0, 2)), s.Ready(False, 0)])
+    (last,) = adapter.take_events()
+    assert isinstance(last, e.JobEnded) and (last.job_id, last.units) == (our_id(7), span(0, 2))
+    adapter.handle(80.0, [plain, s.Ready(False, 0)])
+    assert adapter.take_events() == [e.UnitsUnavailable(80.0, span(0, 2))]
+    adapter.handle(90.0, [s.Ready(False, 0)])
+    assert adapter.take_events() == [e.UnitsAvailable(90.0, span(0, 2))]
 
 
 def test_a_handshake_that_breaks_off_leaves_no_running_jobs_behind() -> None:
