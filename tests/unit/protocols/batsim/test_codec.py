@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -158,3 +159,58 @@ def close(a: object, b: object) -> bool:
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(close, a, b))
     return type(a) is type(b) and a == b
+
+
+@pytest.mark.parametrize(("date", "later"), [(10.0, True), (9.0, False), (10.5, True)])
+def test_dates_may_be_equal(date: float, later: bool) -> None:
+    """Dates ascend, none is later than `now`: equal ones are right, in messages of both sides."""
+    call = {"timestamp": date, "type": "CALL_ME_LATER", "data": {"timestamp": 99}}
+    called = {"timestamp": date, "type": "REQUESTED_CALL", "data": {}}
+    assert len(codec.decode_from_scheduler(answer(call, call, now=10.5)).events) == 2
+    assert len(codec.decode_from_batsim(answer(called, called, now=10.5)).events) == 2
+    first = {"timestamp": 10.0, "type": "CALL_ME_LATER", "data": {"timestamp": 99}}
+    if later:
+        assert len(codec.decode_from_scheduler(answer(first, call, now=10.5)).events) == 2
+    else:
+        with pytest.raises(PeerError, match=r"timestamp 9 of event 1 is before that of the event before it \(10\)"):
+            codec.decode_from_scheduler(answer(first, call, now=10.5))
+
+
+@pytest.mark.parametrize("decode", [codec.decode_from_scheduler, codec.decode_from_batsim])
+def test_both_directions_have_the_same_limits(decode: Callable[[bytes, str], object]) -> None:
+    with pytest.raises(PeerError, match="peer: sent a message of 33554433 bytes, more than 33554432"):
+        decode(b" " * (codec.MOST_BYTES + 1), "peer")
+    with pytest.raises(PeerError, match=r"peer: invalid JSON message.*it begins"):
+        decode(b'{"now": 1, "events": [', "peer")
+    unread = b'{"now": 1, "events": [{"timestamp": 1, "type": "NOTIFY", "data": {"type": "\xff"}}]}'
+    with pytest.raises(PeerError, match="peer: invalid JSON message"):
+        decode(unread, "peer")
+    text = '{"now": 1, "events": [{"timestamp": 1, "type": "NOTIFY", "data": {"type": "é"}}]}'
+    assert decode(text.encode(), "peer")
+
+
+@pytest.mark.parametrize(
+    ("data", "blamed"),
+    [
+        (b'{"now": 1, "events": [{"timestamp": 1, "type": 7}]}', "7: "),
+        (b'{"now": 1, "events": [{"timestamp": 1, "type": "KILL_JOB", "data": {"job_ids": [3]}}]}', "KILL_JOB: "),
+        (b'{"now": 1, "events": [3]}', "event 0: "),
+        (b'{"now": 1, "events": [{"timestamp": 1, "type": "REQUESTED_CALL"}, 3]}', ""),
+        (b'{"now": "x", "events": []}', "invalid message"),
+    ],
+)
+def test_the_event_that_is_to_blame_is_named(data: bytes, blamed: str) -> None:
+    with pytest.raises(PeerError) as caught:
+        codec.decode_from_scheduler(data, "peer")
+    assert str(caught.value).startswith(f"peer: {blamed}")
+
+
+def test_values_of_every_kind_are_written() -> None:
+    assert codec.text_of((1, "a", (2.5,), Raw(b"[3]"), False)) == '[1,"a",[2.500000],[3],false]'
+    assert codec.text_of(wire.JobData("w0!1")) == '{"job_id":"w0!1"}'
+    assert codec.text_of(wire.JobData("w0!1", Raw(b"{}"), Raw(b"[]"))) == '{"job_id":"w0!1","job":{},"profile":[]}'
+    with pytest.raises(TypeError, match="set is not a JSON value"):
+        codec.text_of({1})
+    assert codec.passed_on(b"[1.5, 2]", id="x") == "[1.500000,2]"
+    assert codec.passed_on(b'{"a": 1}') == '{"a":1}'
+    assert codec.encode_plainly(1 / 3, []) == b'{"now":0.3333333333333333,"events":[]}'
