@@ -6,13 +6,17 @@ In: a seeded Random. Out: what happened, step by step (see stories.py).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from random import Random
 from typing import Any
 
+from pilothouse.core.cluster import Cluster
 from pilothouse.model import decisions as d
+from pilothouse.model.events import Batch
 from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27.job_conversion import our_id
 from pilothouse.protocols.rfc27.job_states import State
+from pilothouse.protocols.rfc27.pending_reasons import PendingReasons
 from unit.protocols.rfc27.pair import spec
 from unit.protocols.rfc27.reconnecting import ReconnectingPair
 
@@ -178,3 +182,71 @@ def scheduler(random: Random) -> Iterator[object]:
         yield kind, said, pair.take_told(), pair.manager.take_warnings(), pair.engine.take_warnings()
         yield pair.cluster.free_mask, sorted(pair.cluster.waiting), sorted(pair.cluster.running)
     yield pair.adapter.begins(pair.now), pair.adapter.stopped
+
+
+# ---- annotations of waiting jobs
+
+
+class Annotating(ReconnectingPair):
+    """A scheduler whose users are told why their jobs wait. `chance` gives its simulations' estimates and times."""
+
+    def __init__(self, chance: Random, *, waits: bool, ahead: bool, **more: Any) -> None:
+        super().__init__(**more)
+        self.chance = chance
+        self.waits = waits
+        self.ahead = self._ahead if ahead else None
+        self.notes: list[d.Decision] = []
+        self.simulations: list[object] = []
+
+    def begin_slowly(self) -> None:
+        super().begin_slowly()
+        self.observer = PendingReasons(self, self, ahead=self.ahead)  # type: ignore[arg-type]
+
+    def apply(self, *decisions: Any) -> None:
+        (reply,) = decisions
+        self.notes += reply.decisions
+        self.adapter.apply(self.now, reply.decisions)
+
+    def _ahead(self, cluster: Cluster, limit_s: float) -> tuple[dict[str, float], float]:
+        took_s = min(limit_s, self.chance.choice((0.0, 0.002, 0.05, 1.0)))
+        found = {name: self.now + self.chance.choice((0.5, 1.5, 20.0, inf)) for name in sorted(cluster.waiting)[::2]}
+        self.simulations.append((self.now, limit_s, took_s))
+        return found, took_s
+
+    def _decide(self) -> None:
+        assert self.decide is not None
+        adapter = self.adapter
+        while adapter.events:
+            batch = Batch(self.now, adapter.take_events(), waits=self.waits)
+            adapter.apply(self.now, self.decide(batch).decisions)
+            self.observer(batch)
+            adapter.events += adapter.calls.due(self.now)
+
+    def later(self, now: float) -> None:
+        self.now = now
+        self.adapter.events += self.adapter.calls.due(now)
+        self._decide()
+        self.settle()
+
+
+def notes(random: Random) -> Iterator[object]:
+    policy = random.choice(("fcfs", "easy", "conservative"))
+    pair = Annotating(Random(random.random()), waits=random.random() < 0.3, ahead=random.random() < 0.6, policy=policy, gpus=1)
+    pair.connect()
+    for _ in range(30):
+        for _ in range(random.choice((0, 1, 2, 5, 40 if random.random() < 0.1 else 1))):
+            more: dict[str, Any] = {"nodes": 1, "gpus_per_slot": 1} if random.random() < 0.2 else {}
+            duration = random.choice((0.0, 2.0, 9.5, 30.0))
+            pair.submit(1 if more else random.choice((1, 3, 8)), urgency=random.choice((16, 16, 20)), duration_s=duration, **more)
+        running = sorted(job_id for job_id, job in pair.manager.holding.items() if job.started)
+        for job_id in running[: random.randrange(3)]:
+            if random.random() < 0.7:
+                pair.manager.finish(pair.now, job_id)
+            else:
+                pair.manager.expire(pair.now, job_id, random.choice((0.0, pair.now + 12.0)))
+        if pair.manager.pending and random.random() < 0.2:
+            pair.manager.cancel(pair.now, min(pair.manager.pending))
+        pair.settle()
+        pair.later(pair.now + random.choice((0.0, 0.25, 1.0, 3.0)))
+        yield pair.now, pair.notes, pair.simulations, sorted(pair.cluster.waiting)
+        pair.notes, pair.simulations = [], []

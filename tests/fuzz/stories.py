@@ -15,7 +15,7 @@ from tests.simtest.storm import Storm
 
 from fuzz.journal_stories import journals
 from fuzz.policy_stories import policies
-from fuzz.scheduler_stories import scheduler
+from fuzz.scheduler_stories import notes, scheduler
 from fuzz.turn_stories import turns
 from fuzz.world_stories import batsim4, batsim5, manager, worlds
 from pilothouse.model.errors import DecisionError
@@ -181,6 +181,7 @@ def ended_by_refusal(story: Story) -> Story:
 STORIES: dict[str, tuple[Story, int]] = {
     "flux": (flux, 60),
     "reconnects": (scheduler, 150),
+    "notes": (notes, 80),
     "turns": (turns, 150),
     "policies": (policies, 300),
     "storm": (storm, 60),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pilothouse.model.errors import InputError, PeerError
 from pilothouse.protocols.request_socket import RequestChannel, RequestSocket
-from pilothouse.protocols.zmtp import GREETING, Reader, WireError, request_of
+from pilothouse.protocols.zmtp import CHUNK, GREETING, READY, Reader, WireError, request_of
 
 MOST = 1 << 20
 READY_REP = b"\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03REP"
@@ -211,3 +211,102 @@ def test_a_place_that_can_never_be_connected_to_is_told_at_once(tmp_path: Path) 
     link = RequestSocket(f"ipc://{tmp_path}/{'long' * 40}", MOST)
     with pytest.raises(InputError, match="AF_UNIX path too long"):
         link.connect()
+
+
+# ---- the wire, byte by byte
+
+
+def test_requests_up_to_255_bytes_have_short_heads() -> None:
+    assert request_of(b"") == b"\x01\x00\x00\x00"
+    assert request_of(b"x" * 255) == b"\x01\x00\x00\xff" + b"x" * 255
+    assert request_of(b"x" * 256) == b"\x01\x00\x02" + (256).to_bytes(8, "big") + b"x" * 256
+
+
+def test_our_side_says_what_it_is() -> None:
+    assert READY == b"\x04\x26\x05READY\x0bSocket-Type\x00\x00\x00\x03REQ\x08Identity\x00\x00\x00\x00"
+    assert len(GREETING) == 64 and GREETING[:12] == b"\xff" + bytes(8) + b"\x7f\x03\x00" and GREETING[12:17] == b"NULL\0"
+
+
+@pytest.mark.parametrize(
+    ("place", "byte", "problem"),
+    [(0, 0xFE, "is no ZeroMQ socket"), (9, 0x7E, "is no ZeroMQ socket"), (10, 2, "older than 4"), (10, 3, ""), (10, 4, "")],
+)
+def test_a_greeting_is_refused_at_its_first_wrong_byte(place: int, byte: int, problem: str) -> None:
+    greeting = GREETING[:place] + bytes((byte,)) + GREETING[place + 1 :]
+    reader = Reader(MOST)
+    reader.feed(greeting[:place])
+    assert reader.message() is None and not reader.greeted
+    reader.feed(greeting[place : place + 1])
+    if problem:
+        with pytest.raises(WireError, match=problem):
+            reader.message()
+        return
+    assert reader.message() is None
+    reader.feed(greeting[place + 1 : -1])
+    assert reader.message() is None and not reader.greeted
+    reader.feed(greeting[-1:])
+    assert reader.message() is None and reader.greeted and reader.is_clean
+
+
+@pytest.mark.parametrize(
+    ("properties", "kind"),
+    [
+        (b"\x0bSocket-Type\x00\x00\x00\x03REP", "REP"),
+        (b"\x0bSOCKET-TYPE\x00\x00\x00\x06ROUTER", "ROUTER"),
+        (b"\x01a\x00\x00\x00\x02bc\x0bSocket-Type\x00\x00\x00\x03REP\x08Identity\x00\x00\x00\x00", "REP"),
+        (b"", "unknown"),
+        (b"\x01a\x00\x00\x00\x02bc", "unknown"),
+        (b"\x0bSocket-Type\x00\x00\x00\x06DEALER", "DEALER"),
+    ],
+)
+def test_the_kind_of_a_peer_is_read_from_its_metadata(properties: bytes, kind: str) -> None:
+    body = b"\x05READY" + properties
+    reader = Reader(MOST)
+    reader.feed(GREETING + b"\x04%c%b" % (len(body), body))
+    if kind in ("REP", "ROUTER"):
+        assert reader.message() is None and reader.peer_kind == kind
+    else:
+        with pytest.raises(WireError, match=f"is a {kind} socket; expected REP"):
+            reader.message()
+
+
+def test_messages_of_several_frames_and_commands_between_them() -> None:
+    reader = ready(b"\x01\x01a\x04\x07\x04PING\0\0" + b"\x03" + (2).to_bytes(8, "big") + b"bb")
+    assert reader.message() is None and not reader.is_clean, "more frames are to come"
+    reader.feed(b"\x04\x00\x04\x08\x04PING\0\0x\x04\x04\x03odd\x00\x00")
+    assert reader.message() == [b"a", b"bb", b""] and reader.is_clean
+    assert reader.wants_pong == b"\x04\x05\x04PONG\x04\x06\x04PONGx"
+
+
+def test_the_limit_of_a_message() -> None:
+    reader = Reader(300)
+    reader.feed(GREETING + READY_REP + b"\x02" + (300).to_bytes(8, "big") + b"x" * 299)
+    assert reader.message() is None
+    reader.feed(b"x")
+    assert reader.message() == [b"x" * 300]
+    reader.feed(b"\x02" + (301).to_bytes(8, "big"))
+    with pytest.raises(WireError, match="sent a message of 301 bytes, more than 300"):
+        reader.message()
+
+
+def test_how_much_to_read_next() -> None:
+    reader = Reader(MOST)
+    assert reader.missing() == CHUNK
+    reader = ready()
+    assert reader.message() is None and reader.missing() == CHUNK
+    reader.feed(b"\x02" + (100_000).to_bytes(8, "big")[:-1])
+    assert reader.missing() == CHUNK, "the head is not complete"
+    reader.feed((100_000).to_bytes(8, "big")[-1:])
+    assert reader.missing() == 100_000
+    reader.feed(b"x" * 70_000)
+    assert reader.missing() == 30_000
+    reader.feed(b"x" * 29_000)
+    assert reader.missing() == CHUNK
+    reader.feed(b"x" * 1000)
+    assert reader.message() == [b"x" * 100_000]
+    reader.feed(b"\x00")
+    assert reader.message() is None and not reader.is_clean
+    reader.feed(b"\x01")
+    assert reader.message() is None
+    reader.feed(b"y")
+    assert reader.message() == [b"y"]
