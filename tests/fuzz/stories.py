@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from tests.simtest.storm import Storm
 
+from fuzz.driver_stories import driver
 from fuzz.journal_stories import journals
 from fuzz.policy_stories import policies
 from fuzz.scheduler_stories import notes, scheduler
@@ -185,6 +186,7 @@ STORIES: dict[str, tuple[Story, int]] = {
     "turns": (turns, 150),
     "policies": (policies, 300),
     "storm": (storm, 60),
+    "driver": (driver, 50),
     "qcg": (qcg, 100),
     "worlds": (worlds, 400),
     "batsim5": (batsim5, 150),

@@ -80,8 +80,8 @@ def _reject(driver: DriverState, decision: d.RejectJob, now: float) -> None:
 
 
 def _kill(driver: DriverState, decision: d.KillJobs, now: float) -> None:
-    alive = {job_id for job_id in decision.job_ids if job_id in driver.groups}
-    driver.pending_kills.append((alive, decision.job_ids))
+    alive = [job_id for job_id in decision.job_ids if job_id in driver.groups]
+    driver.pending_kills.append((set(alive), decision.job_ids))
     for job_id in alive:
         kill_for_good(driver, driver.groups[job_id], now)
     confirm_kills(driver, "", now)

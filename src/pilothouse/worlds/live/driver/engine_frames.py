@@ -19,7 +19,7 @@ from pilothouse.worlds.live.driver.assignments import (
     take_report,
 )
 from pilothouse.worlds.live.driver.engines import EngineProxy, ProxyState, ProxyStimulus
-from pilothouse.worlds.live.driver.state import NOT_HEARD, DriverState, record
+from pilothouse.worlds.live.driver.state import LIMIT_NOTE, NOT_HEARD, DriverState, record
 from pilothouse.worlds.live.driver.task_groups import NODE_LOST, task_of_line
 from pilothouse.worlds.live.wire import messages as m
 from pilothouse.worlds.live.wire.messages import Leave
@@ -116,7 +116,7 @@ def engine_lost(driver: DriverState, proxy: EngineProxy, reason: str, begun: set
             if begun is None or task.task_id in begun:
                 lose_task(driver, group, task, proxy, reason, now)
         close_assignment(driver, group, proxy, reason, now)
-    for job_id in driver.spanning:
+    for job_id in sorted(driver.spanning):
         if driver.groups[job_id].units.mask & proxy.node.mask:
             kill_group(driver, driver.groups[job_id], NODE_LOST)
     lost = bool(reason)
@@ -205,9 +205,10 @@ def _join(driver: DriverState, engine: str, hello: m.Hello, now: float) -> None:
         driver.events.append(e.NodesJoined(now, (proxy.node,)))
     close_if_ending(driver, proxy, now)
     limit = whole_number(hello.properties.get("task_limit", ""))
-    if limit is not None:
-        driver.context_limits.setdefault(proxy.joined.context, limit)
-    if driver.context_limits.get(proxy.joined.context, 1) <= 0:
+    context = proxy.joined.context
+    if limit is not None and context not in driver.context_limits:
+        record(driver, r.Note(f"{LIMIT_NOTE}{context}", str(limit).encode()), now)
+    if driver.context_limits.get(context, 1) <= 0:
         ask_to_leave(driver, engine, "task limit of its context", now)
 
 

@@ -43,6 +43,7 @@ def _reopen(driver: DriverState, assigned: r.Assigned) -> None:
     else:
         group = driver.backlog.named_group(assigned.job_id, tasks)
         driver.backlog.held.update(tasks)
+        driver.backlog.taken(assigned.job_id)
     group.units = IdSet.parse(assigned.units)
     for stimulus in (Stimulus.QUEUED, Stimulus.ALLOCATED, Stimulus.LAUNCHED):
         group.step(stimulus)

@@ -221,6 +221,12 @@ class Backlog:
             job_id += f"@{self._serial}"
         return self.named_group(job_id, {task.task_id: task for task in tasks}, now)
 
+    def taken(self, job_id: str) -> None:
+        """A job of an earlier driver has this name: no other gets it."""
+        serial = job_id.partition("@")[2]
+        if serial.isdecimal():
+            self._serial = max(self._serial, int(serial))
+
     def named_group(self, job_id: str, tasks: dict[int, Task], now: float = 0.0) -> TaskGroup:
         """A group of the file under a name that it already has."""
         first = next(iter(tasks.values()), None)
