@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
-import msgspec
 from tests.simtest.storm import Storm
 
 from fuzz.driver_stories import driver
 from fuzz.journal_stories import journals
+from fuzz.live_stories import channel, engine, kvs
 from fuzz.policy_stories import policies
+from fuzz.qcg_stories import governor, qcg, queue
 from fuzz.scheduler_stories import notes, scheduler
 from fuzz.turn_stories import turns
 from fuzz.world_stories import batsim4, batsim5, manager, worlds
@@ -23,7 +24,6 @@ from pilothouse.model.errors import DecisionError
 from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27.job_states import State
 from pilothouse.worlds.live.wire.messages import DriverFrame, EngineFrame
-from unit.dropins.qcg.virtual import VirtualPilot
 from unit.protocols.rfc27.pair import Pair
 
 Story = Callable[[Random], Iterator[object]]
@@ -123,50 +123,6 @@ def storm(random: Random) -> Iterator[object]:
     yield from played.disk.records
 
 
-# ---- a QCG manager on a virtual allocation
-
-
-def qcg(random: Random) -> Iterator[object]:
-    names = ("a", "b", "c", "d#1", "e")
-
-    def job(name: str) -> dict[str, object]:
-        made: dict[str, Any] = {"name": name, "execution": {"exec": "/bin/true"}}
-        size: object = random.choice((1, 2, 3, 9, {"min": 1, "max": 3}, {"min": 2, "scheduler": "maximum-iters"}))
-        made["resources"] = {"numCores": size}
-        if random.random() < 0.3:
-            made["resources"] = {"numNodes": random.choice((1, {"min": 1, "max": 2})), "numCores": random.choice((1, 2))}
-        if random.random() < 0.4:
-            made["iteration"] = {"start": random.randrange(2), "stop": random.randrange(2, 5)}
-        others = ["nobody", *names, *(f"{other}:{index}" for other in names for index in (0, 1))]
-        if random.random() < 0.5:
-            made["dependencies"] = {"after": random.sample(others, random.randrange(3))}
-        if random.random() < 0.3:
-            made["resources"]["wt"] = "1m"
-        return made
-
-    failing = set(random.sample(names, random.randrange(3)))
-    pilot = VirtualPilot(4, 2, gpus=1, outcome=lambda name: (0.4 + len(name) % 3, int(name.partition(":")[0] in failing), "m"))
-    for _ in range(25):
-        some = random.sample(names, random.randrange(1, 4))
-        request = random.choice((
-            {"request": "submit", "jobs": [job(name) for name in some]},
-            {"request": "submit", "jobs": [job(some[0])]},
-            {"request": random.choice(("cancelJob", "removeJob")), "jobNames": [*some, f"{some[0]}:0"]},
-            {"request": random.choice(("jobInfo", "jobStatus")), "jobNames": [*some, f"{some[0]}:1"]},
-            {"request": random.choice(("status", "listJobs", "resourcesInfo", "resourceInfo"))},
-            {"request": "jobInfo", "jobNames": some, "params": {"withChilds": True}},
-            {"request": "jobInfo", "jobName": some[0]},
-            {"request": "cancelJob", "jobName": some[0]},
-        ))  # fmt: skip
-        yield request, pilot.ask(request)
-        pilot.run(until=pilot.now + random.choice((0.0, 0.5, 3.0)))
-        yield pilot.starts, pilot.published, len(pilot.finished)
-        pilot.starts, pilot.published = [], []
-    pilot.ask({"request": "control", "command": "finishAfterAllTasksDone"})
-    pilot.run()
-    yield pilot.ask({"request": "listJobs"}), pilot.rows, msgspec.json.encode(pilot.states())
-
-
 def ended_by_refusal(story: Story) -> Story:
     """The story up to the first decision that is refused."""
 
@@ -188,6 +144,11 @@ STORIES: dict[str, tuple[Story, int]] = {
     "storm": (storm, 60),
     "driver": (driver, 50),
     "qcg": (qcg, 100),
+    "governor": (governor, 100),
+    "queue": (queue, 80),
+    "engine": (engine, 150),
+    "kvs": (kvs, 60),
+    "channel": (channel, 40),
     "worlds": (worlds, 400),
     "batsim5": (batsim5, 150),
     "batsim4": (batsim4, 60),

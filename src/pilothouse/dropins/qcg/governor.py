@@ -240,12 +240,15 @@ class Governor(RequestHandler):
         cuts = [
             [(part.member, part.start, part.stop) for part in self._parts.get(name, {}).values()] for name in others
         ]
+        holders = {member for cut in cuts for member, _, _ in cut}
+        if gone := sorted(holders - self.members.keys()):
+            raise RequestError(f"Job {entry.name} waits for iterations of manager {gone[0]}, which is gone")
         loop, first = entry.description.iteration, cuts[0]
         alike = bool(first) and all(cut == first for cut in cuts)
         if loop is not None and alike and (first[0][1], first[-1][2]) in ((loop.start, loop.stop), (None, None)):
             return [Part(*cut) for cut in first]
-        if len({member for cut in cuts for member, _, _ in cut}) == 1:
-            return [Part(first[0][0], loop.start if loop else None, loop.stop if loop else None)]
+        if len(holders) == 1:
+            return [Part(holders.pop(), loop.start if loop else None, loop.stop if loop else None)]
         raise RequestError(f"Job {entry.name} waits for iterations that other managers run than would run it")
 
     def _part_of(self, entry: Entry, number: str, part: Part) -> dict[str, object]:

@@ -2,94 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 import pytest
-from virtual import VirtualPilot
 
-from pilothouse.dropins.qcg.governor import Governor, Member
-from pilothouse.dropins.qcg.manager import System
-from pilothouse.model.errors import PeerError
-from pilothouse.protocols.qcg.client import Registration
-
-
-class Fleet:
-    """A governor, and managers on virtual nodes that report to it."""
-
-    def __init__(self, *sizes: int, partitions: tuple[str, ...] = ()) -> None:
-        self.pilots: dict[str, VirtualPilot] = {}
-        self.silent: set[str] = set()
-        self.now = 0.0
-        self._told: set[str] = set()
-        self.governor = Governor(
-            System("gov", 0.0), self._ask, lambda: "u", partitions=partitions
-        )
-        for size in sizes:
-            self.join(size)
-
-    def join(self, cores: int) -> dict[str, Any]:
-        name = f"m{len(self.pilots)}"
-        self.pilots[name] = VirtualPilot(cores)
-        registration = Registration(name, f"tcp://{name}", [(f"{name}n", cores)])
-        return self.ask({"request": "register", "entity": "manager", "params": registration.params()})
-
-    def _ask(self, member: Member, request: dict[str, object]) -> dict[str, object]:
-        if member.id in self.silent:
-            raise PeerError(member.address, "no answer")
-        return self.pilots[member.id].ask(request)
-
-    def ask(self, request: object) -> dict[str, Any]:
-        answer = self.governor.handle(msgspec.json.encode(request), self.now)
-        self.governor.settle(self.now)
-        return answer
-
-    def lose(self, name: str) -> None:
-        self.governor.lost(name, self.now)
-        self.governor.settle(self.now)
-
-    def submit(self, *jobs: object) -> dict[str, Any]:
-        return self.ask({"request": "submit", "jobs": list(jobs)})
-
-    def about(self, kind: str, name: str, **params: object) -> Any:
-        answer = self.ask({"request": kind, "jobNames": [name], "params": params})
-        return answer["data"]["jobs"][name]["data"] if kind in ("jobStatus", "jobInfo") else answer["data"]
-
-    def state(self, name: str) -> str:
-        return str(self.about("jobStatus", name)["status"])
-
-    def run(self) -> None:
-        """Managers run what they have, and tell of whole jobs that ended, until nothing is left."""
-        told = True
-        while told:
-            told = False
-            for name, pilot in self.pilots.items():
-                pilot.run()
-                for entry in list(pilot.manager.queue.registry.entries.values()):
-                    if entry.status.final and f"{name}/{entry.name}" not in self._told:
-                        self._told.add(f"{name}/{entry.name}")
-                        state = pilot.ask({"request": "jobStatus", "jobNames": [entry.name]})
-                        params = {
-                            "name": entry.name,
-                            "state": state["data"]["jobs"][entry.name]["data"]["status"],
-                            "attributes": entry.description.attributes,
-                        }
-                        answer = self.ask({"request": "notify", "entity": "job", "params": params})
-                        assert answer["code"] == 0, answer
-                        told = True
-
-    def held(self, job: str) -> dict[str, Any]:
-        """Manager -> the range of indexes of a job that it has."""
-        return {
-            name: entry.description.iteration and (entry.description.iteration.start, entry.description.iteration.stop)
-            for name, pilot in self.pilots.items()
-            for entry in pilot.manager.queue.registry.entries.values()
-            if entry.name == job
-        }
-
-
-def job(name: str, cores: int = 1, **more: object) -> dict[str, object]:
-    return {"name": name, "execution": {"exec": "/bin/true"}, "resources": {"numCores": {"exact": cores}}, **more}
+from unit.dropins.qcg.fleet import Fleet, job
 
 
 def test_resources_add_up_and_single_jobs_are_shared_out() -> None:
@@ -299,3 +214,64 @@ def test_a_silent_manager_counts_with_what_it_had_free_when_it_registered() -> N
     assert fleet.ask({"request": "resourcesInfo"})["data"] == {
         "total_nodes": 2, "total_cores": 6, "used_cores": 2, "free_cores": 4,
     }  # fmt: skip
+
+
+def test_iterations_of_a_manager_that_is_gone_are_not_waited_for() -> None:
+    fleet = Fleet(1, 1)
+    fleet.submit(job("a", iteration={"stop": 4}))
+    fleet.lose("m0")
+    fleet.submit(job("b", iteration={"stop": 4}, dependencies={"after": ["a:${it}"]}))
+    assert fleet.state("b") == "FAILED"
+    assert fleet.about("jobInfo", "b")["messages"] == "Job b waits for iterations of manager m0, which is gone"
+
+
+@pytest.mark.parametrize("after", [["a:1", "nobody:1"], ["nobody:1", "a:1"]])
+def test_a_job_that_waits_for_iterations_of_an_unknown_job_goes_where_the_others_are(after: list[str]) -> None:
+    fleet = Fleet(1, 4)
+    fleet.submit(job("a", 2, iteration={"stop": 4}), job("b", dependencies={"after": after}))
+    assert fleet.held("b") == {"m1": None}
+    fleet.run()
+    assert fleet.state("a") == "SUCCEED" and fleet.state("b") == "OMITTED"
+
+
+def test_a_lost_manager_fails_the_parts_that_had_not_ended_and_says_so() -> None:
+    fleet = Fleet(1, 1)
+    fleet.submit(job("both", iteration={"stop": 2}), job("first"), job("second"), job("later", dependencies={"after": ["both"]}))
+    assert list(fleet.held("first")) == ["m0"]
+    fleet.lose("m0")
+    jobs = fleet.ask({"request": "listJobs"})["data"]["jobs"]
+    assert {name: (each["status"], each.get("messages")) for name, each in jobs.items()} == {
+        "both": ("QUEUED", "manager m0 is gone"), "first": ("FAILED", "manager m0 is gone"),
+        "second": ("QUEUED", None), "later": ("QUEUED", None),
+    }  # fmt: skip
+    fleet.lose("m1")
+    jobs = fleet.ask({"request": "listJobs"})["data"]["jobs"]
+    assert {name: (each["status"], each.get("messages")) for name, each in jobs.items()} == {
+        "both": ("FAILED", "manager m0 is gone\nmanager m1 is gone"), "first": ("FAILED", "manager m0 is gone"),
+        "second": ("FAILED", "manager m1 is gone"), "later": ("FAILED", "no manager is left"),
+    }  # fmt: skip
+    assert fleet.governor.publications[-1] == ("NOJ", {"manager": "gov"})
+    assert fleet.governor.registry.unfinished == 0
+
+
+def test_a_lost_manager_does_not_change_what_had_ended() -> None:
+    fleet = Fleet(1)
+    fleet.submit(job("a"))
+    fleet.run()
+    fleet.lose("m0")
+    assert fleet.ask({"request": "listJobs"})["data"]["jobs"] == {"a": {"status": "SUCCEED"}}
+
+
+def test_a_question_that_a_manager_does_not_answer_is_answered_with_its_reason() -> None:
+    fleet = Fleet(1)
+    fleet.submit(job("a"))
+    fleet.silent.add("m0")
+    answer = fleet.ask({"request": "jobInfo", "jobNames": ["a"]})
+    assert answer == {"code": 0, "data": {"jobs": {"a": {"status": 1, "message": "tcp://m0: no answer"}}}}
+
+
+def test_a_governor_without_managers_has_no_resources() -> None:
+    fleet = Fleet()
+    none = {"total_nodes": 0, "total_cores": 0, "used_cores": 0, "free_cores": 0}
+    assert fleet.governor.last_usage.shown(*none) == none
+    assert fleet.ask({"request": "resourcesInfo"})["data"] == none
