@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilothouse.worlds.live.services.kvs import KeyValueStore, MemoryShelf, Reader, StoreFull, Value
-from pilothouse.worlds.live.services.kvs_wire import MOST_SECRET_BYTES, Request, RequestReader, WireError, request_bytes
+from pilothouse.worlds.live.services.kvs_wire import (
+    MOST_KEY_BYTES,
+    MOST_SECRET_BYTES,
+    MOST_VALUE_BYTES,
+    Request,
+    RequestReader,
+    WireError,
+    request_bytes,
+    value_reply,
+)
 
 
 def value(text: str) -> Value:
@@ -136,3 +145,53 @@ def test_a_secret_is_shorter_than_a_key_may_be() -> None:
     assert list(RequestReader().feed(request_bytes(Request(b"auth", long[1:])))) == [Request(b"auth", long[1:])]
     with pytest.raises(WireError):
         list(RequestReader().feed(request_bytes(Request(b"auth", long))))
+
+
+@pytest.mark.parametrize(
+    ("begin", "most"),
+    [
+        (b"get_", MOST_KEY_BYTES),
+        (b"view", MOST_KEY_BYTES),
+        (b"put_", MOST_KEY_BYTES),
+        (b"mkey", MOST_KEY_BYTES),
+        (b"auth", MOST_SECRET_BYTES),
+        (b"put_         1kASTR", MOST_VALUE_BYTES),
+        (b"mkey         1k", MOST_VALUE_BYTES),
+    ],
+)
+def test_each_size_has_a_limit_of_its_own(begin: bytes, most: int) -> None:
+    """What is announced is judged before it comes."""
+    assert list(RequestReader().feed(begin + b"%10d" % most)) == []
+    with pytest.raises(WireError, match=f"{most + 1} bytes where {most} is the most"):
+        list(RequestReader().feed(begin + b"%10d" % (most + 1)))
+
+
+def test_requests_are_read_byte_by_byte_and_none_before_its_end() -> None:
+    sent = [
+        Request(b"auth", b"s"), Request(b"put_", b"key", Value(b"JSON", b"[1]")), Request(b"dump"), Request(b"view", b""),
+        Request(b"mkey", b"w", Value(b"", b"key:gp")), Request(b"get_", b"key"), Request(b"clos"),
+    ]  # fmt: skip
+    reader = RequestReader()
+    for request in sent:
+        data = request_bytes(request)
+        for byte in data[:-1]:
+            assert list(reader.feed(bytes([byte]))) == []
+        assert list(reader.feed(data[-1:])) == [request]
+
+
+def test_the_bytes_of_requests_and_replies() -> None:
+    """As disBatch's client writes and reads them."""
+    assert request_bytes(Request(b"put_", b"key", Value(b"JSON", b"[1]"))) == b"put_         3keyJSON         3[1]"
+    assert request_bytes(Request(b"mkey", b"w", Value(b"ASTR", b"key:g"))) == b"mkey         1w         5key:g"
+    assert request_bytes(Request(b"get_", b"key")) == b"get_         3key"
+    assert (request_bytes(Request(b"dump")), request_bytes(Request(b"clos"))) == (b"dump", b"clos")
+    assert value_reply(Value(b"PYPK", b"0123456789")) == b"PYPK        100123456789"
+
+
+def test_a_reader_that_asks_for_a_secret_is_unlocked_by_its_owner() -> None:
+    assert RequestReader().unlocked
+    reader = RequestReader(secret_first=True)
+    assert not reader.unlocked
+    assert list(reader.feed(b"auth         1s")) == [Request(b"auth", b"s")]
+    reader.unlocked = True
+    assert list(reader.feed(b"dump")) == [Request(b"dump")]
