@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from pilothouse.model.errors import DecisionError, InputError, PeerError, PilothouseError, RunError, one_line, quoted
+from pilothouse.model.errors import (
+    DecisionError,
+    InputError,
+    PeerError,
+    PilothouseError,
+    RunError,
+    one_line,
+    quoted,
+    suggestion,
+)
 from pilothouse.model.numerals import whole_number
 
 
@@ -28,3 +37,27 @@ def test_long_texts_are_cut() -> None:
 def test_whole_numbers_are_plain_digits() -> None:
     assert [whole_number(text) for text in ("0", "07", "12", "9" * 18)] == [0, 7, 12, 10**18 - 1]
     assert [whole_number(text) for text in ("", "-1", "+1", "1.0", "²", "٣", " 1", "9" * 19)] == [None] * 8
+
+
+def test_only_what_is_known_is_said() -> None:
+    assert str(InputError("a.json", "wrong")) == "a.json: wrong"
+    assert str(InputError("a.json", "wrong", expected="1")) == "a.json: wrong; expected 1"
+    assert str(InputError("a.json", "wrong", found="2")) == "a.json: wrong; found 2"
+    assert str(InputError("", "wrong", hint="do")) == "wrong (do)"
+    assert str(PeerError("peer", "went")) == "peer: went"
+    assert str(DecisionError("easy", 0, "rule", "why")) == "easy: decision 0 refused (rule): why"
+    error = InputError("a.json", "wrong")
+    assert (error.where, error.problem) == ("a.json", "wrong")
+    peer, decision = PeerError("peer", "went"), DecisionError("easy", 4, "rule", "why")
+    assert (peer.peer, peer.problem) == ("peer", "went")
+    assert (decision.decider, decision.index, decision.rule, decision.detail) == ("easy", 4, "rule", "why")
+
+
+def test_how_long_a_line_and_a_value_may_be() -> None:
+    assert one_line("x" * 1000) == "x" * 1000 and one_line("x" * 1001) == "x" * 999 + "…"
+    assert quoted("x" * 58) == repr("x" * 58) and quoted("x" * 59) == repr("x" * 58)[:59] + "…"
+
+
+def test_a_near_name_is_suggested() -> None:
+    assert suggestion("esay", ["fcfs", "easy", "easier"]) == "did you mean easy?"
+    assert suggestion("qqq", ["fcfs", "easy"]) == suggestion("easy", []) == ""
