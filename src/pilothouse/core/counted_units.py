@@ -35,7 +35,7 @@ from pilothouse.model.masks import first_block, lowest_bits
 class CountedUnits:
     """What one decider chose, and where it really is."""
 
-    def __init__(self, cluster: Cluster, *, shapes: bool = False) -> None:
+    def __init__(self, cluster: Cluster, *, shapes: bool) -> None:
         """`shapes`: the decider knows all but memory."""
         begins = cluster.begins
         self.hides_absence = begins.survives_refusals and not shapes
@@ -80,9 +80,7 @@ class CountedUnits:
 
     def _of_unknown(self, event: e.Event, own: list[d.Decision]) -> list[e.Event]:
         """Events about jobs that the decider was never told of. One that waits again is told as submitted."""
-        if isinstance(event, e.JobEnded):
-            self._unknown.discard(event.job_id)
-        elif isinstance(event, e.JobWithdrawn):
+        if isinstance(event, e.JobWithdrawn):
             own.append(d.ConfirmWithdrawal(event.at, event.job_id))
         elif isinstance(event, e.JobRequeued) and event.job_id in self._cluster.waiting:
             return self._submitted(e.JobSubmitted(event.at, self._cluster.waiting[event.job_id]), own)
@@ -90,7 +88,7 @@ class CountedUnits:
 
     def _asks_more(self, job: Job) -> bool:
         """Whether a job asks for what the decider's protocol has no word for."""
-        return job.shape is not None and (not self._shapes or job.shape.memory_mb_per_node > 0)
+        return job.shape is not None and (not self._shapes or bool(job.shape.memory_mb_per_node))
 
     def _submitted(self, event: e.JobSubmitted, own: list[d.Decision]) -> list[e.Event]:
         job, cluster = event.job, self._cluster

@@ -44,7 +44,7 @@ def _at_its_least(job: Job) -> Job:
     """The same request, rigid."""
     shape = job.shape
     if shape is not None and (shape.most_nodes or shape.parts):
-        shape = msgspec.structs.replace(shape, most_nodes=0, parts=0)
+        shape = msgspec.structs.replace(shape, most_nodes=shape.nodes, parts=0)
     elif not job.most_units:
         return job
     return msgspec.structs.replace(job, most_units=0, shape=shape)

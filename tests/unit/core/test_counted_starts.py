@@ -209,13 +209,46 @@ def test_a_held_job_whose_nodes_have_gone_is_rejected_and_told_as_killed() -> No
     assert stage.decider.told == [killed, e.CallArrived(4.0, "its own")]
 
 
-def test_nothing_is_moved_before_a_job_with_a_shape_comes() -> None:
+@pytest.mark.parametrize("traits", [ONLY_COUNTS, ALL_BUT_MEMORY])
+def test_nothing_is_moved_before_a_job_with_a_shape_comes(traits: Traits) -> None:
+    """Unless the world survives wrong decisions, and units were off or jobs ran before."""
+    run = e.Running(Job("old", 1), IdSet.parse("0"), 0.0)
+    begins: tuple[dict[str, object], ...] = ({}, {"running": (run,)}, {"unavailable": IdSet.parse("0")})
+    for survives in (False, True):
+        for number, more in enumerate(begins):
+            stage = Stage(traits, survives_refusals=survives, **more)
+            if not number:
+                stage.begins(1.0, run.job, "0")
+            moved = survives and number > 0 and traits == ONLY_COUNTS
+            if survives:
+                made = stage.begins(2.0, Job("b", 1), "0")
+                assert isinstance(made[0], d.StartJob) is moved and (made[0] == start(2.0, "b", "1")) is moved
+            else:
+                with pytest.raises(DecisionError, match="unit already in use|unit not available"):
+                    stage.begins(2.0, Job("b", 1), "0")
+
+
+def test_who_is_told_of_units_that_are_off() -> None:
+    off, last = e.UnitsUnavailable(0.0, IdSet.parse("5")), e.NoMoreJobs(0.0)
+    for traits, survives, told in (
+        (ONLY_COUNTS, True, [last]), (ONLY_COUNTS, False, [off, last]), (ALL_BUT_MEMORY, True, [off, last]),
+    ):  # fmt: skip
+        stage = Stage(traits, survives_refusals=survives)
+        for _ in range(2):
+            stage.hears(0.0, off, last)
+            assert stage.decider.told == told
+        stage.hears(0.0, e.JobSubmitted(0.0, Job("a", 1, shape=ANY)))
+        stage.hears(0.0, off, last)
+        assert stage.decider.told == told
+
+
+def test_a_held_job_without_a_shape_keeps_nothing_free() -> None:
     stage = Stage()
-    stage.hears(0.0, away := e.UnitsUnavailable(0.0, IdSet.parse("5")))
-    assert stage.decider.told == [away]
-    stage.begins(1.0, Job("a", 1), "0")
-    with pytest.raises(DecisionError, match="unit already in use"):
-        stage.begins(2.0, Job("b", 1), "0")
+    stage.begins(1.0, Job("a", 1, shape=ON_N0), "5")
+    stage.begins(1.0, Job("b", 4), "2-5")
+    assert stage.ends(2.0, "a") == []
+    assert stage.begins(3.0, Job("c", 3), "0-2") == []
+    assert stage.begins(4.0, Job("d", 1), "0") == [start(4.0, "d", "0")]
 
 
 MEMORY = Shape(nodes=1, memory_mb_per_node=600)
@@ -273,6 +306,18 @@ def test_what_is_told_of_jobs_that_ran_before() -> None:
     assert stage.decider.told == [again]
     stage.hears(4.0, gone := e.JobWithdrawn(4.0, "old"))
     assert stage.decider.told == [gone], "it is a job like any other"
+
+
+def test_one_that_was_withdrawn_and_comes_again_is_a_job_like_any_other() -> None:
+    for shape in (None, ANY):
+        run = e.Running(Job("old", 2, shape=shape), IdSet.parse("0-1"), 0.0)
+        stage = Stage(running=(run,), survives_refusals=True)
+        assert stage.hears(1.0, e.JobRequeued(1.0, "old"), e.JobWithdrawn(1.0, "old")) == [d.ConfirmWithdrawal(1.0, "old")]
+        assert stage.decider.told == []
+        stage.hears(2.0, e.JobSubmitted(2.0, run.job))
+        assert [type(event) for event in stage.decider.told] == [e.JobSubmitted]
+        stage.hears(3.0, changed := e.WalltimeChanged(3.0, "old", 9.0))
+        assert stage.decider.told == [changed]
 
 
 def test_one_that_waits_again_is_told_as_a_number_or_rejected() -> None:

@@ -80,13 +80,14 @@ def test_units_that_are_off_and_would_be_enough_are_named(off: str, units: int, 
 
 
 def test_the_jobs_that_end_first_are_named_until_their_units_are_enough() -> None:
+    """Of 17 units one is free."""
     count = MOST_BLOCKERS + 3
-    c = Cluster(e.Begins(nodes=(Node("h", 0, 2 * count),)), "tester")
+    c = Cluster(e.Begins(nodes=(Node("h", 0, 2 * count + 1),)), "tester")
     for number in range(count):
         c.observe(e.JobSubmitted(0.0, Job(f"j{number}", 2, walltime=100.0 - number)))
         assert c.start(c.waiting[f"j{number}"])
     soonest = [f"j{number}" for number in reversed(range(count))]
-    for units, blockers in ((1, 1), (2, 1), (3, 2), (4, 2), (2 * MOST_BLOCKERS, MOST_BLOCKERS), (2 * count, MOST_BLOCKERS)):
+    for units, blockers in ((1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (2 * MOST_BLOCKERS, MOST_BLOCKERS), (2 * count, MOST_BLOCKERS)):
         job = Job(f"of {units}", units)
         c.observe(e.JobSubmitted(0.0, job))
         assert explain(c, job.id).blockers == tuple(soonest[:blockers])
