@@ -224,7 +224,7 @@ def test_nothing_is_moved_before_a_job_with_a_shape_comes(traits: Traits) -> Non
                 made = stage.begins(2.0, Job("b", 1), "0")
                 assert isinstance(made[0], d.StartJob) is moved and (made[0] == start(2.0, "b", "1")) is moved
             else:
-                with pytest.raises(DecisionError, match="unit already in use|unit not available"):
+                with pytest.raises(DecisionError, match=r"unit already in use|unit not available"):
                     stage.begins(2.0, Job("b", 1), "0")
 
 

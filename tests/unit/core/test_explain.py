@@ -87,7 +87,7 @@ def test_the_jobs_that_end_first_are_named_until_their_units_are_enough() -> Non
         c.observe(e.JobSubmitted(0.0, Job(f"j{number}", 2, walltime=100.0 - number)))
         assert c.start(c.waiting[f"j{number}"])
     soonest = [f"j{number}" for number in reversed(range(count))]
-    for units, blockers in ((1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (2 * MOST_BLOCKERS, MOST_BLOCKERS), (2 * count, MOST_BLOCKERS)):
+    for units, blockers in ((1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (10, MOST_BLOCKERS), (2 * count, MOST_BLOCKERS)):
         job = Job(f"of {units}", units)
         c.observe(e.JobSubmitted(0.0, job))
         assert explain(c, job.id).blockers == tuple(soonest[:blockers])
