@@ -52,13 +52,13 @@ class NodeTable:
         while mask:
             unit = base + (mask & -mask).bit_length() - 1
             index = bisect_right(self._firsts, unit) - 1
-            position = self._positions[index] if index >= 0 else -1
-            end = self._firsts[index] + self.nodes[position].count if index >= 0 else 0
+            end = self._firsts[index] + self.nodes[self._positions[index]].count if index >= 0 else 0
             if unit >= end:
                 # A unit of no node.
                 mask >>= unit + 1 - base
                 base = unit + 1
                 continue
+            position = self._positions[index]
             shift = self._firsts[index] - base
             found.append((position, (mask >> shift if shift >= 0 else mask << -shift) & self.wholes[position]))
             mask >>= end - base
