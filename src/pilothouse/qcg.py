@@ -44,9 +44,7 @@ class LocalManager(_real.LocalManager):  # type: ignore[misc,name-defined]  # th
         patience_s = int(settings.get("init_timeout", INIT_TIMEOUT_S))
         address = self.qcgpm_process.wait_for_address(patience_s)
         if not address:
-            ended = self.qcgpm_process.exitcode
             self.qcgpm_process.terminate()
-            why = f"not started in {patience_s} s" if ended is None else f"ended with code {ended}"
-            raise _errors.ServiceError(f"Service {why}")
+            raise _errors.ServiceError(self.qcgpm_process.problem or f"Service not started in {patience_s} s")
         self.qcgpm_conf = {"zmq_addresses": [address]}
         super(_real.LocalManager, self).__init__(address, settings)

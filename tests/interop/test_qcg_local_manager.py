@@ -77,6 +77,8 @@ def test_a_program_gets_our_manager(program: Program, tmp_path: Path) -> None:
 
 def test_a_manager_that_cannot_start_is_an_error_of_the_library(program: Program) -> None:
     assert program("--nodes", "none")["stderr"].count("--nodes: number of cores") == 1
+    wrong = program("--resume", "nowhere")
+    assert "not exists or is not valid QCG-PilotJob auxiliary directory" in wrong["problem"]
     problem = program(PILOTHOUSE_QCG_SERVICE="sh -c 'exit 3'")["problem"]
     # LocalManager itself may look whether the process lives before it reads why not.
     assert "ended with code 3" in problem or problem == "Service process killed"

@@ -99,7 +99,7 @@ class _Word(click.Choice):  # type: ignore[type-arg]  # click 8.1 has no argumen
     "--nl-ready-threshold", type=click.FloatRange(0.1, 1.0, clamp=True), default=1.0, show_default=True, metavar="SHARE",
     help="Begin when this share of the nodes is there.",
 )  # fmt: skip
-@click.option("--address-fd", type=int, hidden=True, help="Write the address there when requests may come.")
+@click.option("--address-fd", type=int, hidden=True, help="Write the address there when requests may come, or what is wrong.")
 @click.option("--nl-start-method", type=click.Choice(["slurm", "ssh"]), default="slurm", hidden=True, help=_IGNORED)
 @click.option("--disable-nl", is_flag=True, hidden=True, help=_IGNORED)
 @click.option("--enable-proc-stats", is_flag=True, hidden=True, help=_IGNORED)

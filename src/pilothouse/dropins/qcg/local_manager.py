@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import json
 import os
 import shlex
 import subprocess
@@ -51,11 +52,13 @@ def service_command() -> list[str]:
 
 
 class ServiceProcess:
-    """A manager in a process of its own. `address` is "" until it takes requests, and for ever if it ends before."""
+    """A manager in a process of its own. `address` is "" until it takes requests, and for ever if it ends before; then `problem`
+    says why."""
 
     def __init__(self, args: Sequence[str] = (), queue: AddressQueue | None = None) -> None:
         self.args = [str(argument) for argument in args]
         self.address = ""
+        self.problem = ""
         self._queue = queue
         self._process: subprocess.Popen[bytes] | None = None
         self._known = threading.Event()
@@ -73,13 +76,16 @@ class ServiceProcess:
         threading.Thread(target=self._hear, args=(read_fd,), daemon=True).start()
 
     def _hear(self, read_fd: int) -> None:
-        """Waits for the address, or for the end of the process."""
-        with open(read_fd, encoding="ascii") as stream:
-            self.address = stream.read()
-        said: dict[str, object] = {"zmq_addresses": [self.address]}
-        if not self.address:
+        """Waits for the address, or for the end of the process. Both are told in the words that LocalManager expects."""
+        with open(read_fd, encoding="utf-8") as stream:
+            text = stream.read()
+        if text:
+            said = json.loads(text)
+        else:
             assert self._process is not None
             said = {"error": f"the service ended with code {self._process.wait()} before it took requests"}
+        self.address = said.get("zmq_addresses", [""])[0]
+        self.problem = said.get("error", "")
         if self._queue is not None:
             self._queue.put(said)
         self._known.set()

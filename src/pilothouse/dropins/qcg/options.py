@@ -62,7 +62,7 @@ class QcgOptions(msgspec.Struct, kw_only=True):
     nl_init_timeout: float
     nl_ready_threshold: float
     address_fd: int | None
-    """A descriptor for the address of the network interface (local_manager.py waits for it)."""
+    """Where a program waits for the address of the network interface, or for what is wrong (local_manager.py)."""
     without_effect: list[str]
     """One message for each given option that has no effect."""
 

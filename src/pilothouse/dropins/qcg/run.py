@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import getpass
+import json
 import logging
 import os
 import random
@@ -54,16 +56,31 @@ def run(options: QcgOptions) -> int:
     """Runs one manager. Returns the exit code: 1 if it could not begin, else 0."""
     # A list of 100,000 jobs is a million objects that live long: frequent garbage collection costs a quarter.
     gc.set_threshold(200_000, 20, 100)
+    starter = Starter(options.address_fd)
     try:
-        _run(options)
+        _run(options, starter)
     except PilothouseError as problem:
         # qcg-pm-service ends with 1 whatever is wrong at its start.
         click.echo(f"Error: {problem}", err=True)
+        starter.tell(error=str(problem))
         return 1
     return 0
 
 
-def _run(options: QcgOptions) -> None:
+class Starter:
+    """The program that started this manager and waits at a descriptor (local_manager.py). It is told one thing."""
+
+    def __init__(self, fd: int | None) -> None:
+        self._fd = fd
+
+    def tell(self, **what: object) -> None:
+        if self._fd is not None:
+            with contextlib.suppress(BrokenPipeError), open(self._fd, "w", encoding="utf-8") as waiting:
+                json.dump(what, waiting)
+            self._fd = None
+
+
+def _run(options: QcgOptions, starter: Starter) -> None:
     if options.parent and options.governs:
         raise InputError("--parent", "a governor has no governor", hint="leave out --parent or --governor")
     if options.governs and options.resume is not None:
@@ -90,16 +107,16 @@ def _run(options: QcgOptions) -> None:
         click.echo(line, err=True)
     with hold(folder, RunError(f"{folder}: a manager is at work in this folder"), wait_s=LOCK_S):
         if nodes is not None:
-            _manage(options, folder, wd, instance, nodes, requests)
+            _manage(options, folder, wd, instance, nodes, requests, starter)
             return
         from pilothouse.dropins.qcg.governor_service import govern
 
-        network = _network(options, folder)
+        network = _network(options, folder, starter)
         govern(options, folder, network, _system(instance, wd, network, file=requests is not None), requests or [])
 
 
 def _manage(
-    options: QcgOptions, folder: Path, wd: Path, instance: str, nodes: Allocation, requests: list[bytes] | None
+    options: QcgOptions, folder: Path, wd: Path, instance: str, nodes: Allocation, requests: list[bytes] | None, starter: Starter
 ) -> None:
     journal = Journal(folder)
     session, earlier = journal.begin_session(time.time())
@@ -120,7 +137,7 @@ def _manage(
     report_format = options.report_format or _report_format(folder / options.report_file, specified=specified)
     files = ManagerFiles(folder, options.report_file, report_format)
     files.write_environment(os.environ)
-    network = _network(options, folder) if options.networked else None
+    network = _network(options, folder, starter) if options.networked else None
     files.link_into(wd, specified=specified)
     manager = Manager(
         _system(instance, wd, network, file=requests is not None), (), lambda: uuid.uuid4().hex,
@@ -172,7 +189,7 @@ def _governor_link(
     return link
 
 
-def _network(options: QcgOptions, folder: Path) -> Network:
+def _network(options: QcgOptions, folder: Path, starter: Starter) -> Network:
     low = options.net_port_min or PORTS.start
     high = options.net_port_max or PORTS.stop - 1
     if low > high:
@@ -186,9 +203,7 @@ def _network(options: QcgOptions, folder: Path) -> Network:
         int(former.rpartition(":")[2]) if former else None, options.open_to_all,
     )  # fmt: skip
     network = Network(endpoint, folder)
-    if options.address_fd is not None:
-        with open(options.address_fd, "w", encoding="ascii") as waiting:
-            waiting.write(network.address)
+    starter.tell(zmq_addresses=[network.address])
     return network
 
 
