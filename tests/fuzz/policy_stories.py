@@ -60,14 +60,18 @@ class Happenings:
         shape = None
         if random.random() < 0.3:
             shape = Shape(nodes=random.choice((0, 1, 1, 2)), gpus_per_node=random.choice((0, 0, 0, 1)))
-        units = random.choice((1, 1, 2, 3, 4)) if shape else random.choice((1, 1, 2, 3, 5, 8, self.total, self.total + 1))
+        units = (
+            random.choice((1, 1, 2, 3, 4)) if shape else random.choice((1, 1, 2, 3, 5, 8, self.total, self.total + 1))
+        )
         walltime = random.choice((inf, 1.0, 2.0, 5.0, 5.0, 20.0))
         runtime = random.choice((None, 1.5, 30.0))
         most = units + 3 if random.random() < 0.2 and shape is None else 0
         priority = float(random.choice((0, 0, 0, 0, 2, -1)))
         submitted_at = max(0.0, self.cluster.now - random.choice((0.0, 0.0, 0.5)))
         name = f"w!{self.jobs}"
-        return Job(name, units, walltime, submitted_at, runtime=runtime, priority=priority, shape=shape, most_units=most)
+        return Job(
+            name, units, walltime, submitted_at, runtime=runtime, priority=priority, shape=shape, most_units=most
+        )
 
     def event(self, now: float, ended: set[str]) -> e.Event | None:
         random, cluster = self.random, self.cluster

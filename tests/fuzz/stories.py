@@ -18,6 +18,7 @@ from fuzz.live_stories import channel, engine, kvs
 from fuzz.policy_stories import policies
 from fuzz.qcg_stories import governor, qcg, queue
 from fuzz.scheduler_stories import notes, scheduler
+from fuzz.server_stories import servers
 from fuzz.turn_stories import turns
 from fuzz.world_stories import batsim4, batsim5, manager, worlds
 from pilothouse.model.errors import DecisionError
@@ -150,6 +151,7 @@ STORIES: dict[str, tuple[Story, int]] = {
     "kvs": (kvs, 60),
     "channel": (channel, 40),
     "worlds": (worlds, 400),
+    "servers": (servers, 400),
     "batsim5": (batsim5, 150),
     "batsim4": (batsim4, 60),
     "journals": (journals, 20),

@@ -92,6 +92,8 @@ def world_of(random: Random, records: list[Any], without: str = "") -> tuple[Wor
 class Gambler(Said):
     """Decides by chance, mostly rightly."""
 
+    units = range(2)
+
     def __init__(self, random: Random, knows: Callable[[d.Decision], bool]) -> None:
         super().__init__(Traits())
         self._knows = knows
@@ -122,7 +124,7 @@ class Gambler(Said):
                 del self._running[event.job_id]
         says: list[d.Decision] = []
         while self._waiting and random.random() < 0.8:
-            free = {0, 1}.difference(*self._running.values())
+            free = self._free()
             job = self._waiting[0]
             if random.random() < 0.1:
                 says.append(d.RejectJob(now, job.id, "no"))
@@ -159,12 +161,15 @@ class Gambler(Said):
             return False
         return self._knows(decision)
 
+    def _free(self) -> set[int]:
+        return set(self.units) - self._busy()
+
     def _busy(self) -> set[int]:
         return set[int]().union(*self._running.values())
 
     def _odd(self, now: float) -> d.Decision:
         random, made, later = self._random, self._turns, now + self._random.choice((0.5, 2.0, 7.0))
-        units = IdSet.of(sorted(random.sample(range(2), random.choice((1, 1, 2)))))
+        units = IdSet.of(sorted(random.sample(self.units, random.choice((1, 1, 2)))))
         any_job = random.choice([*self._running] or ["w!1"])
         job = Job(f"w!new{made}", 1, random.choice((inf, 4.0)), now, random.choice(list(PROFILES.values())[:4]))
         probe, every = f"probe{random.randrange(2)}", f"e{random.randrange(3)}"

@@ -179,6 +179,38 @@ def test_long_queues_at_late_dates(score: float, shortest_first: bool) -> None:
     assert told(compiled.BackfillQueue) == told(PlainBackfillQueue)
 
 
+def chance_story(random: Random) -> list[tuple[Any, ...]]:
+    """Short queues in which many jobs have a shape, and in which most ends are early and announced."""
+    reservations = [(inf, 0), (inf, 0), (4.0, 0b110), (9.0, 1)]
+    kinds = ("add", "turn", "end", "go", "remove", "look", "rescore")
+    story: list[tuple[Any, ...]] = []
+    for kind in random.choices(kinds, (8, 6, 6, 3, 1, 1, 1), k=70):
+        match kind:
+            case "add":
+                score, estimate = random.choice([0.0, 0.0, 0.0, -1.0, 1.0, nan]), random.choice([0.0, 1.0, 2.0, 2.5, 7.0, inf])
+                story.append(("add", score, estimate, random.randint(1, 6), random.choice(SHAPES)))
+            case "turn":
+                story.append(("turn", [random.random() < 0.3 for _ in range(4)], random.choice(reservations)))
+            case "end":
+                story.append(("end", random.randrange(5), random.random() < 0.7))
+            case "go":
+                story.append(("go", random.choice([0.5, 1.0, 3.0])))
+            case "rescore":
+                story.append(("rescore", random.choice([2.0, -1.0, nan])))
+            case _:
+                story.append((kind, random.randrange(4)))
+    return story
+
+
+@pytest.mark.parametrize("backfill", ["none", "fill", "easy"])
+@pytest.mark.parametrize("shortest_first", [False, True])
+def test_stories_told_by_chance(backfill: str, shortest_first: bool) -> None:
+    for seed in range(100 if backfill == "easy" else 30):
+        story = chance_story(Random(seed))
+        told = Stage(compiled.BackfillQueue, backfill, shortest_first).play(story)
+        assert told == Stage(PlainBackfillQueue, backfill, shortest_first).play(story), seed
+
+
 def test_what_cannot_be_evaluated_at_once() -> None:
     assert Expression("r*n").program is None
     long = "+".join(f"{n}*r*w" for n in range(9))

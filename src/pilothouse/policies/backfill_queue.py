@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Generator
+from itertools import count
 from math import inf, isnan
 
 from pilothouse.model.job import Job
@@ -44,14 +45,14 @@ class PlainBackfillQueue:
         reserve_shaped: Reserve,
         program: Program | None = None,
     ) -> None:
-        self.aside = False
+        self.aside: bool
         """The job to start must not delay the reservation: it takes as few units as it can, and none of `avoid`."""
-        self.avoid = 0
+        self.avoid: int
         self._backfill = backfill
         self._reservations = reservations
         self._reserve_shaped = reserve_shaped
         self._program = program
-        self._numbers = 0
+        self._numbers = count()
         self._queue: list[Entry] = []
         self._gone = 0
         """Number of started entries at the front, which are removed together later: in a queue of a million, removing each
@@ -60,16 +61,16 @@ class PlainBackfillQueue:
         self._ends: list[End] = []
         """Sorted. Kept for EASY only, which computes reservations from them; with ten thousand jobs that is costly."""
         self._end_of: dict[str, End] = {}
-        self._shadow = -inf
-        self._extra = 0
-        self._reserved = 0
+        self._shadow: float
+        self._extra: int
+        self._reserved: int
         """The mask of the units that a head with a shape will get; 0 where counts are enough."""
         self._unseen = 0
         self._announced: set[str] = set()
         """Units and ids of jobs that ended at this date before their estimate, and whose own event is still to come."""
         self._fresh: list[Entry] = []
         self._whole_pass = True
-        self._now = 0.0
+        self._now: float
         self._steps: Generator[Job, int, None]
 
     def __len__(self) -> int:
@@ -77,7 +78,7 @@ class PlainBackfillQueue:
 
     def add(self, job: Job, score: float, estimate: float, units: int) -> None:
         """A job waits. Smaller scores come first, equal ones in order of arrival, NaN last."""
-        self._numbers = number = self._numbers + 1
+        number = next(self._numbers)
         entry = (_score(score), number, job, float(estimate), units)
         if self._queue and entry < self._queue[-1]:
             insort(self._queue, entry, self._gone)
@@ -113,7 +114,7 @@ class PlainBackfillQueue:
 
     def hold(self, job_id: str, date: float, units: int) -> None:
         """A job holds units, and is expected to end at that date."""
-        self._numbers = number = self._numbers + 1
+        number = next(self._numbers)
         end = self._end_of[job_id] = (float(date), number, units, job_id)
         if self._backfill == "easy":
             insort(self._ends, end)

@@ -11,7 +11,6 @@ from array import array
 from random import Random
 from typing import TYPE_CHECKING
 
-from pilothouse.model.events import Event
 from pilothouse.model.job import Job
 from pilothouse.policies.base import Policy
 
@@ -28,21 +27,15 @@ class Chance(Policy):
         """The waiting jobs, in the order of the cluster."""
         self._units = array("q")
         """How many units each of them needs."""
-        self._changed = False
-        """Something happened that may have changed the queue."""
 
     def on_submitted(self, job: Job, cluster: Cluster) -> None:
         self._jobs.append(job)
         self._units.append(job.units)
 
-    def on_event(self, event: Event, cluster: Cluster) -> None:
-        self._changed = True
-
     def schedule(self, cluster: Cluster) -> None:
         if not cluster.free or not cluster.waiting:
             return
-        if self._changed or len(self._jobs) != len(cluster.waiting):
-            self._changed = False
+        if len(self._jobs) != len(cluster.waiting):  # some have gone otherwise
             self._jobs = list(cluster.waiting.values())
             self._units = array("q", [job.units for job in self._jobs])
         started = []

@@ -29,8 +29,8 @@ class Conservative(Policy):
     def __init__(self, *, estimate: Estimate = requested) -> None:
         self._estimate = estimate
         self._plan: PlainReservationPlan = ReservationPlan()
-        self._least_priority = 0.0
-        self._changed = True
+        self._least_priority: float
+        self._changed = False
         """Something happened that the plan was not told of: it is made anew from the cluster."""
 
     def begin(self, cluster: Cluster) -> None:
@@ -44,8 +44,7 @@ class Conservative(Policy):
         self._add(job, cluster)
 
     def on_ended(self, job: Job, cluster: Cluster) -> None:
-        if not self._plan.release(job.id, cluster.now):
-            self._changed = True
+        self._plan.release(job.id, cluster.now)
 
     def on_event(self, event: Event, cluster: Cluster) -> None:
         self._changed = True

@@ -11,6 +11,7 @@ A pass costs 0.04 µs for each waiting job that it looks at, and ends when nothi
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from itertools import count
 from typing import TYPE_CHECKING
 
 from pilothouse.model.answers import Never
@@ -35,9 +36,9 @@ class Qcg(Policy):
     def __init__(self) -> None:
         self._queue: list[Entry] = []
         self._fresh: list[Entry] = []
-        self._number = 0
+        self._numbers = count()
         self._look_at_all = True
-        self._numbered_in_order = True
+        self._numbered_in_order: bool
 
     def begin(self, cluster: Cluster) -> None:
         # Engines of a live allocation join, and get their units, in any order; nodes are listed as they were named.
@@ -45,9 +46,8 @@ class Qcg(Policy):
         self._numbered_in_order = firsts == sorted(firsts)
 
     def on_submitted(self, job: Job, cluster: Cluster) -> None:
-        self._number += 1
         # Jobs of one request arrive at one date; the manager numbers them by their priority.
-        entry = (job.submitted_at, -job.priority, self._number, job)
+        entry = (job.submitted_at, -job.priority, next(self._numbers), job)
         insort(self._queue, entry)
         self._fresh.append(entry)
 

@@ -9,7 +9,7 @@ Per job: 2 batches x 0.8 µs, 2 events x 0.4 µs, 1 start 1.5 µs, 1 agenda entr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import inf
+from math import inf, nan
 from operator import attrgetter
 from typing import Any
 
@@ -93,12 +93,12 @@ class SimulatedWorld:
         self._runs: dict[str, Run] = {}
         self._metadata: dict[str, str] = {}
         self._calls: dict[str, int] = {}
-        self._called_at = -1.0
-        self._calls_at_date = 0
+        self._called_at = nan
+        self._calls_at_date: int
         self._events: list[e.Event] = []
         self._machine_decisions = MachineDecisions(self._physics, self._runs, self._add_event)
         self._ready_at = 0.0
-        self._registering = False
+        self._registering: bool
         self._begun = self._stopped = self._over = False
         self._aside = True
         """Not in the middle of the run: see _advance_aside."""
