@@ -58,3 +58,42 @@ def test_a_job_that_is_still_to_start(decision: d.Decision, state: JobState) -> 
     while batch is not None:
         batch = world.advance()
     assert [(one.state, one.started_at, one.ended_at) for one in records] == [(state, 1.0, 1.0)]
+
+
+def play(*replies: list[d.Decision], every: float = 1.0) -> tuple[list[JobRecord], list[tuple[float, str]]]:
+    """One reply for each batch, then none. What became of the jobs, and what was heard when."""
+    records: list[JobRecord] = []
+    heard: list[tuple[float, str]] = []
+    world = SimulatedPasses(BEGINS, jobs()[:3], record=records.append, pass_every_s=every)
+    world.begin(d.Wants())
+    left = list(replies)
+    while (batch := world.advance()) is not None:
+        heard += [(round(batch.now, 6), type(event).__name__) for event in batch.events]
+        world.apply(d.Reply(batch.now, left.pop(0) if left else []))
+    return records, heard
+
+
+def start(at: float, name: str, *units: int) -> d.StartJob:
+    return d.StartJob(at, name, IdSet.of(units))
+
+
+def test_starts_wait_for_the_pass_wherever_they_stand_in_a_reply() -> None:
+    """Batches: the beginning, and the submissions at 0, 0.2 and 0.4."""
+    first: list[d.Decision] = [d.CallAt(0.0, 0.1, "c"), start(0.0, "0", 0), d.SetMetadata(0.0, "0", "m")]
+    records, heard = play([], first, [], [], [d.Annotate(0.4, "1", {}), start(0.4, "1", 1)])
+    assert [(one.job.id, one.started_at, one.metadata) for one in records] == [("1", 1.0, ""), ("0", 1.0, "m")]
+    assert (0.1, "CallArrived") in heard
+
+
+def test_a_start_that_is_dated_later_waits_for_the_pass_after_its_date() -> None:
+    records, _ = play([], [start(1.7, "0", 0)], every=0.5)
+    assert [(one.job.id, one.started_at) for one in records] == [("0", 2.0)]
+
+
+def test_decisions_about_jobs_that_run_or_wait_for_no_start_take_effect_at_once() -> None:
+    call: list[d.Decision] = [start(0.0, "0", 0), d.CallAt(0.0, 1.3, "c")]
+    kill: list[d.Decision] = [d.KillJobs(1.3, ("0",)), d.SetJobState(1.3, "1", JobState.FAILED)]
+    records, heard = play([], call, [], [], kill)
+    ended = [(one.job.id, one.state, one.started_at, one.ended_at) for one in records]
+    assert ended == [("0", JobState.KILLED, 1.0, 1.3), ("1", JobState.FAILED, None, 1.3)]
+    assert (1.3, "JobsKilled") in heard
