@@ -13,15 +13,16 @@ from typing import Any
 from tests.simtest.storm import Storm
 
 from fuzz.driver_stories import driver
+from fuzz.flux_stories import job_manager
 from fuzz.journal_stories import journals
 from fuzz.live_stories import channel, engine, kvs
+from fuzz.manager_stories import manager
 from fuzz.policy_stories import policies
 from fuzz.qcg_stories import governor, qcg, queue
 from fuzz.scheduler_stories import notes, scheduler
 from fuzz.server_stories import servers
 from fuzz.turn_stories import turns
-from fuzz.world_stories import batsim4, batsim5, manager, worlds
-from pilothouse.model.errors import DecisionError
+from fuzz.world_stories import batsim4, batsim5, worlds
 from pilothouse.model.idset import IdSet
 from pilothouse.protocols.rfc27.job_states import State
 from pilothouse.worlds.live.wire.messages import DriverFrame, EngineFrame
@@ -124,18 +125,6 @@ def storm(random: Random) -> Iterator[object]:
     yield from played.disk.records
 
 
-def ended_by_refusal(story: Story) -> Story:
-    """The story up to the first decision that is refused."""
-
-    def told(random: Random) -> Iterator[object]:
-        try:
-            yield from story(random)
-        except DecisionError as problem:
-            yield problem
-
-    return told
-
-
 STORIES: dict[str, tuple[Story, int]] = {
     "flux": (flux, 60),
     "reconnects": (scheduler, 150),
@@ -155,6 +144,7 @@ STORIES: dict[str, tuple[Story, int]] = {
     "batsim5": (batsim5, 150),
     "batsim4": (batsim4, 60),
     "journals": (journals, 20),
-    "manager": (ended_by_refusal(manager), 150),
+    "manager": (manager, 150),
+    "job-manager": (job_manager, 120),
 }
 """The story, and how many seeds are told."""

@@ -1,4 +1,4 @@
-"""Stories of simulated worlds under a scheduler that decides by chance: ours, and in the words of Batsim 4, Batsim 5 and Flux.
+"""Stories of simulated worlds under a scheduler that decides by chance: ours, and in the words of Batsim 4 and 5.
 
 In: a seeded Random. Out: what happened, step by step (see stories.py).
 """
@@ -23,7 +23,7 @@ from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import PeerError, PilothouseError
 from pilothouse.model.idset import IdSet
-from pilothouse.model.job import Job, Node, Shape
+from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.profile import Delay, HomogeneousTask, ParallelTask, Profile, ReceiveMessage, Sequence, Spec
 from pilothouse.protocols.batprotocol.codec import Format
@@ -36,14 +36,11 @@ from pilothouse.protocols.batsim.event_reader import EventReader, RequestedCalls
 from pilothouse.protocols.batsim.event_writer import EventWriter
 from pilothouse.protocols.batsim.messages import SimulationBegins
 from pilothouse.protocols.batsim.settings import Dialect, Settings
-from pilothouse.protocols.rfc27 import frames, rpc
-from pilothouse.protocols.rfc27.frames import Message
 from pilothouse.worlds.simulated.message_server.generations import BATSIM2, BATSIM4, BATSIM5
 from pilothouse.worlds.simulated.message_server.server import Server
 from pilothouse.worlds.simulated.message_server.sources import EventSource, JobSource
 from pilothouse.worlds.simulated.message_server.world import MessageServerWorld
 from pilothouse.worlds.simulated.world import SimulatedWorld
-from unit.protocols.rfc27.test_manager_adapter import Scheduler
 from unit.worlds.simulated.lab import WITH_MASTER, platform_of
 
 # ---- simulated worlds: ours, and the servers of Batsim 2, 4 and 5
@@ -293,87 +290,3 @@ def _told(writer: EventWriter, reader: EventReader, batch: e.Batch) -> object:
 def _said(writer: DecisionWriter, reader: DecisionReader, reply: d.Reply) -> object:
     text = codec.encode_plainly(reply.now, writer.events(reply))
     return text, reader.reply(codec.decode_from_scheduler(text))
-
-
-# ---- our world under a scheduler of Flux
-
-
-def manager(random: Random) -> Iterator[object]:
-    """A scheduler that grants, denies, annotates and asks by chance, over events of any kind."""
-    running = (e.Running(Job("w!old", 1, 50.0), IdSet.of([7]), 0.0),) if random.random() < 0.3 else ()
-    scheduler = Scheduler(strict=random.random() < 0.4, running=running)
-    adapter, cluster = scheduler.adapter, scheduler.cluster
-    now, number = 0.0, 0
-    yield scheduler.inventory
-
-    def answer(flux_id: int, **more: object) -> list[Message]:
-        text = msgspec.json.encode({"id": flux_id, **more}) + b"\0"
-        return scheduler.say(Message(frames.RESPONSE, "sched.alloc", text, 0, 0, 0, (b"job-manager",)))
-
-    def ask() -> list[Message]:
-        some_id = random.choice([*adapter.manager.jobs, 7])
-        topic, asked = random.choice((
-            ("job-info.lookup", {"id": some_id, "keys": ["jobspec", "eventlog"], "flags": random.randrange(3)}),
-            ("job-manager.raise", {"id": some_id, "type": "x", "severity": 0}), ("job-manager.sched-hello", {}),
-            ("config.get", {}), ("kvs.lookup", {"key": "resource.R"}), ("kvs.nothing", {}),
-            ("attr.get", {"name": "rank"}), ("resource.acquire", {}),
-            ("service.add", {"service": "other"}), ("service.remove", {"service": "feasibility"}), ("log.append", {"x": 1}),
-        ))  # fmt: skip
-        flags = random.choice((0, frames.STREAMING))
-        text = msgspec.json.encode(asked) if asked else b""
-        return scheduler.say(rpc.request(topic, text, matchtag=random.randrange(1, 9), flags=flags))
-
-    def event() -> e.Event | None:
-        nonlocal number
-        waiting, started = sorted(cluster.waiting), sorted(cluster.running)
-        kinds = ("submit", "end", "withdraw", "prioritize", "walltime", "away", "join", "requeue")
-        kind = random.choices(kinds, (6, 5, 2, 1, 1, 2, 1, 1))[0]
-        units = IdSet.of([random.randrange(8)])
-        if kind == "submit":
-            number += 1
-            shape = random.choice((None, None, Shape(nodes=1), Shape(nodes=2, gpus_per_node=1), Shape(nodes=1, exclusive=True)))
-            units_asked, walltime = random.choice((1, 2, 4, 9)), random.choice((inf, 60.0))
-            return e.JobSubmitted(now, Job(f"w!{number}", units_asked, walltime, now, shape=shape, priority=number % 3))
-        if kind == "end" and started:
-            state = random.choice((JobState.SUCCEEDED, JobState.FAILED, JobState.KILLED))
-            return e.JobEnded(now, started[0], state, int(state is JobState.FAILED), cluster.running[started[0]].units, "so")
-        if kind == "withdraw" and waiting:
-            return e.JobWithdrawn(now, random.choice(waiting))
-        if kind == "prioritize" and waiting:
-            return e.PrioritiesChanged(now, {random.choice(waiting): 7.0})
-        if kind == "walltime" and started:
-            return e.WalltimeChanged(now, started[0], 99.0)
-        if kind == "requeue" and started:
-            return e.JobRequeued(now, started[0], "again")
-        if kind == "away":
-            return random.choice((e.UnitsUnavailable(now, units), e.UnitsAvailable(now, units)))
-        return e.NodesJoined(now, (Node("new", 8, 4),)) if kind == "join" and number > 9 and cluster.total == 8 else None
-
-    def shown(messages: list[Message]) -> list[object]:
-        return [(m.type, m.topic, m.payload, m.flags, m.errnum, m.matchtag) for m in messages]
-
-    for _ in range(50):
-        now += random.choice((0.0, 1.0, 0.25))
-        found = event()
-        if found is not None:
-            yield found, shown(scheduler.happen(now, found))
-        for flux_id in sorted(adapter.manager.pending)[: random.randrange(3)]:
-            rank, free = random.randrange(2), [unit for unit in IdSet(cluster.free_mask) if unit < 8]
-            mine = [unit - 4 * rank for unit in free if unit // 4 == rank][: random.choice((1, 2, 4))] or [0]
-            kind = random.choices(("grant", "deny", "annotate", "cancel", "odd"), (8, 1, 2, 1, 1))[0]
-            if kind == "grant":
-                gpu = ',"gpu":"0"' if random.random() < 0.3 else ""
-                lite = f'{{"rank":"{rank}","children":{{"core":"{",".join(map(str, mine))}"{gpu}}}}}'
-                yield scheduler.grant(flux_id, lite)
-            else:
-                notes = {"sched": {"t_estimate": now + 5}}
-                more: dict[str, Any] = {
-                    "deny": {"type": 2, "note": "never"}, "annotate": {"type": 1, "annotations": notes}, "cancel": {"type": 3},
-                    "odd": {"type": 9},
-                }[kind]  # fmt: skip
-                yield shown(answer(flux_id, **more))
-        if random.random() < 0.3:
-            yield shown(ask())
-        if random.random() < 0.05:
-            yield shown(scheduler.hello())
-        yield scheduler.decisions(), adapter.manager.take_warnings(), cluster.free_mask, sorted(adapter.manager.jobs)

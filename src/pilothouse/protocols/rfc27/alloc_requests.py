@@ -82,7 +82,7 @@ class AllocRequests(rpc.Endpoint[Event]):
             job.annotations = None
             if job.state is State.SCHED:
                 self._enqueue(job)
-            elif job.state is State.CLEANUP and not job.holds:
+            else:
                 self._clean(now, job)
                 self.events.append(CancelConfirmed(job.id))
         for job in self.holding.values():
@@ -128,7 +128,7 @@ class AllocRequests(rpc.Endpoint[Event]):
             self._send("sched.cancel", b'{"id":%d}' % job.id)
 
     def _retire_alloc(self, job: ManagedJob) -> None:
-        if job.alloc is Alloc.CANCELING and self._bumping == job.id:
+        if self._bumping == job.id:
             self._bumping = None
         job.alloc = Alloc.NONE
         self.pending.pop(job.id, None)

@@ -285,7 +285,7 @@ class Broker:
                 self._refuse(message, errno.ENOENT)
                 return
             decoded = wanted.flags & p.DECODE_JOB_INFO and name != "eventlog"
-            found[name] = msgspec.Raw(value) if decoded else value.decode()
+            found[name] = p.decode(value, msgspec.Raw) if decoded else value.decode(errors="replace")
         self._answer(message, found)
 
     def _get_attribute(self, peer: int, message: Message) -> None:

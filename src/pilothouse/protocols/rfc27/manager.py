@@ -146,8 +146,10 @@ class Manager(AllocRequests):
             self._send_free(job_id, resource_set.encode(part), final=False)
 
     def expire(self, now: float, job_id: int, expiration_s: float) -> None:
-        """A new time limit of a running job (0: none)."""
+        """A new time limit of a running job (0: none). One that is being ended keeps its own."""
         job = self.jobs[job_id]
+        if job.state is not State.RUN:
+            return
         job.post(now, JobEvent.RESOURCE_UPDATE, {"expiration": expiration_s})
         if self.online and not self.strict:
             payload = p.encode(p.ExpirationRequest(job_id, expiration_s))
@@ -207,7 +209,7 @@ class Manager(AllocRequests):
             self._on_alloc_answer(now, p.decode(message.body(), p.AllocAnswer))
 
     def _on_hello(self, now: float, message: Message) -> None:
-        if self.online or self.pending:
+        if self.online:
             self.lost(now, "a scheduler says hello")
         streaming = bool(message.flags & frames.STREAMING)
         self.strict = self._forced or not streaming
@@ -262,7 +264,8 @@ class Manager(AllocRequests):
         if job is None:
             self._refuse(message, errno.ENOENT, "unknown job id")
             return
-        if raised.severity == 0:
+        if raised.severity == 0 and job.state is not State.CLEANUP:
+            self.cancel(now, job.id, raised.note, kind=raised.type)
             self.events.append(Denied(job.id, raised.note))
         else:
             context: dict[str, object] = {"type": raised.type, "severity": raised.severity, "note": raised.note}
@@ -289,6 +292,8 @@ class Manager(AllocRequests):
                     context["note"] = answer.note
                 job.post(now, JobEvent.EXCEPTION, context)
                 self.events.append(Denied(job.id, answer.note))
+            else:
+                self.events.append(CancelConfirmed(job.id))
             self._clean(now, job)
         elif answer.type == p.AllocType.CANCEL:
             self._retire_alloc(job)
@@ -323,6 +328,7 @@ class Manager(AllocRequests):
             self.events.append(Allocated(job.id, granted))
         else:
             # It was canceled meanwhile: its resources go back at once.
+            self.events.append(CancelConfirmed(job.id))
             self._free(now, job)
 
     def _on_late_answer(self, answer: p.AllocAnswer) -> None:

@@ -62,7 +62,8 @@ class ManagerAdapter:
         self._taken = 0
         """Units of this turn's starts: the cluster books them only after the turn."""
         self._specs: dict[tuple[int, float], bytes] = {}
-        self._withdrawn: set[int] = set()
+        self._withdrawn: dict[int, str] = {}
+        """Withdrawn jobs whose alloc request the scheduler has not answered (the specification's dialect)."""
         self._questions: dict[int, str] = {}
         self._asked = 0
         for run in begins.running:
@@ -108,8 +109,8 @@ class ManagerAdapter:
         self.broker.flush(self.now)
 
     def _scheduler_allocated(self, event: m.Allocated) -> None:
-        job_id = self._our_ids.get(event.id, "")
-        if event.id not in self.manager.holding:
+        job_id, job = self._our_ids.get(event.id), self.manager.jobs.get(event.id)
+        if job_id is None or job is None or job.state is not State.RUN:
             # It has ended since.
             return
         decision = d.StartJob(self.now, job_id, self._machine.units_in(resource_set.parse(event.resources)))
@@ -136,13 +137,16 @@ class ManagerAdapter:
         return ""
 
     def _scheduler_denied(self, event: m.Denied) -> None:
-        job_id = self._our_ids.get(event.id)
-        if job_id is not None:
-            self._forget(event.id)
-            if job_id in self._cluster.waiting:
-                self._decisions.append(d.RejectJob(self.now, job_id, event.note))
-            elif job_id in self._cluster.running:
-                self._decisions.append(d.KillJobs(self.now, (job_id,)))
+        job_id, job = self._our_ids.get(event.id), self.manager.jobs.get(event.id)
+        if job_id is None:
+            return
+        if job is not None and job.started:
+            # Its resources are freed when it has ended.
+            self._decisions.append(d.KillJobs(self.now, (job_id,)))
+            return
+        self._forget(event.id)
+        if job_id in self._cluster.waiting:
+            self._decisions.append(d.RejectJob(self.now, job_id, event.note))
 
     def _scheduler_annotated(self, event: m.Annotated) -> None:
         job_id = self._our_ids.get(event.id)
@@ -150,8 +154,9 @@ class ManagerAdapter:
             self._decisions.append(d.Annotate(self.now, job_id, event.notes))
 
     def _scheduler_canceled(self, event: m.CancelConfirmed) -> None:
-        if event.id in self._withdrawn:
-            self._confirm(event.id)
+        job_id = self._withdrawn.pop(event.id, None)
+        if job_id is not None:
+            self._confirm(job_id)
 
     def _scheduler_feasibility(self, event: m.FeasibilityAnswered) -> None:
         question = self._questions.pop(event.question, None)
@@ -183,19 +188,18 @@ class ManagerAdapter:
 
     def _on_withdrawn(self, event: e.JobWithdrawn) -> None:
         flux_id = self._flux_ids.get(event.job_id)
-        if flux_id is None:
-            return
-        self._withdrawn.add(flux_id)
-        if flux_id in self.manager.jobs:
-            self.manager.cancel(event.at, flux_id)
-        if flux_id not in self.manager.jobs:
-            # Today's dialect does not wait for the scheduler's answer.
-            self._confirm(flux_id)
+        if flux_id is not None:
+            # What the scheduler says of it from now on is no concern of the world.
+            self._forget(flux_id)
+            if flux_id in self.manager.jobs:
+                self.manager.cancel(event.at, flux_id)
+            if flux_id in self.manager.pending:
+                # Only the specification's dialect waits for the scheduler's answer.
+                self._withdrawn[flux_id] = event.job_id
+                return
+        self._confirm(event.job_id)
 
-    def _confirm(self, flux_id: int) -> None:
-        self._withdrawn.discard(flux_id)
-        job_id = self._our_ids[flux_id]
-        self._forget(flux_id)
+    def _confirm(self, job_id: str) -> None:
         if job_id in self._cluster.withdrawn:
             self._decisions.append(d.ConfirmWithdrawal(self.now, job_id))
 

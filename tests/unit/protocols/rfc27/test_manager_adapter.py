@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 from math import inf
+from typing import Any
 
+import msgspec
 import pytest
 
 from pilothouse.core.cluster import Cluster
@@ -24,8 +26,8 @@ NODES = tuple(Node(f"h{i}", 4 * i, 4, gpus=1, properties={"fast": ""} if i else 
 class Scheduler:
     """A ManagerAdapter with the test as the scheduler at the other end of the wire."""
 
-    def __init__(self, *, strict: bool = False, running: tuple[e.Running, ...] = ()) -> None:
-        begins = e.Begins(nodes=NODES, running=running)
+    def __init__(self, *, strict: bool = False, **world: Any) -> None:
+        begins = e.Begins(**{"nodes": NODES, **world})
         self.cluster = Cluster(begins, "rfc27")
         self.adapter = ManagerAdapter(begins, self.cluster, strict=strict)
         self.strict = strict
@@ -65,6 +67,20 @@ class Scheduler:
         self.say(Message(frames.RESPONSE, "sched.alloc", b'{"id":%d,"type":0,"R":%s}\0' % (flux_id, resources), 0, 0, 0,
                          (b"job-manager",)))  # fmt: skip
         return self.decisions()
+
+    def answer(self, flux_id: int, kind: int, **more: object) -> list[Message]:
+        """An answer to an alloc request; what the scheduler hears then."""
+        payload = msgspec.json.encode({"id": flux_id, "type": kind, **more}) + b"\0"
+        return self.say(Message(frames.RESPONSE, "sched.alloc", payload, 0, 0, 0, (b"job-manager",)))
+
+    def raises(self, flux_id: int, severity: int = 0, note: str = "no more") -> list[Message]:
+        payload = msgspec.json.encode({"id": flux_id, "type": "x", "severity": severity, "note": note})
+        return self.say(rpc.request("job-manager.raise", payload, matchtag=5))
+
+    def submit(self, name: str = "w!1", units: int = 1) -> int:
+        """A job whose alloc request has been sent; its id there."""
+        (flux_id,) = asked(self.happen(self.adapter.now, e.JobSubmitted(self.adapter.now, Job(name, units))))
+        return flux_id
 
     def decisions(self) -> list[d.Decision]:
         decisions = self.adapter.take_decisions()
