@@ -37,6 +37,8 @@ STEPS = 25
 LEFT_OUT = {"grid", "policy", "status", "batsim5-config", "web-request", "now-json", "journal"}
 """They return nothing that could be compared."""
 _TOKEN = re.compile(rb'"[^"\n]*"|[0-9]+(?:\.[0-9]+)?|[A-Za-z_]+|\n|[^\s]')
+_XML_DECLARATION = re.compile(rb"<\?xml[^>]*>")
+"""Left as it is: which declarations are refused depends on the version of expat."""
 _VALUES: tuple[object, ...] = (None, True, -1, 0, 2, 2.5, 1e30, "", "x", "2", [], {}, ["x"], {"x": 1})
 
 
@@ -61,7 +63,10 @@ def neighbours(seed: bytes) -> Iterator[bytes]:
     try:
         value = json.loads(seed)
     except ValueError:
-        yield from _other_texts(seed) if _is_text(seed) else _other_bytes(seed)
+        declared = _XML_DECLARATION.match(seed)
+        first = declared.group() if declared is not None else b""
+        rest = seed[len(first) :]
+        yield from (first + other for other in (_other_texts(rest) if _is_text(seed) else _other_bytes(rest)))
         return
     for other in _others(value):
         yield json.dumps(other).encode()
