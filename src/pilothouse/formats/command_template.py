@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from pilothouse.model.errors import InputError, quoted
+from pilothouse.model.numerals import whole_number
 
 _FORM = re.compile(r"\{(#|%|(-?\d+|[A-Za-z_]\w*)?(\.|/|//|/\.)?)\}")
 _PLAIN = re.compile(r"[A-Za-z0-9_./,:@%+=-]+")
@@ -98,11 +99,11 @@ class CommandTemplate:
             return None
         if name in self._names:
             return self._names.index(name)
-        number, count = int(name), len(self._names)
-        if not 1 <= abs(number) <= count:
+        number, count = whole_number(name.removeprefix("-")), len(self._names)
+        if number is None or not 1 <= number <= count:
             found = f"there {'is' if count == 1 else 'are'} {count}"
             raise InputError("the command", f"no such value: {match[0]}", expected="numbers from 1 on", found=found)
-        return number - 1 if number > 0 else number
+        return -number if name.startswith("-") else number - 1
 
     def fill(self, values: Sequence[str], number: int) -> str:
         """The command for these values."""

@@ -15,6 +15,7 @@ from typing import Any
 from pilothouse.formats import duration
 from pilothouse.formats.tables import as_text
 from pilothouse.model.errors import InputError, quoted
+from pilothouse.model.numerals import whole_number
 from pilothouse.model.task_request import TaskRequest
 
 MOST_COUNT = 10**6
@@ -29,10 +30,10 @@ _NEXT_VARIABLE = re.compile(r",(?=[A-Za-z_]\w*=)")
 def memory_mb(text: str, where: str) -> int:
     """`8G`, `512M`, `1.5T`, or a number of megabytes (of 2^20 bytes), rounded up. Raises InputError."""
     match = _MEMORY.fullmatch(text.strip())
-    found = math.ceil(float(match[1]) * _IN_MB[match[2].upper()]) if match else -1
-    if not 0 <= found <= MOST_MEMORY_MB:
+    found = float(match[1]) * _IN_MB[match[2].upper()] if match else math.nan
+    if not found <= MOST_MEMORY_MB:
         raise InputError(where, "not an amount of memory", expected="such as 512M or 8G", found=quoted(text))
-    return found
+    return math.ceil(found)
 
 
 def variables(text: str, where: str) -> tuple[tuple[str, str], ...]:
@@ -49,18 +50,19 @@ def _variable(text: str, where: str) -> tuple[str, str]:
 
 def _count(least: int) -> Callable[[str, str], int]:
     def read(text: str, where: str) -> int:
-        if not text.isascii() or not text.isdigit() or not least <= int(text) <= MOST_COUNT:
+        found = whole_number(text)
+        if found is None or not least <= found <= MOST_COUNT:
             raise InputError(where, "not a count", expected=f"a whole number of at least {least}", found=quoted(text))
-        return int(text)
+        return found
 
     return read
 
 
 def walltime_s(text: str, where: str) -> float:
     """`90`, `30m`, `1:30:00`, `inf`. Raises InputError."""
-    parts = text.split(":")
-    if len(parts) > 1 and len(parts) <= 3 and all(part.isascii() and part.isdigit() for part in parts):
-        hours, minutes, seconds = (int(part) for part in [*["0"] * (3 - len(parts)), *parts])
+    parts = [part for part in map(whole_number, text.split(":")) if part is not None]
+    if len(parts) == text.count(":") + 1 and len(parts) in (2, 3):
+        hours, minutes, seconds = [0] * (3 - len(parts)) + parts
         found = 3600.0 * hours + 60.0 * minutes + seconds
     else:
         found = duration.parse(text, where=where)
