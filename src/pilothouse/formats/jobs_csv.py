@@ -180,18 +180,18 @@ def _read_row(fields: list[str | None], widths: dict[str, int]) -> Row:
         local, workload, profile, submitted, units, requested, _success, state, started, _execution, ended,
         _waiting, _turnaround, _stretch, allocated, energy, metadata,
     ) = (field or "" for field in fields)  # fmt: skip
-    walltime = float(requested)
+    walltime, date = float(requested), float(submitted)
     width = widths.get(allocated)
     if width is None:
         width = widths[allocated] = _width(allocated)
-    used = float(energy) if energy else -1.0
-    begin, end = (float(started), float(ended)) if started else (0.0, 0.0)
-    if not (-LATEST_S < float(submitted) < LATEST_S and -LATEST_S < begin <= end < LATEST_S and 0 <= int(units) <= MOST_ID):
+    used = float(energy) if energy else None
+    begin, end = (float(started), float(ended)) if started else (date, date)
+    if not (-LATEST_S < date < LATEST_S and -LATEST_S < begin <= end < LATEST_S and 0 <= int(units) <= MOST_ID):
         raise ValueError("a number that cannot be")
     return Row(
         f"{workload}!{local}" if workload else local,
         profile,
-        float(submitted),
+        date,
         int(units),
         inf if walltime < 0 else walltime,
         state,
@@ -199,7 +199,7 @@ def _read_row(fields: list[str | None], widths: dict[str, int]) -> Row:
         end if started else None,
         allocated,
         width,
-        used if used >= 0 else None,
+        used if used is not None and used >= 0 else None,
         metadata,
     )
 
@@ -210,7 +210,7 @@ def _width(allocated: str) -> int:
     for part in allocated.split():
         first, dash, last = part.partition("-")
         length = int(last) - int(first) + 1 if dash else int(first) * 0 + 1
-        if not 1 <= length <= MOST_ID or not 0 <= int(first) <= MOST_ID:
+        if not 1 <= length <= MOST_ID or int(first) > MOST_ID:
             raise ValueError(f"not a range of units: {part}")
         count += length
     return count
