@@ -11,10 +11,13 @@ _PBS = re.compile(rb"\s*\d\d/\d\d/\d{4} \d\d:\d\d:\d\d(?:\.\d+)?;\w{1,2};")
 _LSF = re.compile(rb'\s*(?:#[^\n]*\n\s*)*"(?:JOB_FINISH2?|JOB_RESIZE|EVENT_ADRSV_FINISH)" "')
 _FLUX = re.compile(rb'"t_submit"\s*:')
 
+HEAD_BYTES = 4096
+"""Comments and blanks before the first record are no longer than this."""
+
 
 def reader(data: bytes) -> Callable[..., Workload] | None:
     """The function `(path, name, *, units)` that reads it; None: it is no such log."""
-    head = data[:4096].lstrip()
+    head = data[:HEAD_BYTES].lstrip()
     if head.startswith(b"JobId="):
         from pilothouse.formats import slurm_jobcomp
 

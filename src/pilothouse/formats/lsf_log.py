@@ -27,7 +27,7 @@ _USAGE = 19
 """Fields of the resource usage, from ru_utime to ru_exutime."""
 # Positions after that usage.
 _MOST_PROCESSORS, _INDEX, _EXIT_INFO, _EXTENSIONS = 3, 6, 15, 30
-_DONE, _EXITED = 64, 32
+_DONE = 64
 _RUN_LIMIT, _REQUEUED, _CUT = 5, (10, 11), frozenset({1, 2, 3, 6, 7, 8, 9, 12, 14, 15, 16, 20, 21, 23})
 """Values of exitInfo: ended by the run limit; requeued; preempted, killed by somebody, over another limit."""
 _PER_HOST = 6

@@ -364,7 +364,7 @@ def _text(data: bytes) -> str:
 
 
 def _advice(rest: bytes) -> str:
-    word = rest.split(None, 1)[0].upper() if rest.strip() else b""
+    word = next(iter(rest.upper().split()), b"")
     usage = {
         b"PREFIX": "expected `PREFIX text`",
         b"SUFFIX": "expected `SUFFIX text`",

@@ -15,6 +15,7 @@ from pilothouse.journal.plan import plan_of
 from pilothouse.journal.read import in_hand, numbers_of, reading
 from pilothouse.journal.store import columns_of
 from pilothouse.model.errors import InputError
+from pilothouse.model.numerals import whole_number
 
 
 class TaskOutput(msgspec.Struct, frozen=True):
@@ -51,10 +52,12 @@ class OutputReader:
         """The tasks of these names or numbers."""
         found: dict[int, None] = {}
         for name in names:
-            numbers = numbers_of(self._folder, name)
-            if not numbers and not name.isdecimal():
+            numbers, number = numbers_of(self._folder, name), whole_number(name)
+            if number is not None:
+                numbers = numbers or [number]
+            if not numbers:
                 raise InputError(str(self._folder), f"no task {name} has ended", expected="a number or a name")
-            found.update(dict.fromkeys(numbers or [int(name)]))
+            found.update(dict.fromkeys(numbers))
         return list(found)
 
     def read(self, tasks: Iterable[int] | None, after: int = 0) -> Iterator[tuple[int, TaskOutput]]:

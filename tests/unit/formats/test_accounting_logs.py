@@ -155,6 +155,35 @@ def test_lsf(tmp_path: Path) -> None:
         assert sum(n for words, n in told.items() if what in words) == count, (what, told)
 
 
+def test_ends_of_jobs_of_lsf(tmp_path: Path) -> None:
+    """By the reason that LSF gives; none of them counts for a job that is done."""
+    cut = {1, 2, 3, 6, 7, 8, 9, 12, 14, 15, 16, 20, 21, 23}
+    again = "an earlier run"
+    words = {5: "ended by the time limit", 10: again, 11: again, **dict.fromkeys(cut, "cancelled, preempted")}
+    for info in range(30):
+        for status in (32, 64):
+            found = read(tmp_path / "lsb.acct", finish(1, 1000, 1010, 1110, ["n1"], status=status, info=info))
+            expected = words.get(info) if status == 32 else None
+            assert [what.startswith(str(expected)) for what in found.oddities] == ([True] if expected else []), (info, status)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "processors", "units"), [(["n1"], 8, 1), ([], 8, 8), (["4*n1", "n2", "x*n3"], 1, 6), ([], 0, None)]
+)
+def test_slots_of_jobs_of_lsf(tmp_path: Path, hosts: list[str], processors: int, units: int | None) -> None:
+    kept = finish(1, 1000, 1010, 1110, ["n1"])
+    found = read(tmp_path / "lsb.acct", f"{kept}\n{finish(2, 1000, 1010, 1110, hosts, processors=processors)}")
+    assert [job.units for job in found.jobs] == [1, *([units] if units else [])]
+
+
+def test_a_limit_of_lsf_is_taken_only_where_it_must_be_one(tmp_path: Path) -> None:
+    whole = finish(1, 1000, 1010, 1110, ["n1"], limit=600)
+    assert read(tmp_path / "lsb.acct", whole).jobs[0].walltime == 600.0
+    numbers = " 600 64 2048 "
+    for before, after in ((numbers, " 600 x 2048 "), (numbers, " 600 64 x "), ('"select[type == any] "', "7"), (" 600 ", " 0 ")):
+        assert read(tmp_path / "lsb.acct", whole.replace(before, after)).jobs[0].walltime == 101.0
+
+
 # ---- Flux
 
 

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from pilothouse.formats import (
+    accounting_logs,
     dax,
+    fluid,
     flux_jobs,
     lsf_log,
     pbs_log,
@@ -305,3 +307,26 @@ def test_amounts_of_slurm() -> None:
 )  # fmt: skip
 def test_quantities_of_platforms(text: str, units: dict[str, float], value: float | None) -> None:
     assert quantity(text, units) == value
+
+
+def test_numbers_of_flux_have_so_many_digits() -> None:
+    assert [fluid.parse(text) for text in ("f" + "1" * 11, "0" * 20, "0x" + "0" * 16)] == [0, 0, 0]
+    for text in ("f" + "1" * 12, "0" * 21, "0x" + "0" * 17):
+        with pytest.raises(InputError, match="not a Flux job id"):
+            fluid.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "cpus"),
+    [("n1/0-16777215", 2**24), ("n1/0-16777216", 1), ("n1/3-2", 1), ("n1/2-2", 1), ("n1/0*0", 1), ("n1+n2/0*3", 4)],
+)
+def test_slots_of_pbs(hosts: str, cpus: int) -> None:
+    assert pbs_log.cpus({"exec_host": hosts}) == cpus
+
+
+def test_a_kind_of_log_is_seen_near_its_beginning() -> None:
+    flux, lsf, pbs = b'{"t_submit" : 1}', b'# x\n"JOB_FINISH" "', b"01/02/2026 10:00:00;E;"
+    for text in (b"JobId=1", b"JobID|x", b'{"meta": 1, "association": 2}', flux, lsf, pbs):
+        assert accounting_logs.reader(b"\n " + text) is not None
+    for text in (b"", b'{"meta": 1}', b'{"association": 1}', b'"t_submit": 1', b'"JOB_START" "', b"1/2/2026 10:00:00;E;", b"{}"):
+        assert accounting_logs.reader(text) is None

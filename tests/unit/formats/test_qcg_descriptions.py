@@ -252,6 +252,7 @@ def parsed(preferred: Dialect = Dialect.EITHER, **fields: object) -> object:
         (b'{"request": "submit"}', "missing jobs data"),
         (b'{"request": "submit", "jobs": []}', "missing jobs data"),
         (b'{"request": "submit", "jobs": 5}', "missing jobs data"),
+        (b'{"request": "submit", "jobs": [{"name": "a", "execution": {"exec": 1e999}}]}', r"not JSON \(Number out of range"),
         (b'{"request": "submit", "jobs": [5]}', "Wrong submit request - wrong job data"),
         (b'{"request": "submit", "jobs": [{}]}', "Missing name in job description"),
         (b'{"request": "submit", "jobs": [{"name": "a"}]}', "Missing execution element in job description"),

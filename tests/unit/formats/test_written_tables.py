@@ -141,6 +141,17 @@ def test_a_table_of_jobs_that_is_being_written(tmp_path: Path) -> None:
             rows(tmp_path / "f", text)
 
 
+def test_columns_that_earlier_versions_lack(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    names = jobs_csv.COLUMNS.split(",")
+    path.write_text(f"{','.join(names[:15])}\n{','.join(CELLS[:15])}\n")
+    (found,) = jobs_csv.read(path)
+    assert (found.id, found.energy_j, found.metadata, found.allocated) == ("w!a", None, "", "0-1 7")
+    path.write_text(f"{','.join(names[:14])}\n{','.join(CELLS[:14])}\n")
+    with pytest.raises(InputError, match=r"f:1: not a jobs.csv; expected a column allocated_resources"):
+        list(jobs_csv.read(path))
+
+
 def test_workloads_as_logs() -> None:
     jobs = [
         Job("w!1", 2, 9.0, 0.0, Profile("w!p", Delay(2.5)), user="ann"), Job("w!2", 1, inf, 1.0, user="7", after=("w!1",)),

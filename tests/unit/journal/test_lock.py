@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,25 @@ def test_one_process_holds_a_folder_at_a_time(tmp_path: Path) -> None:
     with hold(tmp_path, RunError("busy"), wait_s=1.0):
         assert not is_free(tmp_path)
     assert is_free(tmp_path)
+
+
+def test_a_lock_is_waited_for_as_long_as_asked_and_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [5.0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "sleep", sleep)
+    with hold(tmp_path, RunError("busy")):
+        with pytest.raises(RunError, match="busy"), hold(tmp_path, RunError("busy")):
+            pass
+        assert clock == [5.0]
+        with pytest.raises(RunError, match="busy"), hold(tmp_path, RunError("busy"), wait_s=2.0):
+            pass
+        assert 7.0 <= clock[0] < 7.5
+    with hold(tmp_path, RunError("busy")):
+        assert not is_free(tmp_path)
 
 
 def test_a_folder_that_is_not_there_cannot_be_held(tmp_path: Path) -> None:
