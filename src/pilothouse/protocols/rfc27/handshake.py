@@ -168,7 +168,8 @@ class Handshake(rpc.Endpoint[Event]):
             if job.free:
                 given_back = IdSet.parse_strict(job.free, where="hello free")
                 left = resources.only(resources.rank_ids() - given_back)
-                resources = msgspec.structs.replace(left, slots=resources.slots, expiration_s=resources.expiration_s)
+                start_s, expiration_s = resources.start_s, resources.expiration_s
+                resources = msgspec.structs.replace(left, slots=resources.slots, start_s=start_s, expiration_s=expiration_s)
             self.events.append(JobHolds(job, resources))
         except (p.PayloadError, InputError) as problem:
             note = f"its resources could not be read after a scheduler restart: {problem}"

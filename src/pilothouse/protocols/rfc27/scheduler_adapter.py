@@ -46,6 +46,7 @@ class _Waiting(msgspec.Struct, gc=False):
     slots: int
     told: bool = False
     """The decider has been told of this request. A decision before that is about an earlier request."""
+    annotated: bool = False
 
 
 class _Held(msgspec.Struct):
@@ -73,7 +74,6 @@ class SchedulerAdapter:
         self._held: dict[str, _Held] = {}
         self._unannounced: dict[str, _Held] = {}
         """Running jobs of a later handshake that the decider was never told of: their units are unavailable to it."""
-        self._annotated: set[str] = set()
         self._specs: OrderedDict[bytes, tuple[Jobspec, Shape | None]] = OrderedDict()
         self._shapes: dict[bytes, Shape] = {}
         self._up: IdSet
@@ -145,7 +145,6 @@ class SchedulerAdapter:
         for job_id in self._waiting:
             self.events.append(e.JobWithdrawn(now, job_id))
         self._waiting.clear()
-        self._annotated.clear()
         self.asked_quiet.clear()
         # A connection that was never online says nothing about held resources.
         for job_id, held in list(self._held.items()) if self.engine.was_online else ():
@@ -264,7 +263,6 @@ class SchedulerAdapter:
     def _on_cancel(self, now: float, event: s.AllocCanceled) -> None:
         job_id = our_id(event.id)
         if self._waiting.pop(job_id, None) is not None:
-            self._annotated.discard(job_id)
             self.events.append(e.JobWithdrawn(now, job_id))
 
     def _on_priorities(self, now: float, event: s.Prioritized) -> None:
@@ -363,8 +361,7 @@ class SchedulerAdapter:
         grant = self.machine.grant(job, decision.units, found.slots, now)
         self._held[decision.job_id] = _Held(found.id, decision.units, grant.gpus, now)
         notes: dict[str, Any] = {"resource_summary": grant.summary}
-        if decision.job_id in self._annotated:
-            self._annotated.discard(decision.job_id)
+        if found.annotated:
             # RFC 27, Alloc Success: annotations that are no longer relevant may be deleted.
             notes |= {"reason_pending": None, "t_estimate": None}
         if job.shape is not None and job.shape.queue:
@@ -375,7 +372,6 @@ class SchedulerAdapter:
         found = self._waiting.get(decision.job_id)
         if found is not None and found.told:
             del self._waiting[decision.job_id]
-            self._annotated.discard(decision.job_id)
             self.engine.deny(found.id, decision.reason or self._why_rejected(found.job))
 
     def _why_rejected(self, job: Job) -> str:
@@ -386,7 +382,7 @@ class SchedulerAdapter:
     def _annotate(self, decision: d.Annotate) -> None:
         found = self._waiting.get(decision.job_id)
         if found is not None:
-            self._annotated.add(decision.job_id)
+            found.annotated = True
             self.engine.annotate(found.id, decision.notes)
 
     def _set_metadata(self, decision: d.SetMetadata) -> None:

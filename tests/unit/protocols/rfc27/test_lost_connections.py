@@ -60,6 +60,19 @@ def test_what_a_job_gave_back_meanwhile_is_free_with_its_gpus(pair: Reconnecting
     assert [(x.job_id, x.units) for x in pair.take_told() if isinstance(x, e.JobEnded)] == [(our_id(wide), IdSet.of([0, 8]))]
 
 
+def test_gpus_of_a_freed_part_come_back_once(pair: ReconnectingPair) -> None:
+    wide = pair.submit(1, nodes=3, gpus_per_slot=2)
+    pair.settle()
+    pair.manager.release(0.0, wide, IdSet.of([1]))
+    on_rank_1 = {"nodes": 1, "gpus_per_slot": 1, "constraints": {"ranks": ["1"]}}
+    first = pair.submit(1, **on_rank_1)
+    pair.settle()
+    pair.finish(wide)
+    second, third = pair.submit(1, **on_rank_1), pair.submit(1, nodes=2, gpus_per_slot=2)
+    pair.settle()
+    assert [gpus(pair, job_id) for job_id in (first, second, third)] == [{1: "0"}, {1: "1"}, {0: "0-1", 2: "0-1"}]
+
+
 def test_a_job_that_holds_all_that_it_held_is_not_mentioned(pair: ReconnectingPair) -> None:
     pair.submit(1, nodes=2, gpus_per_slot=2)
     pair.settle()
