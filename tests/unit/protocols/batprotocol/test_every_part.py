@@ -95,12 +95,13 @@ PROBES = [
 
 @pytest.mark.parametrize("more", PROBES)
 def test_probes_of_every_kind_come_back(more: dict[str, Any]) -> None:
-    for when in ({}, {"when": 4.5}, {"period": 2.5}, {"period": 2.0, "count": 3}):
+    whens: tuple[dict[str, Any], ...] = ({}, {"when": 4.5}, {"period": 2.5}, {"period": 2.0, "count": 3})
+    for when in whens:
         for reset in ({}, {"reset_to": 0.0}, {"per_second": True, "reset_to": 1.5}):
-            kept = reset if more["accumulate"] is not None else {}
-            limits = {"threshold": 2.5} if more["only_if"] is not None else {}
-            part = {"quantile": 0.25} if more["aggregation"] is d.Aggregation.QUANTILE else {}
-            probe = d.CreateProbe(1.0, "p", units=IdSet.of([1, 2]), **more, **when, **kept, **limits, **part)
+            wanted: dict[str, Any] = {**more, **when, **(reset if more["accumulate"] is not None else {})}
+            wanted |= {"threshold": 2.5} if more["only_if"] is not None else {}
+            wanted |= {"quantile": 0.25} if more["aggregation"] is d.Aggregation.QUANTILE else {}
+            probe = d.CreateProbe(1.0, "p", units=IdSet.of([1, 2]), **wanted)
             assert DecisionReader().read(write_decision(probe), 1.0) == probe
 
 
@@ -124,8 +125,8 @@ def test_calls_that_are_the_last_of_a_series() -> None:
         assert writer.write(e.CallArrived(1.0, "c", last)) == m.RequestedCallEvent("c", False)
         assert reader.read(m.RequestedCallEvent("c", last), 1.0) == e.CallArrived(1.0, "c", True)
     for side in (writer, reader):
-        side.note(d.CallEvery(0.0, 1.0, "c"))  # type: ignore[attr-defined]
-        side.note(d.CallAt(0.0, 1.0, "d"))  # type: ignore[attr-defined]
+        side.note(d.CallEvery(0.0, 1.0, "c"))
+        side.note(d.CallAt(0.0, 1.0, "d"))
     for last in (True, False):
         assert writer.write(e.CallArrived(1.0, "c", last)) == m.RequestedCallEvent("c", last)
         assert writer.write(e.CallArrived(1.0, "d", last)) == m.RequestedCallEvent("d", False)
@@ -135,7 +136,7 @@ def test_calls_that_are_the_last_of_a_series() -> None:
 def test_hosts_are_written_with_what_is_known_of_them() -> None:
     of_a = {"properties": {"z": "1", "b": "2"}, "zone_properties": {"k": "v"}, "speeds": (2.0, 1.0), "power_state": 1}
     nodes = (Node("a", 3, 2, cores=4, **of_a), Node("b", 7))  # type: ignore[arg-type]
-    config = {"batsim_execution_context_json": '{"x":1}', "batsim_arguments": ["a", 3]}
+    config: dict[str, object] = {"batsim_execution_context_json": '{"x":1}', "batsim_arguments": ["a", 3]}
     begins = e.Begins(nodes, (Node("s", 9, 2),), workloads={"w": "/w"}, profiles={"w!d": DELAY}, config=config,
                       external_event_lists={"l": "/l"})  # fmt: skip
     writer = EventWriter(d.Wants())

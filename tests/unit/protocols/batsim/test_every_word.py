@@ -15,7 +15,7 @@ from pilothouse.model.errors import PeerError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
-from pilothouse.model.profile import Delay, HomogeneousTask, Profile, Sequence, Spread
+from pilothouse.model.profile import Delay, HomogeneousTask, Profile, Sequence, Spec, Spread
 from pilothouse.protocols.batsim import codec
 from pilothouse.protocols.batsim.decision_reader import DecisionReader
 from pilothouse.protocols.batsim.decision_writer import SOONEST_CALL_S, DecisionWriter
@@ -249,8 +249,8 @@ def test_where_the_owner_keeps_the_profiles_they_are_forgotten_after_the_message
 
 def test_jobs_are_elastic_if_all_their_work_is_divided() -> None:
     total, each = HomogeneousTask(1.0, 0.0, Spread.TOTAL), HomogeneousTask(1.0, 0.0)
-    specs = {"t": total, "e": each, "d": Delay(1.0), "tt": Sequence(("w!t", "w!t"), 1), "te": Sequence(("w!t", "w!e"), 1),
-             "tx": Sequence(("w!t", "w!none"), 1)}  # fmt: skip
+    specs: dict[str, Spec] = {"t": total, "e": each, "d": Delay(1.0)}
+    specs |= {name: Sequence(("w!t", part), 1) for name, part in (("tt", "w!t"), ("te", "w!e"), ("tx", "w!none"))}
     reader = DecisionReader("peer", {f"w!{name}": Profile(f"w!{name}", spec) for name, spec in specs.items()})
     jobs = [reading(reader, registered(profile=name))[0].job for name in (*specs, "none")]  # type: ignore[union-attr]
     assert [job.elastic for job in jobs] == [True, False, False, True, False, False, False]
@@ -401,9 +401,9 @@ def test_which_submissions_carry_a_profile(dialect: Dialect, forward: bool, kind
 
 
 def test_what_is_made_up_of_a_job() -> None:
-    job = Job("w!1", 2, 5.0, 1.5, DELAY, extra_data={"x": 1})
+    job = Job("w!1", 2, 5.0, 1.5, DELAY, extra_data="x")
     (event,) = told(writer(), e.JobSubmitted(2.0, job))
-    written = {"id": "w!1", "subtime": 1.5, "res": 2, "walltime": 5.0, "profile": "d", "extra_data": {"x": 1}}
+    written = {"id": "w!1", "subtime": 1.5, "res": 2, "walltime": 5.0, "profile": "d", "extra_data": "x"}
     assert event == {"timestamp": 2.0, "type": "JOB_SUBMITTED", "data": {"job_id": "w!1", "job": written}}
     (event,) = told(writer(), e.JobSubmitted(2.0, Job("w!1", 2, inf, 1.5, DELAY)))
     assert event["data"]["job"] == {"id": "w!1", "subtime": 1.5, "res": 2, "profile": "d"}
