@@ -107,7 +107,7 @@ class DriverStory:
             environment=m.TaskEnvironment(bind=some(0.5), keep=keep, env={"OF_RUN": "1"}), output_bytes=keep * 4,
             retry_memory=choice((0.0, 1.5)), reissue=some(0.9), at_most_once=some(0.1), most_losses=choice((1, 2, 5)),
             fail_fast=some(0.1), bundle=choice((1, 3, 1000)), window=choice((0, 0, 3)), heartbeat_s=choice((2.0, 0.001)),
-            lost_after_s=choice((10.0, 60.0)), return_within_s=choice((5.0, 30.0)), grace_s=choice((1.0, 10.0)),
+            lost_after_s=choice((5.0, 60.0)), return_within_s=choice((5.0, 30.0)), grace_s=choice((1.0, 10.0)),
             retire_idle=some(0.4), service=some(0.3), context_limits=choice(({}, {}, {"c1": 6}, {"c2": 0})), env={"A": "b"},
         )  # fmt: skip
 
@@ -121,6 +121,7 @@ class DriverStory:
             *(TaskRequest(name="first", retries=1), TaskRequest(after=("first",)), TaskRequest(gpus=1, env=(("X", "y"),))),
             TaskRequest(nodes=2, cores=1),
         )
+        lines += [None] * choice((0, 0, 0, 4))
         bundled = choice((None, None, TaskRequest(name="many")))
         count = choice((5, 20, 40, 40))
         for task_id in range(count):
@@ -247,7 +248,7 @@ class DriverStory:
         if how == "bye":
             self.say(peer, m.Bye())
         elif how == "died":
-            will = [m.Report([]), m.Bye("its process ended", died=True, begun=tuple(begun))]
+            will: list[m.FromEngine] = [m.Report([]), m.Bye("its process ended", died=True, begun=tuple(begun))]
             hear(self.driver, m.EngineFrame(m.VERSION, peer.id, 0, 0, 0, will), self.now)
         else:
             spool = [self.finished(peer, number) for number in list(peer.held)] if self.some(0.5) else None
@@ -412,7 +413,7 @@ class DriverStory:
         yield self.flush(), self.begin() if self.some(0.8) else None
         for _ in range(STEPS):
             (action,) = self.random.choices(list(act), list(act.values()))
-            answer = action()  # type: ignore[func-returns-value]
+            answer = action()
             yield action.__name__, self.now, answer, self.flush(), self.look()
 
     def flush(self) -> object:

@@ -245,7 +245,6 @@ def _ended(
 def requeue(driver: DriverState, group: TaskGroup, reason: str, now: float) -> None:
     """It waits for another decision; in a run that was stopped, its tasks are left for a resumed run."""
     if driver.stopped_because:
-        group.tasks.clear()
         group.worst, group.code = JobState.KILLED, -15
         _finish(driver, group, now)
         return

@@ -262,9 +262,7 @@ def frames(driver: DriverState, now: float) -> list[m.DriverFrame]:
     out: list[m.DriverFrame] = []
     session = driver.session
     for engine in driver.speak_to:
-        proxy = driver.engines.present.get(engine) or driver.engines.departed.get(engine)
-        if proxy is None:
-            continue
+        proxy = driver.engines.present.get(engine) or driver.engines.departed[engine]
         received = proxy.channel.received
         news = proxy.channel.outgoing(now) if proxy.welcomed else []
         out.extend(m.DriverFrame(m.VERSION, engine, session, seq, received, bodies) for seq, bodies in news)

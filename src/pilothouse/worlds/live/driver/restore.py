@@ -11,7 +11,7 @@ from pilothouse.worlds.live.driver.assignments import kill_group
 from pilothouse.worlds.live.driver.engines import PRESENT
 from pilothouse.worlds.live.driver.flow import admit, release_dependents
 from pilothouse.worlds.live.driver.state import DriverState, update
-from pilothouse.worlds.live.driver.task_groups import NODE_LOST, group_of_job
+from pilothouse.worlds.live.driver.task_groups import NODE_LOST, TaskGroup, environment_for
 
 
 def restore(driver: DriverState, records: Iterable[r.Record], now: float) -> None:
@@ -38,8 +38,8 @@ def _reopen(driver: DriverState, assigned: r.Assigned) -> None:
     }
     known = driver.known_jobs.get(assigned.job_id)
     if known is not None:
-        group = group_of_job(r.job_from(known[1]), known[0], 1, bind=driver.options.environment.bind)
-        group.tasks = tasks
+        job = r.job_from(known[1])
+        group = TaskGroup(job, tasks, environment_for(job, bind=driver.options.environment.bind), from_file=False)
     else:
         group = driver.backlog.named_group(assigned.job_id, tasks)
         driver.backlog.held.update(tasks)

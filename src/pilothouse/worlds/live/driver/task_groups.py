@@ -96,7 +96,6 @@ class Backlog:
         self._returned: deque[Task] = deque()
         self._jobs: deque[TaskGroup] = deque()
         self._serial = 0
-        self._came_back = False
         self._done = done
         self.attempts: dict[int, int] = {}
         """The next attempt of tasks that have failed or were lost before."""
@@ -117,10 +116,9 @@ class Backlog:
 
     def withdraw_cancelled(self) -> list[Task]:
         """Takes the cancelled tasks out of those that came back, and returns them with those that came up."""
-        if self.cancelled and any(task.task_id in self.cancelled for task in self._returned):
-            self.withdrawn += [task for task in self._returned if task.task_id in self.cancelled]
-            self._returned = deque(task for task in self._returned if task.task_id not in self.cancelled)
-        withdrawn, self.withdrawn = self.withdrawn, []
+        withdrawn = self.withdrawn + [task for task in self._returned if task.task_id in self.cancelled]
+        self._returned = deque(task for task in self._returned if task.task_id not in self.cancelled)
+        self.withdrawn = []
         return withdrawn
 
     def add(self, group: TaskGroup) -> None:
@@ -159,19 +157,18 @@ class Backlog:
             most -= 1
             yield self._jobs.popleft()
         while most > 0:
+            came_back = bool(self._returned)
             tasks = self._next_tasks(units)
             if not tasks:
                 return
             most -= 1
-            yield self._group(tasks, now)
+            yield self._group(tasks, now, came_back=came_back)
 
     def _next_tasks(self, units: int) -> list[Task]:
         size = self.pace.bundle(self._remaining(), units)
         if self._returned:
             size = min(size, 1 + len(self._returned) // (2 * max(1, units)))
-            self._came_back = True
             return list(self._take_returned(size))
-        self._came_back = False
         while self.feeder is not None:
             lines = self.feeder.take(size)
             if not lines:
@@ -209,13 +206,13 @@ class Backlog:
             return None
         return max(0, self.total - self.feeder.given_out)
 
-    def _group(self, tasks: list[Task], now: float) -> TaskGroup:
+    def _group(self, tasks: list[Task], now: float, *, came_back: bool) -> TaskGroup:
         self.pace.longest_bytes = max(self.pace.longest_bytes, *(len(task.line) for task in tasks))
         first = tasks[0]
         job_id = str(first.task_id) if len(tasks) == 1 else f"{first.task_id}+{len(tasks) - 1}"
         if first.attempt > 1 and len(tasks) == 1:
             job_id += f"#{first.attempt}"
-        if len(tasks) > 1 or self._came_back:
+        if len(tasks) > 1 or came_back:
             # Tasks that came back may be bundled alike again, and no two jobs may have one id.
             self._serial += 1
             job_id += f"@{self._serial}"
