@@ -365,16 +365,16 @@ def _nodes_of(resources: object) -> tuple[tuple[Node, ...], int]:
     return tuple(nodes), used
 
 
-def _merged(whole: Answer, replies: list[Answer]) -> Answer:
+def _merged(whole: Answer, replies: list[dict[str, Any]]) -> Answer:
     """jobInfo of a loop whose parts several managers have."""
     parts = [reply["data"] for reply in replies]
-    loops = [part["iterations"] for part in parts if isinstance(part, dict) and "iterations" in part]
+    loops = [part["iterations"] for part in parts]
     whole["iterations"] = {
         "start": min(loop["start"] for loop in loops),
         "stop": max(loop["stop"] for loop in loops),
         **{key: sum(loop[key] for loop in loops) for key in ("total", "finished", "failed")},
     }
-    children = [child for part in parts if isinstance(part, dict) for child in part.get("childs", ())]
+    children = [child for part in parts for child in part.get("childs", ())]
     if children:
         whole["childs"] = sorted(children, key=lambda child: int(child["iteration"]))
     return whole

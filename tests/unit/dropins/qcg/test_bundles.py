@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import os
 import signal
 import subprocess
@@ -9,10 +10,11 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pilothouse.dropins.qcg.bundle_runner import Spawner
-from pilothouse.dropins.qcg.bundles import Bundle, Bundles, Result, is_bundle, is_narrow
+from pilothouse.dropins.qcg.bundles import CUT_S, Bundle, Bundles, Result, is_bundle, is_narrow
 from pilothouse.model.job import Command, Job, Shape
 from pilothouse.model.lifecycle import JobState
 
@@ -208,3 +210,109 @@ def test_a_bundle_whose_node_is_lost_begins_anew(bundles: Bundles) -> None:
     assert not bundle.results_file.exists()
     bundle.results_file.write_text("2 0 79 4.5 5.5 \n")
     assert [result.job_id for result in bundles.results(bundle)] == ["j2"]
+
+
+@pytest.mark.parametrize(
+    ("mean_s", "cores", "ready", "size"),
+    [
+        (1.0, 2, 1000, 1),  # not short
+        (0.02, 2, 0, 20), (0.02, 2, 83, 20), (0.02, 2, 84, 21), (0.02, 1, 84, 42), (0.02, 3, 126, 21), (0.02, 2, 10**6, 240),
+        (0.00001, 1, 10**6, 2000),
+    ],
+)  # fmt: skip
+def test_how_many_jobs_a_bundle_holds(bundles: Bundles, mean_s: float, cores: int, ready: int, size: int) -> None:
+    """About 0.4 s of work, up to twelve times that while many wait; at most half of a core's share."""
+    quick(bundles, mean_s)
+    assert bundles.size(cores, ready) == size
+
+
+def test_nothing_is_bundled_where_that_is_not_enabled(tmp_path: Path) -> None:
+    bundles = Bundles(tmp_path, sys.executable, session=1, enabled=False)
+    quick(bundles)
+    assert bundles.size(2, 10**6) == 1
+
+
+def test_jobs_are_gathered_in_order(bundles: Bundles) -> None:
+    wide = Job("wide", 2)
+    jobs = [*narrow(3), wide, *narrow(8)[3:]]
+    made = list(bundles.gather(jobs, 3, 2, more=True))
+    assert [job.id for job in made] == ["::1.1", "wide", "::1.2", "::1.3"]
+    assert [bundle.members for bundle in bundles.alive.values()] == [["j0", "j1", "j2"], ["j3", "j4", "j5"], ["j6", "j7"]]
+    assert (made[0].units, made[0].submitted_at, made[2].priority) == (1, 5.0, -3)
+    again = list(bundles.gather(narrow(4), 3, 2, more=True))
+    assert [job.id for job in again] == ["::1.4", "j3"], "a bundle of one is no bundle"
+    assert list(bundles.gather(jobs, 1, 2, more=True)) == jobs
+    assert [bundles.of(name) for name in ("j0", "wide")] == [bundles.alive["::1.4"], None]
+
+
+def test_the_last_jobs_are_shared_out_evenly(bundles: Bundles) -> None:
+    made = list(bundles.gather(narrow(7), 100, 3, more=False))
+    assert [len(bundles.alive[job.id].members) if is_bundle(job.id) else 1 for job in made] == [3, 3, 1]
+    assert [job.id for job in bundles.gather(narrow(3), 100, 3, more=False)] == ["j0", "j1", "j2"]
+
+
+def test_what_a_new_bundle_is(bundles: Bundles, tmp_path: Path) -> None:
+    list(bundles.gather(narrow(2), 2, 1, more=True))
+    bundle = only(bundles)
+    assert (bundle.id, bundle.left, bundle.running, bundle.command, bundle.returned, bundle.bytes_read) == (
+        "::1.1", ["j0", "j1"], False, None, [], 0,
+    )  # fmt: skip
+    files = [bundle.spec_file, bundle.results_file, bundle.members_file, bundle.cancel_file]
+    assert [path.name for path in files] == ["1.1.spec", "1.1.results", "1.1.members", "1.1.results.cancel"]
+    assert {path.parent for path in files} == {tmp_path / "bundles"}
+
+
+def test_what_the_runner_is_given(bundles: Bundles, tmp_path: Path) -> None:
+    list(bundles.gather(narrow(3), 3, 1, more=True))
+    bundle = only(bundles)
+    bundle.command = command("old")
+    assert not bundles.drop(bundle, "j1")
+    assert bundle.command is None
+    given = [command("a", "b", cwd="/x", stdin="i{{1}}", stdout="o{{", stderr="e}}"), command("c")]
+    runner = bundles.write(bundle, given)
+    assert marshal.loads(bundle.spec_file.read_bytes()) == [
+        (0, ["a", "b"], {"MINE": "yes"}, "/x", "i{1}", "o{", "e}"), (2, ["c"], {"MINE": "yes"}, "/tmp", "", "", ""),
+    ]  # fmt: skip
+    assert msgspec.json.decode(bundle.members_file.read_bytes()) == ["j0", "j1", "j2"]
+    assert (runner.argv[0], runner.cwd) == (sys.executable, "/x")
+    assert runner.argv[1:3] == ("-I", "-S") and runner.argv[-3:] == (str(bundle.spec_file), str(bundle.results_file), str(CUT_S))
+    with pytest.raises(ValueError, match="shorter"):
+        bundles.write(bundle, given[:1])
+
+
+def test_members_that_are_dropped_returned_or_have_ended_are_of_no_bundle(bundles: Bundles) -> None:
+    list(bundles.gather(narrow(6), 6, 1, more=True))
+    bundle = only(bundles)
+    bundles.drop(bundle, "j5")
+    bundle.results_file.parent.mkdir()
+    bundle.results_file.write_text("0 0 7 1.0 2.0 \n5 0 7 1.0 2.0 \nreturned 1\n2 0 8 2.0 3.0 late\n0 0 7 1.0 2.0 twice\n")
+    assert list(bundles.results(bundle)) == [Result("j0", 0, 7, 1.0, 2.0, ""), Result("j2", 0, 8, 2.0, 3.0, "late")]
+    assert bundle.returned == ["j2", "j3", "j4"]
+    assert bundles.take_returned(bundle) == ["j3", "j4"] and bundles.take_returned(bundle) == []
+    assert bundle.left == ["j1"] and bundles.of("j1") is bundle
+    assert [bundles.of(name) for name in ("j0", "j2", "j3", "j5")] == [None] * 4
+    assert bundles.drop(bundle, "j1"), "nothing is left"
+    assert bundles.close(bundle) == [] and not bundles.alive
+
+
+def test_a_closed_bundle_gives_back_what_has_no_result(bundles: Bundles) -> None:
+    list(bundles.gather(narrow(2), 2, 1, more=True))
+    bundle = only(bundles)
+    bundles.write(bundle, [command("true")] * 2)
+    bundles.cancel(bundle, "j1")
+    bundles.cancel(bundle, "j0")
+    assert bundle.cancel_file.read_text() == "1\n0\n"
+    assert bundles.close(bundle) == ["j0", "j1"] and bundles.close(bundle) == ["j0", "j1"]
+    assert bundles.of("j0") is None and not list(bundle.spec_file.parent.iterdir())
+
+
+def test_found_bundles_run_and_are_known_by_their_members(bundles: Bundles, tmp_path: Path) -> None:
+    list(bundles.gather(narrow(4), 2, 1, more=True))
+    for bundle in bundles.alive.values():
+        bundles.write(bundle, [command("true")] * 2)
+    later = Bundles(tmp_path, sys.executable, session=2)
+    assert later.of("j0") is None
+    first, second = later.found()
+    assert (first.id, second.id) == ("::1.1", "::1.2") and first.running and second.running
+    assert later.of("j0") is first and later.alive == {"::1.1": first, "::1.2": second}
+    assert [job.id for job in later.gather(narrow(6)[4:], 2, 1, more=True)] == ["::2.1"]

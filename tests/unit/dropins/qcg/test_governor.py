@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from pilothouse.dropins.qcg.governor import Member
+from pilothouse.model.lifecycle import JobState
 from unit.dropins.qcg.fleet import Fleet, job
 
 
@@ -275,3 +278,62 @@ def test_a_governor_without_managers_has_no_resources() -> None:
     none = {"total_nodes": 0, "total_cores": 0, "used_cores": 0, "free_cores": 0}
     assert fleet.governor.last_usage.shown(*none) == none
     assert fleet.ask({"request": "resourcesInfo"})["data"] == none
+
+
+@pytest.mark.parametrize("address", [None, "", 7, ["tcp://x"]])
+def test_a_manager_without_an_address_is_refused(address: object) -> None:
+    fleet = Fleet()
+    params = {"id": "z", "address": address, "resources": {"nodes": []}}
+    answer = fleet.ask({"request": "register", "entity": "manager", "params": params})
+    assert answer == {"code": 1, "message": "Missing registry entity address"}
+    assert not fleet.governor.members
+
+
+def test_a_manager_that_only_says_what_it_must_has_used_nothing() -> None:
+    fleet = Fleet()
+    params = {"id": "z", "address": "tcp://z", "resources": {"nodes": []}}
+    assert fleet.ask({"request": "register", "entity": "manager", "params": params}) == {"code": 0, "data": {"id": "z"}}
+    assert fleet.governor.members["z"] == Member("z", "tcp://z", (), used=0, jobs=0, key="")
+    assert Member("z", "tcp://z", ()) == Member("z", "tcp://z", (), used=0, jobs=0, key="")
+
+
+def test_ends_have_the_date_of_what_led_to_them() -> None:
+    fleet = Fleet(1)
+    fleet.submit(job("a"), job("b", dependencies={"after": ["a"]}))
+    fleet.governor.lost("m0", 60.0)
+    entries = fleet.governor.registry.entries
+    assert entries["a"].status.history[-1] == (JobState.FAILED, 60.0)
+    assert entries["b"].status.history[-1] == (JobState.FAILED, 60.0)
+    fleet.now = 70.0
+    fleet.join(1)
+    request = {"request": "submit", "jobs": [job("d", dependencies={"after": ["a"]})]}
+    fleet.governor.handle(msgspec.json.encode(request), 80.0)
+    fleet.governor.settle(90.0)
+    assert entries["d"].status.history == [(JobState.WAITING, 80.0), (JobState.OMITTED, 90.0)]
+
+
+def test_jobs_are_omitted_along_a_chain_in_any_order() -> None:
+    fleet = Fleet(1)
+    chain = [job(name, dependencies={"after": [after]}) for name, after in (("d", "c"), ("c", "b"), ("b", "nobody"))]
+    fleet.submit(*chain, job("a"))
+    states = {name: entry.status.state for name, entry in fleet.governor.registry.entries.items()}
+    assert states == {"d": JobState.OMITTED, "c": JobState.OMITTED, "b": JobState.OMITTED, "a": JobState.WAITING}
+
+
+def test_a_job_that_was_removed_is_unknown_to_its_managers_too() -> None:
+    fleet = Fleet(1)
+    fleet.submit(job("a"))
+    fleet.run()
+    assert fleet.about("removeJob", "a") == {"removed": 1}
+    attributes = {"parent_job_id": "a", "parent_job_part_id": "0"}
+    report = {"request": "notify", "entity": "job", "params": {"name": "a", "state": "FAILED", "attributes": attributes}}
+    assert fleet.ask(report) == {"code": 1, "message": "Job a unknown"}
+    assert fleet.ask({"request": "jobStatus", "jobNames": ["a"]}) == {"code": 1, "message": "Job 'a' doesn't exist"}
+    assert not fleet.held("a")
+
+
+@pytest.mark.parametrize("resources", [None, 7, [], "nodes"])
+def test_a_manager_without_nodes_is_refused(resources: object) -> None:
+    params = {"id": "z", "address": "tcp://z", "resources": resources}
+    answer = Fleet().ask({"request": "register", "entity": "manager", "params": params})
+    assert answer["code"] == 1 and "resources must be a dictionary" in answer["message"]
