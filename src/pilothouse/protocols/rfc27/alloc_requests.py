@@ -22,6 +22,8 @@ MOST_INACTIVE = 10_000
 """Limit of ended jobs that are remembered."""
 MOST_SPECS = 10_000
 """Limit of different jobspecs that jobs share."""
+MOST_REQUESTS = 2**62
+"""Limit of alloc requests that are sent at once, unless the caller names another: none."""
 
 
 class AllocRequests(rpc.Endpoint[Event]):
@@ -50,7 +52,7 @@ class AllocRequests(rpc.Endpoint[Event]):
     def find(self, job_id: int) -> ManagedJob | None:
         return self.jobs.get(job_id) or self.inactive.get(job_id)
 
-    def dispatch(self, most: int = 2**62) -> int:
+    def dispatch(self, most: int = MOST_REQUESTS) -> int:
         """Sends up to `most` alloc requests within the scheduler's limit; returns their number."""
         sent = 0
         while self.online and not self.stopped and sent < most:

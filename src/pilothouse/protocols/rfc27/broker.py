@@ -21,6 +21,7 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.numerals import whole_number
 from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27 import payloads as p
+from pilothouse.protocols.rfc27.alloc_requests import MOST_REQUESTS
 from pilothouse.protocols.rfc27.frames import Message
 from pilothouse.protocols.rfc27.manager import Manager
 
@@ -49,7 +50,7 @@ class Broker:
         self._up = up
         self._userid = userid
         self._simulated = simulated
-        self._now = 0.0
+        self._now: float
         self._services: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._acquirer: tuple[int, Message] | None = None
@@ -105,7 +106,7 @@ class Broker:
                 else:
                     self._to_service(now, message)
 
-    def dispatch(self, now: float, most: int = 2**62) -> int:
+    def dispatch(self, now: float, most: int = MOST_REQUESTS) -> int:
         """Lets the manager send up to `most` alloc requests; returns their number."""
         sent = self.manager.dispatch(most)
         self.flush(now)

@@ -221,7 +221,7 @@ class Manager(AllocRequests):
         for job in self.holding.values():
             free = IdSet(job.freed_ranks).to_text(",") if partial and job.freed_ranks else msgspec.UNSET
             known = p.HelloJob(job.id, job.priority, job.userid, job.submitted_s, free)
-            self.out.append(rpc.respond(message, p.encode(known), streaming=True))
+            self.out.append(rpc.respond(message, p.encode(known)))
         self.out.append(rpc.respond_error(message, errno.ENODATA))
 
     def _on_ready(self, now: float, message: Message) -> None:

@@ -76,7 +76,6 @@ class ManagerAdapter:
             handler = _ON_EVENT.get(type(event))
             if handler is not None:
                 handler(self, event)
-        self.broker.flush(self.now)
         self.process_answers()
 
     def take_decisions(self) -> list[d.Decision]:
@@ -181,7 +180,7 @@ class ManagerAdapter:
             if event.state in (JobState.KILLED, JobState.TIMED_OUT, JobState.LOST):
                 kind = {JobState.KILLED: "cancel", JobState.TIMED_OUT: "timeout"}.get(event.state, "node-failure")
                 self.manager.cancel(event.at, flux_id, event.reason, kind=kind)
-            if job.state in (State.RUN, State.CLEANUP) and job.holds:
+            if job.holds:
                 # A wait status: an exit code, or the number of a signal.
                 self.manager.finish(event.at, flux_id, max(event.return_code << 8, -event.return_code))
         self._forget(flux_id)

@@ -62,11 +62,14 @@ class Scheduler:
 
     def grant(self, flux_id: int, lite: str) -> list[d.Decision]:
         """The scheduler gives these resources; the decisions that follow."""
+        self.give(flux_id, lite)
+        return self.decisions()
+
+    def give(self, flux_id: int, lite: str) -> list[Message]:
+        """The scheduler gives these resources; what it hears then."""
         resources = b'{"version":1,"execution":{"R_lite":[%s],"starttime":0,"expiration":0}}' % lite.encode()
         self.adapter.manager.jobs[flux_id].committed = resources
-        self.say(Message(frames.RESPONSE, "sched.alloc", b'{"id":%d,"type":0,"R":%s}\0' % (flux_id, resources), 0, 0, 0,
-                         (b"job-manager",)))  # fmt: skip
-        return self.decisions()
+        return self.answer(flux_id, 0, R=msgspec.Raw(resources))
 
     def answer(self, flux_id: int, kind: int, **more: object) -> list[Message]:
         """An answer to an alloc request; what the scheduler hears then."""

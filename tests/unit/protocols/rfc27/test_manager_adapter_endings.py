@@ -57,8 +57,7 @@ def test_any_last_answer_confirms_a_withdrawal(kind: int) -> None:
 def test_a_withdrawal_that_crosses_a_grant_is_confirmed_and_the_grant_given_back(strict: bool) -> None:
     scheduler = Scheduler(strict=strict)
     flux_id = scheduler.submit()
-    scheduler.adapter.manager.jobs[flux_id].committed = b'{"version":1,"execution":{"R_lite":[%s]}}' % core(0, "0").encode()
-    scheduler.answer(flux_id, 0)
+    scheduler.give(flux_id, core(0, "0"))
     heard = scheduler.happen(1.0, e.JobWithdrawn(1.0, "w!1"))
     assert [m.topic for m in heard] == ["sched.free"]
     assert scheduler.decisions() == [d.ConfirmWithdrawal(1.0, "w!1")]
@@ -118,8 +117,7 @@ def test_an_exception_of_the_scheduler_kills_a_running_job_and_its_end_frees_the
 def test_an_exception_for_a_job_that_was_started_in_the_same_turn_kills_it() -> None:
     scheduler = Scheduler()
     flux_id = scheduler.submit()
-    scheduler.adapter.manager.jobs[flux_id].committed = b'{"version":1,"execution":{"R_lite":[%s]}}' % core(1, "0").encode()
-    scheduler.answer(flux_id, 0)
+    scheduler.give(flux_id, core(1, "0"))
     scheduler.adapter.process_answers()
     scheduler.raises(flux_id)
     assert scheduler.decisions() == [d.StartJob(0.0, "w!1", IdSet.of([4])), d.KillJobs(0.0, ("w!1",))]
@@ -129,8 +127,7 @@ def test_an_exception_for_a_job_that_was_started_in_the_same_turn_kills_it() -> 
 def test_an_exception_before_the_start_rejects_the_job_and_gives_its_resources_back(strict: bool) -> None:
     scheduler = Scheduler(strict=strict)
     flux_id = scheduler.submit()
-    scheduler.adapter.manager.jobs[flux_id].committed = b'{"version":1,"execution":{"R_lite":[%s]}}' % core(1, "0").encode()
-    scheduler.answer(flux_id, 0)
+    scheduler.give(flux_id, core(1, "0"))
     assert [m.topic for m in scheduler.raises(flux_id)] == ["sched.free", "job-manager.raise"]
     assert scheduler.decisions() == [d.RejectJob(0.0, "w!1", "no more")]
 
