@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,3 +74,91 @@ def test_a_machine_stays_away_when_the_job_on_it_ends() -> None:
 @given(st.sets(st.integers(0, 200)))
 def test_the_numbers_of_an_allocation_ascend(units: set[int]) -> None:
     assert numbers_of(IdSet.of(units).mask) == tuple(sorted(units))
+
+
+COUNT, COMPUTE = 6, 4
+"""Machines, of which so many compute; the others are storages."""
+
+
+class ObviousBook:
+    """One state, one date and one list of users for each machine; everything else is counted when it is asked for."""
+
+    def __init__(self, stays: bool) -> None:
+        self.state = [MachineState.IDLE] * COUNT
+        self.since = [0.0] * COUNT
+        self.users: list[list[str]] = [[] for _ in range(COUNT)]
+        self.seconds = dict.fromkeys(MachineState, 0.0)
+        self.stays = stays
+
+    def to(self, unit: int, state: MachineState, now: float) -> None:
+        self.seconds[self.state[unit]] += now - self.since[unit]
+        self.state[unit], self.since[unit] = state, now
+
+    def occupy(self, units: IdSet, job_id: str, now: float) -> None:
+        for unit in units:
+            self.users[unit].append(job_id)
+            if self.state[unit] is not MachineState.COMPUTING or self.stays:
+                self.to(unit, MachineState.COMPUTING, now)
+
+    def release(self, units: IdSet, job_id: str, now: float) -> None:
+        for unit in units:
+            self.users[unit].remove(job_id)
+            if not self.stays and not self.users[unit] and self.state[unit] is MachineState.COMPUTING:
+                self.to(unit, MachineState.IDLE, now)
+
+    def go_away(self, units: IdSet, now: float) -> IdSet:
+        already = IdSet.of(unit for unit in units if self.state[unit] is MachineState.UNAVAILABLE)
+        for unit in units - already:
+            self.to(unit, MachineState.UNAVAILABLE, now)
+        return already
+
+    def come_back(self, units: IdSet, now: float) -> IdSet:
+        present = IdSet.of(unit for unit in units if self.state[unit] is not MachineState.UNAVAILABLE)
+        for unit in units - present:
+            self.to(unit, MachineState.COMPUTING if self.users[unit] else MachineState.IDLE, now)
+        return present
+
+    def mask(self, *states: MachineState) -> int:
+        return sum(1 << unit for unit in range(COUNT) if self.state[unit] in states)
+
+
+@pytest.mark.parametrize("stays", [False, True], ids=["idle again", "stays computing"])
+def test_states_counts_and_times_are_those_of_an_obvious_book(stays: bool) -> None:
+    for seed in range(60):
+        random = Random(seed)
+        machines = MachineStates([Host(f"h{n}", None, (1.0,)) for n in range(COUNT)], COMPUTE, stay_computing=stays)
+        book, now, running = ObviousBook(stays), 0.0, dict[str, IdSet]()
+        for number in range(40):
+            now += random.choice((0.0, 1.0, 2.5))
+            units = IdSet.of(random.sample(range(COUNT), random.randint(1, 3)))
+            kind = random.choice(("occupy", "occupy", "release", "release", "go_away", "come_back"))
+            if kind == "occupy":
+                running[f"j{number}"] = units
+                machines.occupy(units, f"j{number}", now)
+                book.occupy(units, f"j{number}", now)
+            elif kind == "release" and running:
+                name = random.choice(list(running))
+                units = running.pop(name)
+                machines.release(units, name, now)
+                book.release(units, name, now)
+            elif kind != "release":
+                assert getattr(machines, kind)(units, now) == getattr(book, kind)(units, now)
+            assert [machine.state for machine in machines] == book.state, (seed, number)
+            assert [machine.users for machine in machines] == book.users
+            assert machines.counts == [book.state[:COMPUTE].count(state) for state in MachineState]
+            assert machines.idle_mask == book.mask(MachineState.IDLE)
+            assert machines.unable_mask == -1 << COUNT | book.mask(MachineState.UNAVAILABLE)
+            assert machines.seconds == pytest.approx([book.seconds[state] for state in MachineState])
+            spent = [book.seconds[state] for state in MachineState]
+            for unit in range(COUNT):
+                spent[book.state[unit]] += now + 1.0 - book.since[unit]
+            assert machines.spent(now + 1.0) == pytest.approx(spent)
+
+
+def test_machines_by_power_state_with_and_without_storage() -> None:
+    machines = book()
+    machines[1].power_state = 3
+    machines[2].power_state = 3
+    assert machines.by_power_state() == [(0, FIRST), (3, IdSet.span(1, 1))]
+    assert machines.by_power_state(with_storage=True) == [(0, FIRST), (3, IdSet.span(1, 2))]
+    assert len(machines) == 3 and [machine.name for machine in machines] == ["a", "b", "disk"]
