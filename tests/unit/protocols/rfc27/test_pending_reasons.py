@@ -10,9 +10,11 @@ import pytest
 
 from pilothouse.core.cluster import Cluster
 from pilothouse.launch.start_estimates import StartEstimates
-from pilothouse.model.decisions import Reply
-from pilothouse.model.events import Batch
+from pilothouse.model.decisions import Annotate, Reply
+from pilothouse.model.events import Batch, JobSubmitted
 from pilothouse.policies.catalog import make
+from pilothouse.protocols.rfc27 import pending_reasons
+from pilothouse.protocols.rfc27.job_conversion import our_id
 from pilothouse.protocols.rfc27.pending_reasons import (
     AGAIN_S,
     LEAST_S,
@@ -21,6 +23,7 @@ from pilothouse.protocols.rfc27.pending_reasons import (
     MOST_S,
     SHARE,
     PendingReasons,
+    first_in_line,
 )
 from unit.protocols.rfc27.pair import Pair
 
@@ -211,3 +214,102 @@ def test_a_simulation_that_was_cut_off_is_made_again_with_more_time() -> None:
     for second in range(1, 20):
         pair.later(float(second))
     assert pair.ahead.made == pytest.approx([LEAST_S, 2 * LEAST_S, 4 * LEAST_S, 0.05]), "and then nothing has happened"
+
+
+# ---- details
+
+
+@pytest.mark.parametrize("limit", [2, 3])
+def test_in_a_long_queue_only_what_a_job_needs_is_said(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending_reasons, "LONG_QUEUE", limit)
+    pair = Noted(nodes=2, cores=4, policy="fcfs")
+    pair.connect()
+    pair.submit(6, duration_s=100.0)
+    large, small, third = (pair.submit(cores, duration_s=10.0) for cores in (8, 1, 8))
+    pair.settle()
+    head = first_in_line(pair.cluster)
+    reasons = [pair.note(job_id)["reason_pending"] for job_id in (large, small, third)]
+    if limit == 2:
+        assert head is None and "t_estimate" not in pair.note(large)
+        assert reasons == ["it needs 8 units, and 2 are free", "it would fit now, but fcfs holds it back", reasons[0]]
+    else:
+        assert head is not None and head.id == our_id(large) and pair.note(large)["t_estimate"] == 100.0
+        assert reasons[1] != "it would fit now, but fcfs holds it back"
+
+
+def test_the_first_in_line_is_the_most_urgent_and_then_the_first_that_came(pair: Noted) -> None:
+    assert first_in_line(pair.cluster) is None
+    pair.submit(8)
+    pair.settle()
+    first, _, urgent, _ = (pair.submit(8, urgency=urgency) for urgency in (16, 16, 20, 20))
+    pair.settle()
+    head = first_in_line(pair.cluster)
+    assert head is not None and head.id == our_id(urgent)
+    pair.manager.cancel(0.0, urgent)
+    pair.settle()
+    pair.manager.cancel(0.0, max(pair.manager.pending))
+    pair.settle()
+    head = first_in_line(pair.cluster)
+    assert head is not None and head.id == our_id(first)
+
+
+def test_without_notes_nothing_is_sent(pair: Noted) -> None:
+    sent: list[Reply] = []
+
+    class World:
+        def apply(self, reply: Reply) -> None:
+            sent.append(reply)
+
+    silent = PendingReasons(pair, World(), notes=False)  # type: ignore[arg-type]
+    spoken = PendingReasons(pair, World())  # type: ignore[arg-type]
+    pair.submit(8)
+    pair.submit(8)
+    pair.settle()
+    (job,) = pair.cluster.waiting.values()
+    silent(Batch(0.0, [JobSubmitted(0.0, job)]))
+    assert sent == []
+    spoken(Batch(0.0, [JobSubmitted(0.0, job)]))
+    assert [decision.job_id for decision in sent[0].decisions if isinstance(decision, Annotate)] == [job.id]
+    spoken(Batch(0.0, []))
+    assert len(sent) == 1, "only changes are sent"
+
+
+@pytest.mark.parametrize(
+    ("running", "asked", "estimate"),
+    [
+        ([(4, 50.0), (4, 90.0)], {"slots": 4}, 50.0),
+        ([(4, 50.0), (4, 90.0)], {"slots": 5}, 90.0),
+        ([(4, 90.0), (4, 50.0)], {"slots": 8}, 90.0),
+        ([(4, 90.0), (2, 50.0), (2, 70.0)], {"slots": 3}, 70.0),
+        ([(4, 0.0), (4, 50.0)], {"slots": 8}, None),
+        ([(4, 0.0), (4, 50.0)], {"slots": 4}, 50.0),
+        ([(8, 50.0)], {"slots": 1, "nodes": 2}, 50.0),
+        ([(4, 0.0), (4, 50.0)], {"slots": 1, "nodes": 2}, None),
+    ],
+)
+def test_when_the_first_in_line_could_start(
+    running: list[tuple[int, float]], asked: dict[str, Any], estimate: float | None
+) -> None:
+    """If all running jobs use up their time. A job without a limit (duration 0) has no end."""
+    pair = Noted(nodes=2, cores=4, policy="fcfs")
+    pair.connect()
+    for cores, duration_s in running:
+        pair.submit(cores, duration_s=duration_s)
+    pair.settle()
+    job_id = pair.submit(**{**asked, "duration_s": 5.0})
+    pair.settle()
+    assert pair.note(job_id).get("t_estimate") == estimate
+
+
+def test_a_job_that_is_late_gives_the_present_as_estimate() -> None:
+    pair = Noted(nodes=2, cores=4, policy="fcfs")
+    pair.connect()
+    pair.submit(8, duration_s=10.0)
+    pair.settle()
+    pair.now = 30.0
+    plain = pair.submit(8, duration_s=5.0)
+    pair.settle()
+    assert pair.note(plain)["t_estimate"] == 30.0
+    shaped = pair.submit(1, nodes=1, duration_s=5.0, urgency=20)
+    pair.settle()
+    assert pair.note(shaped)["t_estimate"] == 30.0
