@@ -91,10 +91,11 @@ def _refusal(data: bytes, error: Exception, peer: str) -> PeerError:
 
 def _blamed_event(data: bytes, problem: str) -> str:
     """The wire name of the event that a validation error is about, if it has one."""
-    _, found, place = problem.partition("$.events[")
+    # The place is last: what stands before it may be the peer's own text.
+    _, found, place = problem.rpartition("$.events[")
     if not found:
         return ""
-    index = int(place.partition("]")[0].replace("...", "0") or 0)
+    index = int(place.partition("]")[0])
     try:
         event = _any_json.decode(data)["events"][index]
         return str(event["type"])

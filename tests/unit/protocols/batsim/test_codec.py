@@ -197,6 +197,9 @@ def test_both_directions_have_the_same_limits(decode: Callable[[bytes, str], obj
         (b'{"now": 1, "events": [3]}', "event 0: "),
         (b'{"now": 1, "events": [{"timestamp": 1, "type": "REQUESTED_CALL"}, 3]}', ""),
         (b'{"now": "x", "events": []}', "invalid message"),
+        (b'{"now": 1, "events": [{"timestamp": 1, "type": "$.events[x]"}]}', "$.events[x]: unknown type of event"),
+        (b'{"now": 1, "events": [{"timestamp": 1, "type": "$.events[9]"}]}', "$.events[9]: unknown type of event"),
+        (b'{"now": 1, "events": [{"timestamp": 1, "type": "REJECT_JOB", "data": {"$.events[": 1}}]}', "REJECT_JOB: "),
     ],
 )
 def test_the_event_that_is_to_blame_is_named(data: bytes, blamed: str) -> None:
