@@ -205,9 +205,8 @@ def read_begins(data: Raw, peer: str) -> tuple[e.Begins, RedisSettings, Dialect]
     config = written.config
     dialect = Dialect.TWO if written.resources_data and not written.compute_resources else Dialect.FOUR
     redis = flat if "redis-enabled" in config else nested.redis
-    submission = config.get("job_submission")
-    submission = submission if isinstance(submission, dict) else {}
-    dynamic = submission.get("from_scheduler") or {}
+    submission = _object_in(config, "job_submission")
+    dynamic = _object_in(submission, "from_scheduler")
     begins = e.Begins(
         nodes=_nodes(written.compute_resources or written.resources_data),
         storage=_nodes(written.storage_resources),
@@ -225,6 +224,12 @@ def read_begins(data: Raw, peer: str) -> tuple[e.Begins, RedisSettings, Dialect]
         config=config,
     )
     return begins, RedisSettings(redis.enabled, redis.hostname, redis.port, redis.prefix), dialect
+
+
+def _object_in(written: dict[str, object], name: str) -> dict[str, object]:
+    """The member of that name if it is an object, else an empty one."""
+    found = written.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def _nodes(resources: list[_Resource]) -> tuple[Node, ...]:

@@ -123,3 +123,12 @@ def test_wishes_that_are_not_written() -> None:
         flag: flag in ("acknowledge_registration", "storage_sharing") for flag in FLAGS
     }
     assert dialect is Dialect.TWO and not redis.enabled
+
+
+@pytest.mark.parametrize("written", [None, 3, "x", [], {}])
+def test_members_of_the_configuration_that_are_no_objects_are_left_out(written: object) -> None:
+    for config in ({"job_submission": written}, {"job_submission": {"from_scheduler": written}}):
+        data = Raw(msgspec.json.encode({"nb_resources": 1, "config": config}))
+        found, _, dialect = read_begins(data, "peer")
+        assert (found.dynamic_registration, found.acknowledge_registration, found.forward_profiles) == (False, True, False)
+        assert dialect is Dialect.FOUR and found.config == config
