@@ -109,6 +109,7 @@ class DriverStory:
             fail_fast=some(0.1), bundle=choice((1, 3, 1000)), window=choice((0, 0, 3)), heartbeat_s=choice((2.0, 0.001)),
             lost_after_s=choice((5.0, 60.0)), return_within_s=choice((5.0, 30.0)), grace_s=choice((1.0, 10.0)),
             retire_idle=some(0.4), service=some(0.3), context_limits=choice(({}, {}, {"c1": 6}, {"c2": 0})), env={"A": "b"},
+            task_env="T={task}",
         )  # fmt: skip
 
     def _lines(self) -> list[TaskLine | None]:
@@ -405,8 +406,8 @@ class DriverStory:
     def told(self) -> Iterator[object]:
         act = {
             self.join: 8, self.greet_again: 2, self.live: 8, self.report: 22, self.report_more: 3, self.leave: 3,
-            self.stranger: 2, self.start: 22, self.decide: 4, self.submit: 8, self.ask: 5, self.wait: 5, self.tick: 6,
-            self.begin: 6, self.restart: 1.5, self.stop: 0.3,
+            self.stranger: 2, self.start: 22, self.decide: 4, self.submit: 8, self.ask: 7, self.wait: 5, self.tick: 6,
+            self.begin: 6, self.restart: 2, self.stop: 0.3,
         }  # fmt: skip
         for _ in range(self.random.randrange(5)):
             self.join()

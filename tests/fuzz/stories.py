@@ -132,7 +132,7 @@ STORIES: dict[str, tuple[Story, int]] = {
     "turns": (turns, 150),
     "policies": (policies, 300),
     "storm": (storm, 60),
-    "driver": (driver, 50),
+    "driver": (driver, 80),
     "qcg": (qcg, 100),
     "governor": (governor, 100),
     "queue": (queue, 80),

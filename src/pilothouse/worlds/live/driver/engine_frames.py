@@ -204,11 +204,11 @@ def _join(driver: DriverState, engine: str, hello: m.Hello, now: float) -> None:
     if driver.begun:
         driver.events.append(e.NodesJoined(now, (proxy.node,)))
     close_if_ending(driver, proxy, now)
-    limit = whole_number(hello.properties.get("task_limit", ""))
-    context = proxy.joined.context
-    if limit is not None and context not in driver.context_limits:
-        record(driver, r.Note(f"{LIMIT_NOTE}{context}", str(limit).encode()), now)
-    if driver.context_limits.get(context, 1) <= 0:
+    announced, context = whole_number(hello.properties.get("task_limit", "")), proxy.joined.context
+    if announced is not None and context not in driver.context_limits:
+        record(driver, r.Note(f"{LIMIT_NOTE}{context}", str(announced).encode()), now)
+    limit = driver.context_limits.get(context)
+    if limit is not None and limit <= 0:
         ask_to_leave(driver, engine, "task limit of its context", now)
 
 

@@ -11,7 +11,7 @@ from pilothouse.model.job import Command, Job, Shape
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.task_request import TaskRequest
 from pilothouse.worlds.live.driver.task_groups import Backlog, TaskGroup, TaskTemplates, group_of_job, with_more_memory
-from pilothouse.worlds.live.feeder import DoneIds, Feeder
+from pilothouse.worlds.live.feeder import BUNDLE_BYTES, DoneIds, Feeder
 from pilothouse.worlds.live.wire.messages import Task, TaskEnvironment
 
 JOB = Job("", 1, command=Command())
@@ -93,6 +93,13 @@ def test_bundles_shrink_towards_the_end_of_a_file_that_was_counted() -> None:
     fewer.total = 10  # more came than were counted
     assert sum(len(tasks) for _, tasks in given(fewer)) == 30
     assert [len(tasks) for _, tasks in given(backlog(*lines(30)))] == [30], "where nothing was counted"
+
+
+def test_bundles_of_long_commands_fit_into_messages() -> None:
+    made = backlog(*lines(5))
+    made.give_back(Task(9, line=b"x" * (BUNDLE_BYTES // 2)))
+    made.give_back(Task(8, line=b"x"))
+    assert [len(tasks) for _, tasks in given(made, units=9)] == [1, 1, 2, 2, 1], "the longest command counts"
 
 
 def test_tasks_that_engines_have_in_hand_are_passed_over() -> None:

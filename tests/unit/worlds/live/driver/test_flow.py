@@ -253,7 +253,7 @@ def test_the_record_of_a_job_has_what_a_live_run_needs() -> None:
 
 @pytest.mark.parametrize(
     ("units", "busy", "jobs"),
-    [(0, 0, 8), (1, 0, 8), (6, 6, 9), (20, 0, 30), (100, 0, 150), (1000, 0, 1000 + MOST_AHEAD), (1000, 990, 10 + MOST_AHEAD)],
+    [(0, 0, 8), (1, 0, 8), (6, 6, 9), (20, 0, 30), (100, 0, 150), (1000, 0, 1000 + MOST_AHEAD), (1000, 1000, MOST_AHEAD)],
 )
 def test_how_many_jobs_are_enough(units: int, busy: int, jobs: int) -> None:
     assert enough(units, busy) == jobs
@@ -329,3 +329,19 @@ def test_a_job_that_is_rejected(omitted: bool, state: JobState) -> None:
     assert [entry for entry in driver.records if type(entry) is r.Refused] == [r.Refused("0", 102.0, "")]
     apply(driver, RejectJob(2.0, "0"), 2.0)
     assert len(ends(driver)) == 1 and driver.waiting == 0
+
+
+def test_an_engine_on_which_a_job_of_several_nodes_runs_is_not_idle() -> None:
+    driver = begun(LiveOptions(retire_idle=True))
+    for engine in "bcd":
+        joined(driver, engine)
+    for number, units in enumerate((range(1, 3), range(5, 7))):
+        submit(driver, Job(f"wide{number}", 2, command=Command(line="true")), 0.0)
+        settle(driver, 0.0)
+        apply(driver, StartJob(0.0, f"wide{number}", IdSet.of(units)), 0.0)
+    joined(driver, "e")
+    driver.no_more = True
+    settle(driver, 0.0)
+    assert driver.spanning == {"wide0", "wide1"} and driver.told_no_more
+    assert {name for name, proxy in driver.engines.present.items() if proxy.closed_for} == {"e"}
+    assert driver.engines.present["e"].closed_for == "no more tasks"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pilothouse.formats.task_file import TaskLine
 from pilothouse.model import events as e
 from pilothouse.model.decisions import KillJobs, StartJob
 from pilothouse.model.idset import IdSet
 from pilothouse.worlds.live.driver.decisions import apply
-from pilothouse.worlds.live.driver.engine_frames import frames, hear
+from pilothouse.worlds.live.driver.engine_frames import engine_vanished, frames, hear
 from pilothouse.worlds.live.driver.flow import begins, settle
 from pilothouse.worlds.live.driver.restore import restore
 from pilothouse.worlds.live.driver.state import KILL_NOTE, DriverState, new_state
@@ -74,10 +76,14 @@ def test_a_limit_of_the_run_comes_before_that_of_an_engine() -> None:
     assert driver.context_limits == {"c": 7}
 
 
-def test_an_engine_whose_context_may_be_given_nothing_is_asked_to_leave() -> None:
+@pytest.mark.parametrize(
+    ("limit", "reason"), [("0", "task limit of its context"), ("1", ""), ("", ""), ("x", ""), ("-1", "")]
+)
+def test_an_engine_whose_context_may_be_given_nothing_is_asked_to_leave(limit: str, reason: str) -> None:
     driver = fed(new_state(LiveOptions()), 1)
-    hear(driver, hello(task_limit="0"), 0.0)
-    assert driver.engines.present["a"].closed_for == "task limit of its context"
+    hear(driver, hello(task_limit=limit), 0.0)
+    assert driver.engines.present["a"].closed_for == reason
+    assert driver.context_limits == ({"c": int(limit)} if limit.isdigit() else {})
 
 
 def test_jobs_are_killed_in_the_order_of_the_decision() -> None:
@@ -105,3 +111,28 @@ def test_a_job_that_spans_a_lost_node_is_sent_again_with_the_nodes_that_are_left
     start, kill = frame.bodies[1:]
     assert type(start) is m.Start and start.assignments[0].nodes == "a:2,c:2"
     assert kill == m.Kill((5,), "a node of it was lost")
+
+
+def test_the_first_event_of_a_restarted_run_is_its_beginning() -> None:
+    """Its engine was found gone before the decider was there: the job waits."""
+    driver = new_state(LiveOptions(), 2)
+    joined = EngineJoined("a", 0, "c", "n", 4, 0, 1, 0.0)
+    restore(driver, [joined, Assigned(5, "7", "a", "0", 0.0, [m.Task(7, line=b"x")])], 0.0)
+    assert not driver.restored, "nothing of it is needed any more"
+    engine_vanished(driver, "a", "gone", 1.0)
+    begins(driver, 2.0)
+    began, submitted = driver.events
+    assert type(began) is e.Began and not began.begins.nodes
+    assert type(submitted) is e.JobSubmitted and submitted.job.id == "7"
+
+
+def test_what_a_decider_is_told_of_engines_that_have_not_been_heard() -> None:
+    driver = new_state(LiveOptions(), 2)
+    joined = [EngineJoined(name, rank, "c", name, 2, rank * 2, 1, 0.0) for rank, name in enumerate("ab")]
+    restore(driver, [*joined, Assigned(5, "7", "a", "0-1", 0.0, [m.Task(7, line=b"x")])], 0.0)
+    hear(driver, hello(), 1.0)
+    found = begins(driver, 2.0)
+    assert [node.name for node in found.nodes] == ["a", "b"] and found.started_at == 2.0 and not found.time_waits
+    assert found.unavailable == IdSet.of([2, 3]), "b has not been heard"
+    (running,) = found.running
+    assert (running.job.id, running.units, running.started_at) == ("7", IdSet.of([0, 1]), 2.0)
