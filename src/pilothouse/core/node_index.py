@@ -59,8 +59,7 @@ class NodeTable:
                 base = unit + 1
                 continue
             position = self._positions[index]
-            shift = self._firsts[index] - base
-            found.append((position, (mask >> shift if shift >= 0 else mask << -shift) & self.wholes[position]))
+            found.append((position, mask >> self._firsts[index] - base & self.wholes[position]))
             mask >>= end - base
             base = end
         return found

@@ -119,8 +119,17 @@ def test_nodes_with_gpus_and_memory_enough_left() -> None:
     assert left(Shape(memory_mb_per_node=501), memory=False) == [0, 1, 2]
     assert left(Shape(memory_mb_per_node=501, gpus_per_node=1), memory=False) == [0, 1]
     made.count_extras(Job("a", 1, shape=Shape(nodes=1, memory_mb_per_node=501)), IdSet.parse("6").mask, 1)
-    assert left(Shape(memory_mb_per_node=500)) == [1]
+    assert left(Shape(memory_mb_per_node=500)) == list(positions(made.with_extras(Shape(memory_mb_per_node=500)) & 0b111)) == [1]
     assert left(Shape(memory_mb_per_node=499)) == [0, 1]
+
+
+def test_a_first_node_without_gpus_is_none_of_those_that_have_some() -> None:
+    made = NodeTable((Node("x", 0, 4), Node("y", 4, 4, gpus=3), Node("z", 8, 4, gpus=3)), ())
+    assert [made.with_extras(Shape(gpus_per_node=count)) for count in (1, 3, 4)] == [0b110, 0b110, 0]
+    made.count_extras(Job("a", 1, shape=Shape(nodes=1, gpus_per_node=2)), 1 << 4, 1)
+    assert [made.with_extras(Shape(gpus_per_node=count)) for count in (1, 2, 3)] == [0b110, 0b100, 0b100]
+    made.count_extras(Job("b", 1, shape=Shape(nodes=1, gpus_per_node=2)), 1 << 8, 1)
+    assert [made.with_extras(Shape(gpus_per_node=count)) for count in (1, 2)] == [0b110, 0]
 
 
 def test_free_units_by_node_follow_the_mask() -> None:

@@ -49,6 +49,14 @@ def test_gpus_are_counted() -> None:
     assert isinstance(start(c, "e", 1, Shape(nodes=1, memory_mb_per_node=2000)), Never)
 
 
+def test_memory_is_counted() -> None:
+    c = cluster()
+    shape = Shape(nodes=1, memory_mb_per_node=500)
+    assert start(c, "a", 1, shape) == Placed(IdSet.parse("8"))
+    assert start(c, "b", 1, shape) == Placed(IdSet.parse("9"))
+    assert isinstance(start(c, "c", 1, Shape(nodes=1, memory_mb_per_node=1)), NotNow)
+
+
 def test_constraints_over_properties() -> None:
     c = cluster()
     fast = msgspec.Raw(b'{"properties": ["fast"]}')
