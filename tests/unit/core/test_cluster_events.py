@@ -85,6 +85,15 @@ def test_nodes_that_are_switched_compute_or_not() -> None:
     assert c.free == 5
 
 
+def test_other_nodes_stay_as_they_are_when_some_are_switched() -> None:
+    c = cluster(unavailable=IdSet.of([0, 1]))
+    n1 = IdSet.of([2, 3, 4])
+    c.observe(e.UnitsSwitched(1.0, n1, 1))
+    assert (c.off_mask, c.free) == (0b11111, 0)
+    c.observe(e.UnitsSwitched(2.0, n1, 0))
+    assert (c.off_mask, c.free_units) == (0b11, n1)
+
+
 def test_answers_are_true_only_for_starts() -> None:
     assert Placed(IdSet.of([1])) and not NotNow("later") and not Never("too large")
 

@@ -40,6 +40,7 @@ def submitted(c: Cluster, name: str, units: int = 1, **more: object) -> Job:
         (2, 5, {}, "3-7"),
         (2, 5, {"least": True}, "0-1"),
         (2, 5, {"lowest": True}, "0-1 3-5"),
+        (1, 5, {"lowest": True}, "0-1 3-5"),
         (2, 9, {}, "0-1 3-7"),
         (2, 9, {"lowest": True}, "0-1 3-7"),
         (2, 0, {"avoid": 0b10}, "3-4"),
@@ -74,6 +75,16 @@ def test_a_job_that_does_not_fit_is_answered_why() -> None:
     assert c.start(submitted(c, "b", 9)) == Never("it needs 9 units, and there are 8")
     assert c.start(submitted(c, "c", 0)) == Never("it asks for no unit")
     assert c.decisions == [] and [job.id for job in c.queue] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("shape", [None, Shape(), Shape(nodes=1)])
+def test_a_job_that_avoids_units_is_tried_again_when_something_is_free(shape: Shape | None) -> None:
+    c = cluster()
+    job, avoid = submitted(c, "a", 4, shape=shape), IdSet.parse("4-7").mask
+    assert list(c.job_ids) == ["a"]
+    assert isinstance(c.start(job, avoid=avoid), NotNow) and isinstance(c.start(job, avoid=avoid), NotNow)
+    c.observe(e.JobEnded(6.0, "first", JobState.SUCCEEDED, 0, IdSet.parse("2")))
+    assert c.start(job, avoid=avoid) == Placed(IdSet.parse("0-3")) and not c.job_ids
 
 
 def test_a_job_starts_on_units_that_were_chosen_for_it() -> None:
@@ -211,6 +222,17 @@ def test_units_of_no_node_are_held_by_those_that_run_there() -> None:
     assert (c.busy_mask, c.free_units) == (0b11000, IdSet.parse("0-2 5"))
     c.observe(e.JobEnded(2.0, "a", JobState.SUCCEEDED, 0, IdSet.parse("3-4")))
     assert (c.busy_mask, c.free) == (0, 6)
+
+
+@pytest.mark.parametrize(
+    ("held", "off", "free"), [("3-4", "", 3), ("0-4", "", 0), ("2-3", "3", 2), ("0-4", "0-1", 0), ("2", "2", 3)]
+)
+def test_units_of_no_node_or_that_are_off_do_not_come_back(held: str, off: str, free: int) -> None:
+    running = (e.Running(Job("a", 2), IdSet.parse(held), 0.0),)
+    c = Cluster(e.Begins(nodes=(Node("n0", 0, 4),), running=running, unavailable=IdSet.parse(off)), "tester")
+    assert (c.busy_mask, c.free, len(c.free_units)) == (IdSet.parse(held).mask, free, free)
+    c.observe(e.JobEnded(2.0, "a", JobState.SUCCEEDED, 0, IdSet.parse(held)))
+    assert (c.busy_mask, c.free_units, c.free) == (0, IdSet.parse("0-3") - IdSet.parse(off), 4 - len(IdSet.parse(off)))
 
 
 def test_units_to_avoid_and_those_to_use_are_seen_apart() -> None:

@@ -9,6 +9,7 @@ from pilothouse.model import events as e
 from pilothouse.model.answers import Never, NotNow, Placed
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node, Shape
+from pilothouse.model.lifecycle import JobState
 
 
 def cluster() -> Cluster:
@@ -47,6 +48,17 @@ def test_gpus_are_counted() -> None:
     assert isinstance(start(c, "c", 1, shape), NotNow)
     assert isinstance(start(c, "d", 1, Shape(nodes=1, gpus_per_node=3)), Never)
     assert isinstance(start(c, "e", 1, Shape(nodes=1, memory_mb_per_node=2000)), Never)
+
+
+def test_gpus_and_memory_come_back_once() -> None:
+    c = cluster()
+    for shape in (Shape(nodes=1, gpus_per_node=1), Shape(nodes=1, memory_mb_per_node=600)):
+        for name in ("a", "b"):
+            assert start(c, name, 1, shape)
+            c.observe(e.JobEnded(1.0, name, JobState.SUCCEEDED, 0, IdSet.parse("8")))
+    assert start(c, "c", 1, Shape(nodes=1, gpus_per_node=2, memory_mb_per_node=1000)) == Placed(IdSet.parse("8"))
+    assert isinstance(start(c, "d", 1, Shape(nodes=1, gpus_per_node=1)), NotNow)
+    assert isinstance(start(c, "e", 1, Shape(nodes=1, memory_mb_per_node=1)), NotNow)
 
 
 def test_memory_is_counted() -> None:

@@ -102,6 +102,18 @@ def test_which_hook_sees_an_event_alone_or_among_others(event: e.Event, seen: li
             assert rejected == (["huge"] if isinstance(event, e.JobSubmitted) and event.job.id == "huge" else [])
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_the_cluster_sees_each_event_before_the_policy(others: int) -> None:
+    more = [e.NoMoreJobs(1.0)] * others
+    for policy in (Watching(), EachEvent()):
+        stage = Stage(policy)
+        assert stage.hears(1.0, e.UnitsUnavailable(1.0, IdSet.parse("1")), *more).decisions == []
+        assert stage.hears(2.0, e.JobSubmitted(2.0, Job("b", 1)), *more).decisions == [], "the other unit is off"
+        assert stage.hears(3.0, e.JobRequeued(3.0, "a"), *more).decisions == [d.StartJob(3.0, "b", IdSet.parse("0"))]
+        assert stage.hears(4.0, e.JobWithdrawn(4.0, "a"), *more).decisions == [] and stage.cluster.withdrawn == {"a"}
+        assert list(stage.cluster.queue) == []
+
+
 def test_all_ends_of_a_date_are_noted_before_the_first_pass() -> None:
     policy = EachEvent()
     stage = Stage(policy)
