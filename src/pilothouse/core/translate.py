@@ -101,7 +101,7 @@ class Translation:
 
     def __init__(self, traits: Traits, cluster: Cluster, *, hides_absence: bool = False) -> None:
         self._cluster = cluster
-        self._now = 0.0
+        self._now: float
         self._names = FullNames() if traits.full_names else None
         self._held = HeldStarts()
         self._withdrawn: set[str] = set()

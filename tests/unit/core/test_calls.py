@@ -38,3 +38,28 @@ def test_an_id_may_be_used_again_after_its_series_was_stopped() -> None:
 
 def test_the_next_multiple_is_never_now() -> None:
     assert (next_multiple(0.0, 2.0), next_multiple(2.0, 2.0), next_multiple(3.9, 2.0)) == (2.0, 4.0, 4.0)
+
+
+def test_calls_of_one_date_come_in_the_order_in_which_they_were_asked_for() -> None:
+    calls = Calls()
+    for call_id in ("b", "a", "c"):
+        calls.ask(CallAt(0.0, 5.0, call_id), 0.0)
+    assert [call.call_id for call in calls.due(5.0)] == ["b", "a", "c"]
+
+
+def test_a_stopped_series_stays_stopped_when_its_id_is_used_again() -> None:
+    calls = Calls()
+    calls.ask(CallEvery(0.0, 5.0, "x"), 0.0)
+    calls.ask(StopCalls(1.0, "x"), 1.0)
+    calls.ask(CallEvery(1.0, 100.0, "x"), 1.0)
+    assert (calls.due(50.0), calls.next_at) == ([], 100.0)
+    assert calls.due(100.0) == [CallArrived(100.0, "x", False)]
+
+
+def test_nothing_is_due_after_all_was_forgotten() -> None:
+    calls = Calls()
+    calls.ask(CallAt(0.0, 5.0, "once"), 0.0)
+    calls.ask(CallEvery(0.0, 5.0, "x"), 0.0)
+    assert calls.next_at == 5.0
+    calls.clear()
+    assert (calls.due(50.0), calls.next_at) == ([], inf)

@@ -37,3 +37,11 @@ def test_what_was_taken_out_is_forgotten() -> None:
     waiting.enter(1, "a", ("x",), {}.get)
     assert waiting.remove(1) == "a" and waiting.remove(1) is None
     assert waiting.ended("x", succeeded=True) == ([], [])
+
+
+def test_those_behind_one_that_was_taken_out_go_on() -> None:
+    waiting: Dependencies[str] = Dependencies()
+    for key in (1, 2, 3):
+        waiting.enter(key, f"item {key}", ("x",), lambda name: None)
+    waiting.remove(1)
+    assert waiting.ended("x", succeeded=True) == (["item 2", "item 3"], [])

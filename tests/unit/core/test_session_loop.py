@@ -138,4 +138,4 @@ def test_who_judges_the_decisions() -> None:
         session(script, judge=chosen).run()
         assert script.applied == [wrong]
     assert judge.heard == [e.JobSubmitted, d.StartJob] and judge.now == 4.0
-    assert WORLD_JUDGES.take_decisions() == []
+    assert WORLD_JUDGES.take_decisions() == [] and WORLD_JUDGES.now == 0.0

@@ -161,14 +161,40 @@ def test_a_held_job_is_killed_withdrawn_or_goes_on() -> None:
     stage.hears(2.0, e.JobSubmitted(2.0, Job("l", 1)), says=[start(2.0, "j", "0"), start(2.0, "k", "1"), start(2.0, "l", "4")])
     made = stage.hears(3.0, says=[d.KillJobs(3.0, ("l",))])
     assert made == [d.KillJobs(3.0, ("l",))], "it was not held"
-    made = stage.hears(4.0, says=[d.KillJobs(4.0, ("j", "l"))])
-    rejected = d.RejectJob(4.0, "j", "killed while its node was away")
-    assert made == [rejected, d.CallAt(4.0, 4.0, CALL), d.KillJobs(4.0, ("l",))]
+    made = stage.hears(4.0, says=[d.KillJobs(4.0, ("l", "j", "l"))])
+    rejected, kill = d.RejectJob(4.0, "j", "killed while its node was away"), d.KillJobs(4.0, ("l",))
+    assert made == [kill, rejected, d.CallAt(4.0, 4.0, CALL), kill]
     assert stage.hears(4.0, e.CallArrived(4.0, CALL)) == []
     assert stage.told == [e.JobEnded(4.0, "j", JobState.KILLED, -1, IdSet.parse("0")), e.JobsKilled(4.0, ("j",), {})]
     assert stage.hears(5.0, e.JobWithdrawn(5.0, "k")) == [d.ConfirmWithdrawal(5.0, "k")]
     assert stage.told == [e.JobEnded(5.0, "k", JobState.KILLED, -1, IdSet.parse("1"))]
     assert stage.hears(6.0, e.NodesJoined(6.0, (A,))) == [] and stage.told == []
+
+
+def test_other_decisions_go_on_as_they_are_while_a_start_is_held() -> None:
+    stage = Stage(WITHOUT_LOST)
+    stage.hears(1.0, e.JobSubmitted(1.0, Job("l", 1)), away(1.0, A))
+    stage.hears(2.0, says=[start(2.0, "j", "0"), start(2.0, "k", "2"), start(2.0, "l", "4")])
+    says: list[d.Decision] = [d.KillJobs(3.0, ("k", "l")), d.CallAt(3.0, 9.0), d.SetMetadata(3.0, "j", "x")]
+    assert stage.hears(3.0, says=says) == says
+
+
+def test_other_jobs_are_told_while_a_withdrawn_one_waits_in_the_deciders_queue() -> None:
+    stage = Stage(Traits(withdrawals=False))
+    stage.hears(1.0, e.JobWithdrawn(1.0, "j"))
+    stage.hears(2.0, new := e.JobSubmitted(2.0, Job("l", 1)))
+    assert stage.told == [new]
+
+
+def test_a_job_that_came_back_and_was_withdrawn_can_be_withdrawn_again() -> None:
+    stage = Stage(Traits(withdrawals=False, requeues=False))
+    stage.hears(1.0, says=[start(1.0, "j", "0")])
+    stage.hears(2.0, e.JobRequeued(2.0, "j"), e.JobWithdrawn(2.0, "j"))
+    assert [type(event) for event in stage.told] == [e.JobEnded]
+    stage.hears(3.0, e.JobSubmitted(3.0, Job("j", 1)))
+    assert [type(event) for event in stage.told] == [e.JobSubmitted]
+    assert stage.hears(4.0, e.JobWithdrawn(4.0, "j")) == [d.ConfirmWithdrawal(4.0, "j")]
+    assert stage.hears(5.0, says=[start(5.0, "j", "0")]) == [d.CallAt(5.0, 5.0, CALL)], "the decider did not know"
 
 
 def test_a_withdrawn_job_waits_in_the_deciders_queue_until_it_decides_about_it() -> None:
