@@ -98,7 +98,8 @@ class IdSet(msgspec.Struct, frozen=True, eq=False, gc=False):
             skip = (mask & -mask).bit_length() - 1
             mask >>= skip
             base += skip
-            run = (~mask & (mask + 1)).bit_length() - 1
+            gap = ~mask
+            run = (gap & -gap).bit_length() - 1
             yield base, base + run - 1
             mask >>= run
             base += run

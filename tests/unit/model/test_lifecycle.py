@@ -3,7 +3,7 @@
 import pytest
 
 from pilothouse.model import lifecycle
-from pilothouse.model.lifecycle import FINAL, TRANSITIONS, JobState, LifecycleError, Stimulus, step
+from pilothouse.model.lifecycle import FINAL, TRANSITIONS, JobState, LifecycleError, Stimulus, launched, step
 
 
 def test_the_table_is_total() -> None:
@@ -42,3 +42,10 @@ def test_every_state_has_a_name_elsewhere(table: dict[JobState, object]) -> None
 def test_batprotocol_names_final_states_only() -> None:
     assert set(lifecycle.BATPROTOCOL) == FINAL
     assert set(lifecycle.FROM_BATSIM) == set(lifecycle.BATSIM.values())
+
+
+def test_only_a_waiting_job_is_launched() -> None:
+    assert launched(JobState.WAITING) is JobState.RUNNING
+    for state in set(JobState) - {JobState.WAITING}:
+        with pytest.raises(LifecycleError):
+            launched(state)
