@@ -164,6 +164,9 @@ def test_a_forecast_looks_at_a_date_when_all_ends_of_that_date_are_counted() -> 
     assert fits(c, 0, Shape(nodes=1), (10.0, "a"), (11.0, "b")) == (10.0, "0-3")
     assert fits(c, 0, Shape(nodes=1), (10.0, "b"), (11.0, "a")) == (10.0, "4-7")
     assert fits(c, 1, Shape(nodes=1)) is None, "nothing ends"
+    c = running(("a", "0-3", None), ("b", "4-7", None), ("c", "8-11", None))
+    assert fits(c, 1, Shape(nodes=1), (10.0, "b"), (10.0, "a"), (20.0, "c")) == (10.0, "0")
+    assert fits(c, 1, Shape(nodes=1), (10.0, "c"), (20.0, "b"), (20.0, "a")) == (10.0, "8")
 
 
 def test_a_forecast_takes_no_notice_of_jobs_that_do_not_run() -> None:

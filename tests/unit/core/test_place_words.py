@@ -29,6 +29,8 @@ def cluster(*running: tuple[str, Shape | None]) -> Cluster:
 @pytest.mark.parametrize(
     ("units", "shape", "reason"),
     [
+        (1, None, ""),
+        (1, Shape(), ""),
         (10, None, ""),
         (11, None, "it needs 11 units, and there are 10"),
         (0, None, "it asks for no unit"),
