@@ -153,6 +153,7 @@ class JobQueue:
             self._cancel_one((entry, index), now)
         else:
             entry.cancelled = True
+            self._dependencies.remove((entry, None))
             for part in range(entry.iterations.loop.start, entry.iterations.loop.stop):
                 if entry.state_of(part) not in FINAL:
                     self._cancel_one((entry, part), now)
@@ -220,7 +221,6 @@ class JobQueue:
         behind it could start either.
         """
         jobs: list[Job] = []
-        self._omit_all(now)
         while self._ready and len(jobs) < room and narrow_room > 0:
             number, index, entry, whole_loop = heapq.heappop(self._ready)
             self.ready -= 1

@@ -186,3 +186,52 @@ def test_a_circle_is_omitted_with_its_reason() -> None:
         status = queue.registry.entries[name].status
         assert (status.state, status.messages) == (JobState.OMITTED, "the jobs that it waits for wait for it")
     assert queue.all_finished
+
+
+def test_a_job_that_was_cancelled_while_it_waited_is_not_made_ready() -> None:
+    queue = JobQueue("q", nodes_of(4))
+    after = {"after": ["a"]}
+    accept(queue, job("a"), job("b", dependencies=after), job("c", iteration={"stop": 2}, dependencies=after))
+    assert names(queue, 9) == ["a"]
+    for name in "bc":
+        queue.cancel(queue.registry.entries[name], None, 2.0)
+    start(queue, "a", 0)
+    queue.ended("a", JobState.SUCCEEDED, 0, 3.0)
+    assert (queue.ready, names(queue, 9), queue.all_finished) == (0, [], True)
+    assert [queue.registry.entries[name].status.state for name in "bc"] == [JobState.KILLED] * 2
+
+
+def test_a_job_that_ended_before_it_was_launched_ran_for_no_time() -> None:
+    queue = JobQueue("q", nodes_of(4))
+    accept(queue, job("a"))
+    names(queue, 9)
+    queue.allocated("a", IdSet.of([0]), 2.0)
+    queue.ended("a", JobState.FAILED, -1, 9.0)
+    assert queue.registry.entries["a"].status.runtime == Runtime("n0[0]", "n0:1", None, "0:00:00.000000", -1, -1)
+
+
+def test_what_depends_on_a_refused_job_is_omitted_at_once() -> None:
+    queue = JobQueue("q", nodes_of(4))
+    accept(queue, job("a"), job("b", dependencies={"after": ["a"]}), job("c", dependencies={"after": ["b"]}))
+    names(queue, 9)
+    queue.refused("a", "no", 2.0)
+    entries = queue.registry.entries
+    assert entries["a"].status.messages == "no"
+    assert {name: entry.status.state for name, entry in entries.items()} == {
+        "a": JobState.REFUSED, "b": JobState.OMITTED, "c": JobState.OMITTED,
+    }  # fmt: skip
+    assert queue.take_outbox().publications[-1] == ("NOJ", {"manager": "q"})
+    assert queue.all_finished and queue.item_of("a") is None
+
+
+def test_a_job_that_had_ended_before_a_manager_was_resumed_is_not_made_ready() -> None:
+    queue = JobQueue("q", nodes_of(4))
+    accept(queue, job("a"), job("b", dependencies={"after": ["a"]}), job("c", dependencies={"after": ["a"]}))
+    first, second, _ = queue.registry.entries.values()
+    queue.restore((second, None), JobState.KILLED, 2.0)
+    queue.restore((first, None), JobState.SUCCEEDED, 3.0)
+    queue.restore((first, None), JobState.FAILED, 4.0)
+    assert first.status.history[-1] == (JobState.SUCCEEDED, 3.0), "the first end that is known counts"
+    assert queue.ready == 2
+    assert names(queue, 9) == ["c"]
+    assert queue.ready == 0
