@@ -161,10 +161,11 @@ def _job(
     if walltime is None or walltime <= 0:
         odd(_Oddities.NO_LIMIT)
         walltime = run_s + GUESSED_MORE_S
-    elif run_s > walltime and row.fate is not Fate.TIME_LIMIT:
-        odd(_Oddities.OVERRAN)
     elif run_s > walltime:
-        run_s = walltime  # managers look at limits now and then, Slurm once a minute
+        if row.fate is Fate.TIME_LIMIT:
+            run_s = walltime  # managers look at limits now and then, Slurm once a minute
+        else:
+            odd(_Oddities.OVERRAN)
     elif walltime == inf:
         odd(_Oddities.UNLIMITED)
     profile = profiles.get(run_s)

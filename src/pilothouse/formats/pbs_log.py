@@ -75,7 +75,7 @@ def _rows(path: str | Path, text: str, left_out: dict[str, int]) -> Iterator[Acc
             yield _row(job, pairs, Fate.FINISHED, start if last == "S" else {}, job in deleted)
         elif kind == "R":
             if last == "S":
-                yield _row(job, {"end": _written(written), **pairs}, Fate.REQUEUED, start, False)
+                yield _row(job, {"end": _written(written), **pairs}, Fate.REQUEUED, start, job in deleted)
             seen[job] = "Q", pairs
         elif kind == "S":
             seen[job] = "S", pairs
@@ -89,7 +89,7 @@ def _rows(path: str | Path, text: str, left_out: dict[str, int]) -> Iterator[Acc
             seen.pop(job, None)
             yield AccountedJob(_id(job), Fate.CUT_SHORT, None, None)
     for job, (last, pairs) in seen.items():
-        yield _row(job, pairs, Fate.RUNNING if last == "S" else Fate.WAITING, {}, False)
+        yield _row(job, pairs, Fate.RUNNING if last == "S" else Fate.WAITING, {}, job in deleted)
 
 
 def _row(job: str, pairs: Pairs, fate: Fate, start: Pairs, deleted: bool) -> AccountedJob:

@@ -43,7 +43,7 @@ def _column_rows(text: str, path: str | Path) -> tuple[list[AccountedJob], int]:
     header = lines[0].rstrip("\r")
     found = _FIRST_NAME.match(header.lstrip())
     rest = header.lstrip()[found.end() :] if found is not None else ""
-    delimiter = re.split(r"[A-Za-z]", rest, maxsplit=1)[0]
+    delimiter = re.split(r"[A-Za-z]", rest)[0]
     if not delimiter or not delimiter.strip(" "):
         raise InputError(f"{path}:1", "columns that are aligned with blanks cannot be told apart", hint=f"use {HINT}")
     names = [column.strip() for column in header.lstrip().split(delimiter)]

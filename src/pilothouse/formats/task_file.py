@@ -41,7 +41,6 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """Some editors begin a file with it; disBatch takes it for a part of the first command."""
 _BLOCK_BYTES = 1 << 20
 _HASH = ord("#")
-_NEWLINE = ord("\n")
 
 _REPEAT = re.compile(rb"REPEAT\s+(\d{1,18})(?:\s+start\s+(\d{1,18}))?(?:\s+step\s+(\d{1,18}))?(?: (.+))?\s*", re.I)
 _PER_ENGINE = re.compile(rb"PERENGINE (START|STOP) (.*)", re.I)
@@ -141,12 +140,13 @@ class TaskReader:
         for item in items:
             if not self.line_number:
                 item = self._without_mark(item)
-            head = item.lstrip()
-            if head and head[0] != _HASH and item.find(b"\n") in (-1, len(item) - 1) and b"\r" not in item:
+            line = item.removesuffix(b"\n")
+            head = line.lstrip()
+            if head and head[0] != _HASH and b"\n" not in line and b"\r" not in line:
                 # The common case, in one piece because a file may hold millions of them.
                 self.line_number += 1
                 self._per_engine_allowed = False
-                command = self._command(item[:-1] if item[-1] == _NEWLINE else item)
+                command = self._command(line)
                 yield TaskLine(
                     self.next_id, self.line_number, NO_REPEAT, _text(command), LineKind.TASK, self.age, "", self._request
                 )  # fmt: skip

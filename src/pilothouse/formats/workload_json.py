@@ -121,7 +121,7 @@ class _Reader:
                 self._check_size(spec, units, index)
             elif self._is_elastic(profile):
                 job.elastic = True
-            if w.extra_data is not _NOTHING and bytes(w.extra_data) != b"null":
+            if w.extra_data is not _NOTHING:
                 place = profile_json.Place(f"{self._path}: $.jobs[{index}]", self._name, self._base)
                 job.extra_data = profile_json.extra_text(w.extra_data, place)
             if raws:

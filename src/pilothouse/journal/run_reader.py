@@ -90,7 +90,7 @@ class RunReader:
         now = time.time()
         ended_at = _number(notes.get("ended_at"))
         if ended_at is None and rows and not running and not any(row.present for row in rows):
-            ended_at = max([self._last_at, *(left_at or 0.0 for *_, left_at, _lost, _first in engines)])
+            ended_at = max([self._last_at, *(left_at for *_, left_at, _lost, _first in engines)])
         begun = (_number(notes.get("started")), self._first_at, *(row.joined_at for row in rows))
         total = _number(notes.get("total"))
         queue = self._queue(notes) if ended_at is None else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from math import inf
 from pathlib import Path
@@ -23,7 +24,7 @@ from pilothouse.formats.accounting import AccountedJob, Fate, workload
 from pilothouse.formats.command_template import CommandTemplate
 from pilothouse.formats.platform_elements import BANDWIDTH_UNITS, SPEED_UNITS, TIME_UNITS, quantity
 from pilothouse.formats.slurm_fields import count, gres, memory_mb
-from pilothouse.formats.task_file import LineKind, TaskLine, TaskReader
+from pilothouse.formats.task_file import LineKind, TaskLine, TaskReader, check_stream, read_file
 from pilothouse.formats.task_request import from_columns, parse_words, walltime_s, words_of
 from pilothouse.formats.task_request import memory_mb as task_memory_mb
 from pilothouse.model.errors import InputError
@@ -108,6 +109,66 @@ def test_lines_of_task_files() -> None:
     assert tuple(line.kind for line in lines[:5]) == kinds
     assert lines[9].kind is LineKind.CHECK
     assert TaskLine(0, 1, -1, "x").age == 0
+
+
+def test_an_item_of_several_lines_has_one_number() -> None:
+    items = [b"a\nb\n", b"c", b"d\re", b"\n", b"#DISBATCH PREFIX p \n", b" f \n", b"# g\nh", b"x\n\n"]
+    read = [(line.task_id, line.line_number, line.command) for line in TaskReader("t").read(items)]
+    assert read == [
+        (0, 1, "a"), (1, 1, "b"), (2, 2, "c"), (3, 3, "d"), (4, 3, "e"), (5, 6, "p  f "), (6, 7, "p h"), (7, 8, "p x")
+    ]  # fmt: skip
+    reader = TaskReader("t")
+    assert [(line.task_id, line.line_number, line.command) for item in items for line in reader.feed(item)] == read
+    assert [line.age for line in TaskReader("t").read([b"#DISBATCH BARRIER\nx", b"y"])] == [0, 1, 1]
+
+
+class Slow(io.BytesIO):
+    """A pipe that gives a few bytes at a time."""
+
+    def __init__(self, data: bytes, most: int) -> None:
+        super().__init__(data)
+        self.most = most
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return super().read(self.most)
+
+
+PLAIN = b"a\n b\n\n# c\n  \n"
+REPEATED, STOP, BARRIER = b"#DISBATCH REPEAT 3 x\n", b"#DISBATCH PERENGINE STOP x\n", b"#DISBATCH BARRIER CHECK k\n"
+
+
+@pytest.mark.parametrize("most", [1, 7, 1000])
+@pytest.mark.parametrize("lenient", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"", PLAIN, PLAIN + b"x", b"\xef\xbb\xbf" + PLAIN, b"\xef\xbb\xbf" + STOP,
+        STOP + PLAIN + BARRIER + PLAIN, PLAIN + STOP + PLAIN, BARRIER,
+        PLAIN + REPEATED + b"y", STOP * 2 + BARRIER * 2 + STOP,
+        b"# c\n\n" + STOP + b"x\n", PLAIN + b"#DISBATCH x\n" + PLAIN, b"a\rb\n" + PLAIN,
+        PLAIN + b"#PILOTHOUSE cores=2\nx\n", PLAIN + b"#PILOTHOUSE cores=x\nx\n", b"#DISBATCHx\n" + PLAIN, PLAIN + b"x\0\n",
+    ],
+)  # fmt: skip
+def test_what_is_counted_is_what_is_read(text: bytes, lenient: bool, most: int) -> None:
+    """The count and the tasks agree, and so do their errors, however the bytes come."""
+
+    def read() -> object:
+        kinds = [line.kind for line in read_file(io.BytesIO(text), "t", lenient=lenient)]
+        barriers = sum(kind in (LineKind.BARRIER, LineKind.CHECK) for kind in kinds)
+        tasks = kinds.count(LineKind.TASK)
+        return tasks, barriers, len(kinds) - barriers - tasks
+
+    def counted() -> object:
+        totals = check_stream(Slow(text, most), "t", lenient=lenient)
+        return totals.tasks, totals.barriers, totals.per_engine
+
+    answers: list[object] = []
+    for run in (read, counted):
+        try:
+            answers.append(run())
+        except InputError as problem:
+            answers.append(str(problem))
+    assert answers[0] == answers[1]
 
 
 # ---- accounting

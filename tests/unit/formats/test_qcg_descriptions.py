@@ -221,6 +221,8 @@ def test_sizes_are_written_as_they_are_read(size: object, written: object) -> No
 def test_other_fields_of_resources_are_written() -> None:
     found = described(resources={"numNodes": {"min": 1, "max": 2}, "nodeCrs": {"MEM": 5}, "wt": "90s"}).resources
     assert found.written() == {"numNodes": {"min": 1, "max": 2}, "nodeCrs": {"MEM": 5}}
+    one = described(SPECIFIED, **cores({"min": 1, "split-into": 1})).resources
+    assert one.written() == {"numCores": {"min": 1, "split-into": 1}}
     assert found.written(walltime=True)["wt"] == "90s"
     inside = described(SPECIFIED, **cores({"min": 1, "split-into": 3})).resources
     assert inside.written() == {"numCores": {"min": 1, "split-into": 3}}
@@ -362,6 +364,17 @@ def test_dialects_of_requests_and_names_with_variables() -> None:
         "n7",
         Dialect.EITHER,
     )
+    split = {**JOB, "name": "b", "resources": {"numCores": {"min": 1, "split-into": 1}}}
+    for first in ({**SIZED, "name": "b_${it}", "iterate": [0, 1]}, split):
+        found = parsed(request="submit", jobs=[first, JOB])
+        assert isinstance(found, Submit)
+        assert [job.dialect for job in found.jobs] == [SPECIFIED, SPECIFIED], "a job without resources is one of theirs"
+    loop = {**SIZED, "name": "b_${it}", "iterate": [3, 5]}
+    for needed, after in (({"dependencies": {"after": ["a_${it}", "c"]}}, [("a_3", "c"), ("a_4", "c")]), ({}, [(), ()])):
+        found = parsed(request="submit", jobs=[{**loop, **needed}])
+        assert isinstance(found, Submit)
+        assert [job.after for job in found.jobs] == [job.description.after for job in found.jobs] == after
+        assert not any(job.loop_free for job in found.jobs)
     with pytest.raises(RequestError, match="invalid characters"):
         parsed(request="submit", jobs=[{**JOB, "name": "n${x}"}])
 

@@ -126,6 +126,8 @@ def test_jobs_of_a_request_file(tmp_path: Path) -> None:
         ("w!a:1", 5, 120.0, "w!5.0s", None), ("w!a:2", 5, 120.0, "w!5.0s", None), ("w!b", 11, float("inf"), "w!7.0s", Shape()),
         ("w!c", 1, float("inf"), "w!5.0s", None),
     ]  # fmt: skip
+    ((_, units, *_),) = load({**JOB, "resources": {"numCores": {"min": 2, "scheduler": "split-into"}}})
+    assert units == 10
     with pytest.raises(InputError, match=r"f.json: job a: Number of nodes is required when CR are used"):
         load({**JOB, "resources": {"numCores": 1, "nodeCrs": {"gpu": 1}}})
     with pytest.raises(InputError, match=r"f.json: Invalid request: Missing name"):

@@ -281,6 +281,7 @@ R_LITE: dict[str, Any] = {"rank": "0-1", "children": {"core": "0-1"}}
         ({"R_lite": [{"rank": "0", "children": {"gpu": 1}}]}, "children.gpu: expected an idset text"),
         ({"nodelist": ["a"]}, "nodelist: 1 hosts for 2 ranks"),
         ({"starttime": -1}, "execution.starttime: not a time"),
+        ({"expiration": float("inf")}, "execution.expiration: not a time"),
         ({"expiration": -1}, "execution.expiration: not a time"),
     ],
 )

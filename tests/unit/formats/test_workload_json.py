@@ -133,6 +133,13 @@ def test_profiles_that_no_job_needs_are_checked_as_well(written: dict[str, objec
         parsed(job(), profiles={**PROFILES, "bad": written})
 
 
+def test_profiles_under_full_names() -> None:
+    found = parsed(job(profile="w!d"), job(2, profile="w!r"), profiles={"w!d": PROFILES["d"], "w!r": PROFILES["long"]})
+    assert [one.profile.name for one in found.jobs if one.profile is not None] == ["w!d", "w!r"] == list(found.profiles)
+    (one,) = parsed(job(extra_data=None)).jobs
+    assert one.extra_data is None
+
+
 def test_rings_of_sequences_are_refused() -> None:
     profiles = {"a": {"type": "composed", "seq": ["b"]}, "b": {"type": "composed", "seq": ["w!a"]}}
     with pytest.raises(InputError, match=r"profile 'a' runs itself; found a > b > a"):

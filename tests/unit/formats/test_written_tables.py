@@ -141,6 +141,20 @@ def test_a_table_of_jobs_that_is_being_written(tmp_path: Path) -> None:
             rows(tmp_path / "f", text)
 
 
+def test_rows_are_written_once_and_streams_are_closed(tmp_path: Path) -> None:
+    stream = (tmp_path / "f").open("w")
+    table = jobs_csv.JobsCsv(stream)
+    table.write(record())
+    table.flush()
+    table.write(record())
+    assert (tmp_path / "f").read_text().count("\n") == 2
+    table.close()
+    assert stream.closed and (tmp_path / "f").read_text().count("\n") == 3
+    lines = io.StringIO()
+    JobsJsonl(lines).close()
+    assert lines.closed
+
+
 def test_columns_that_earlier_versions_lack(tmp_path: Path) -> None:
     path = tmp_path / "f"
     names = jobs_csv.COLUMNS.split(",")
@@ -226,6 +240,10 @@ def test_chunks_of_a_pack(tmp_path: Path, data: bytes) -> None:
         assert read_backwards(pack, len(written) + 1, "p") == [first, second]
         assert [chunk for _, chunk in scan(pack, 0, "p")] == [first, second]
         assert [at for at, _ in scan(pack, 0, "p")] == [len(written), path.stat().st_size]
+    for before in (1, 2):
+        path.write_bytes(encode(first, before))
+        with path.open("rb") as pack, pytest.raises(InputError, match=rf"damaged at byte 0; .* at byte {before - 1}"):
+            read_backwards(pack, 1, "p")
 
 
 # ---- what is not said
