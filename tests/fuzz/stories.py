@@ -143,7 +143,7 @@ STORIES: dict[str, tuple[Story, int]] = {
     "servers": (servers, 400),
     "batsim5": (batsim5, 150),
     "batsim4": (batsim4, 60),
-    "journals": (journals, 20),
+    "journals": (journals, 12),
     "manager": (manager, 150),
     "job-manager": (job_manager, 120),
 }

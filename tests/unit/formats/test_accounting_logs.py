@@ -176,6 +176,15 @@ def test_slots_of_jobs_of_lsf(tmp_path: Path, hosts: list[str], processors: int,
     assert [job.units for job in found.jobs] == [1, *([units] if units else [])]
 
 
+def test_dates_of_lsf_from_1970_on(tmp_path: Path) -> None:
+    found = read(tmp_path / "lsb.acct", finish(1, 1, 1, 1, ["n1"]))
+    assert jobs(found) == [("1", 1, 0.0, 0.0, 600.0, "ann")]
+    kept = finish(1, 1, 1, 1, ["n1"])
+    unknown = {(0, 1, 1): "date of submission unknown", (1, 0, 1): "never started", (1, 1, 0): "date of end unknown"}
+    for dates, what in unknown.items():
+        assert list(read(tmp_path / "lsb.acct", f"{kept}\n{finish(2, *dates, ['n1'])}").oddities) == [f"left out: {what}"]
+
+
 def test_a_limit_of_lsf_is_taken_only_where_it_must_be_one(tmp_path: Path) -> None:
     whole = finish(1, 1000, 1010, 1110, ["n1"], limit=600)
     assert read(tmp_path / "lsb.acct", whole).jobs[0].walltime == 600.0

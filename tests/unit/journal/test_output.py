@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -10,7 +13,7 @@ import pytest
 from pilothouse.formats.output_pack import STDERR, STDOUT, Chunk, encode, pack_path
 from pilothouse.journal.output import TaskOutput, open_outputs
 from pilothouse.journal.plan import Plan, PlanOptions
-from pilothouse.journal.store import Journal
+from pilothouse.journal.store import FILE_NAME, Journal
 from pilothouse.model.errors import InputError
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live import records as r
@@ -97,6 +100,34 @@ def test_tasks_by_name_and_by_number(run: Run) -> None:
         for name in ("yours", "4" * 5000):
             with pytest.raises(InputError, match=f"no task {name[:9]}"):
                 outputs.numbers([name])
+
+
+def test_nothing_is_left_out_where_nothing_is_said_of_it(run: Run) -> None:
+    end = r.TaskEnded(0, 1, -1, 1, "N", JobState.SUCCEEDED, 0, 0, "n0", 5, 1.0, 2.0, 3, b"", 4, b"", b"x")
+    run.journal.write([end])
+    (found,) = run.read(0)
+    assert (found.left_out, found.chunks, found.text(STDOUT)) == (0, [], b"")
+
+
+def test_packs_are_closed_with_the_reader(run: Run) -> None:
+    run.ended(0, run.write(0, 0, (STDOUT, b"abc")))
+
+    def packs() -> list[str]:
+        links = [Path(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+        return [target for link in links if (target := str(link.readlink() if link.is_symlink() else "")).endswith(".output")]
+
+    with open_outputs(run.folder) as outputs:
+        assert [found.text(STDOUT) for _, found in outputs.read([0, 0])] == [b"abc", b"abc"]
+        assert len(packs()) == 1
+    assert not packs() and outputs is not None
+
+
+def test_outputs_of_a_run_of_an_earlier_version(tmp_path: Path) -> None:
+    Journal(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:
+        db.execute("ALTER TABLE ends DROP COLUMN output")
+    with pytest.raises(InputError, match="was not kept: an earlier version made this run"):
+        open_outputs(tmp_path)
 
 
 def test_what_runs_has_written_so_far(run: Run) -> None:

@@ -16,7 +16,17 @@ from pilothouse.formats.task_file import TaskReader
 from pilothouse.journal.output import TaskOutput
 from pilothouse.journal.plan import Plan, PlanOptions, plan_of
 from pilothouse.journal.present import read_present, read_waiting
-from pilothouse.journal.read import JobRow, TaskRow, last_line, never_begun, read_note, read_tasks, reading
+from pilothouse.journal.read import (
+    EngineSpan,
+    JobRow,
+    Submission,
+    TaskRow,
+    last_line,
+    never_begun,
+    read_note,
+    read_tasks,
+    reading,
+)
 from pilothouse.journal.run_reader import RunReader
 from pilothouse.journal.run_state import EngineRow, RunningTask, RunState, Wait, behind_others
 from pilothouse.journal.store import FILE_NAME, Journal
@@ -74,6 +84,25 @@ def test_a_task_began_with_the_last_assignment_before_it_whatever_the_clocks(tmp
     assert (row.engine, row.units) == ("e1", "2")
 
 
+def test_what_a_restarted_driver_is_told_of_assignments_and_ends(tmp_path: Path) -> None:
+    """Of an end only what it needs: the sum of what was written, and no node, dates or command."""
+    given = [
+        r.Assigned(3, "a", "e0", "0", 1.5, [Task(0, 1, line=b"x")], "e0=0,1", 100, 1.0),
+        r.Assigned(4, "b", "e0", "1", 2.5, [Task(1, 2)]),
+    ]
+    end = r.TaskEnded(
+        7, 8, 9, 2, "N", JobState.KILLED, -9, 0, "n0", 7, 1.0, 2.0, 3, b"", 4, b"", b"", "y", False, "j", 1.5, 6, "n", b"l", 5, 6
+    )  # fmt: skip
+    told = r.TaskEnded(7, 0, -1, 2, "N", JobState.KILLED, -9, -1, "", -1, 0.0, 0.0, 7, b"", 0, b"", b"", "", False, "j")
+    with closing(Journal(tmp_path)) as journal:
+        journal.write([*given, end, r.EngineLeft("e0", 1.0, "", False)])
+        found = list(journal.replay())
+    assert found == [
+        r.Assigned(4, "", "", "", 0.0, []), r.Closed(4, 0.0), msgspec.structs.replace(given[0], submitted_at=0.0), given[1],
+        msgspec.structs.replace(told, output=5, left_out=6),
+    ]  # fmt: skip
+
+
 def test_an_assignment_whose_engine_is_not_known(tmp_path: Path) -> None:
     with closing(Journal(tmp_path)) as journal:
         journal.write([joined(0), r.Assigned(0, "0", "e9", "2-3", 1.0, [Task(0, 1, line=b"x")])])
@@ -83,6 +112,10 @@ def test_an_assignment_whose_engine_is_not_known(tmp_path: Path) -> None:
     with closing(RunReader(tmp_path)) as reader:
         (task,) = reader.read().running_tasks
     assert (task.rank, task.node, task.slots) == (-1, "", "2-3")
+    with closing(Journal(tmp_path)) as journal:
+        journal.write([ended(0)])
+    (row,) = read_tasks(tmp_path)
+    assert (row.engine, row.rank, row.units, row.slots) == ("e9", -1, "2-3", "")
 
 
 def test_a_task_that_fails_is_reopened_and_fails_again_between_two_looks(tmp_path: Path) -> None:
@@ -150,6 +183,8 @@ def test_numbers_of_a_run() -> None:
 def test_what_is_not_said_of_rows() -> None:
     row = TaskRow(1, 2, -1, "running", None, 1, "n", None, None, "", "x")
     assert (row.out_bytes, row.err_bytes, row.rank, row.cpu_s, row.memory_kb, row.submitted) == (0, 0, -1, 0.0, 0, None)
+    assert (Submission(1).submitted_at, Submission(1).walltime) == (0.0, inf)
+    assert EngineSpan("e", 0, "c", "n", 0, 1, 1.0).lost is False
     job = JobRow("j", IdSet())
     assert (job.state, job.started, job.ended, job.exit_code, job.pid) == (None, 0.0, 0.0, 0, -1)
     assert (
@@ -246,7 +281,7 @@ def test_the_last_line() -> None:
 
 def test_progress_of_tasks() -> None:
     progress = Progress()
-    assert (progress.has_ended(1, 1), progress.tried_until(1)) == (False, 0.0)
+    assert (progress.has_ended(1, 1), progress.tried_until(1), progress.free_since) == (False, 0.0, 0.0)
     progress.note(1, 2, "N", "failed", 5.0, 0, "a", "", 1)
     assert [progress.has_ended(1, attempt) for attempt in (1, 2, 3)] == [True, True, False]
     assert (progress.tried_until(1), progress.names_ended, progress.bad_names) == (5.0, {"a": 5.0}, {})
