@@ -9,7 +9,7 @@ from statistics import fmean, median, pstdev
 import pytest
 
 from pilothouse.model.errors import InputError
-from pilothouse.worlds.simulated.generators import DAY_S, GENERATORS, generate, is_generated, with_seed
+from pilothouse.worlds.simulated.generators import DAY_S, GENERATORS, check, generate, is_generated, with_seed
 
 
 def rows(text: str, units: int = 128) -> list[tuple[object, ...]]:
@@ -92,3 +92,75 @@ def test_mistakes_are_one_line(text: str, says: str) -> None:
         generate(text, 4)
     with pytest.raises(InputError, match="size of the machine"):
         generate("lublin", 0)
+
+
+SUMS = {
+    ("lublin:jobs=400", 128): (4642, 1660341, 1660741, 91414793, 50),
+    ("lublin:jobs=300,seed=5,load=0.8,overestimate=3", 100): (2967, 1380661, 2786323, 34987959, 50),
+    ("lublin:jobs=200,widest=3", 64): (353, 666300, 666500, 22547821, 48),
+    ("lublin:jobs=200", 2): (350, 666300, 666500, 22547821, 48),
+    ("lublin:jobs=200", 5000): (59489, 1401488, 1401688, 23279336, 48),
+    ("lublin:jobs=1", 1): (1, 1894, 1895, 0, 1),
+    ("poisson:jobs=300,runtime=600", 64): (5672, 180448, 180748, 29975740, 50),
+    ("poisson:jobs=100,load=0.7,seed=2", 100): (1537, 343654, 343754, 4189039, 50),
+    ("poisson:jobs=1,load=0.5", 7): (4, 65, 66, 0, 1),
+    ("bursts:jobs=300,size=15", 64): (5512, 1042879, 1043179, 107540647, 18),
+    ("bursts:jobs=50,size=1", 64): (1043, 178251, 178301, 3159876, 50),
+    ("bursts:jobs=100,runtime=50,overestimate=2,widest=5", 40): (138, 8796, 13706, 29650, 5),
+    ("bursts:jobs=60", 33): (60, 540482, 540542, 0, 1),
+}  # fmt: skip
+"""Request and units -> sums of units, run times, walltimes and dates of submission, and the number of users."""
+
+
+@pytest.mark.parametrize(("text", "units"), SUMS)
+def test_the_jobs_of_a_text_are_those_of_earlier_versions(text: str, units: int) -> None:
+    jobs = generate(text, units).jobs
+    found = (
+        sum(job.units for job in jobs), sum(job.runtime or 0.0 for job in jobs), sum(job.walltime for job in jobs),
+        sum(job.submitted_at for job in jobs), len({job.user for job in jobs}),
+    )  # fmt: skip
+    assert found == pytest.approx(SUMS[text, units], rel=1e-7, abs=2)  # the last digit is that of the machine's logarithm
+
+
+def test_names_users_and_profiles() -> None:
+    burst = generate("bursts:jobs=5,size=3,seed=1", 16, "w7")
+    assert [(job.id, job.units, job.submitted_at, job.runtime, job.walltime, job.user) for job in burst.jobs] == [
+        ("w7!1", 8, 0.0, 1826.0, 1827.0, "burst1"), ("w7!2", 8, 0.0, 1845.0, 1846.0, "burst1"),
+        ("w7!3", 8, 0.0, 2004.0, 2005.0, "burst1"), ("w7!4", 8, 0.0, 1743.0, 1744.0, "burst1"),
+        ("w7!5", 2, 4600.0, 743.0, 744.0, "burst2"),
+    ]  # fmt: skip
+    assert all(job.profile is burst.profiles[f"w7!delay{job.runtime:g}"] for job in burst.jobs)
+    assert (burst.name, burst.path, burst.units) == ("w7", "bursts:jobs=5,size=3,seed=1", 16)
+    assert burst.oddities == {"walltime invented: the run time and a second": 5}
+    poisson = generate("poisson:jobs=52", 16)
+    assert [job.user for job in poisson.jobs] == [str(number % 50) for number in range(1, 53)]
+    assert poisson.jobs[0].id == "w0!1"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("lublin:widest=-1", "widest; expected 0 to"), ("bursts:size=0", "size; expected a number above 0"),
+        ("bursts:size=nan", "size; expected a number above 0"), ("lublin:overestimate=2000000", "overestimate; expected 1 to"),
+        ("lublin:load=-1", "load; expected a number above 0"), ("lublin:jobs=50000001", "jobs; expected 1 to"),
+    ],
+)  # fmt: skip
+def test_bounds_of_options(text: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        check(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["lublin", "lublin:", "lublin:jobs=1", "lublin:jobs=50000000", "lublin:widest=0,overestimate=1", "lublin:,seed=1,",
+     "bursts:size=0.5,runtime=0.1,load=0.01", "poisson:overestimate=1000000"],
+)  # fmt: skip
+def test_requests_that_make_sense(text: str) -> None:
+    check(text)
+
+
+def test_other_names_are_no_generators() -> None:
+    with pytest.raises(InputError, match="no such generator; expected lublin, poisson, bursts"):
+        check("lublim:jobs=3")
+    assert with_seed("lublin: seed = 4", 3) == "lublin: seed = 4"
+    assert with_seed("lublin:", 3) == "lublin:seed=3"
