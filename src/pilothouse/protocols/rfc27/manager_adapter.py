@@ -257,9 +257,7 @@ class ManagerAdapter:
         return flux_id
 
     def _forget(self, flux_id: int) -> None:
-        job_id = self._our_ids.pop(flux_id, None)
-        if job_id is not None and self._flux_ids.get(job_id) == flux_id:
-            del self._flux_ids[job_id]
+        self._flux_ids.pop(self._our_ids.pop(flux_id), None)
 
     def _spec(self, job: Job) -> bytes:
         """The jobspec of a job; equal requests share it."""

@@ -219,9 +219,9 @@ def test_commits_are_counted_and_their_limits_kept(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("key", ["job.x", "job.0000.0000.0000.zzzz.R", "a.0000.0000.0100.0000.R", "job.0000.0000.0100.R"])
 def test_keys_that_are_not_of_a_job_are_plain_ones(key: str) -> None:
     instance = Instance()
-    instance.manager.submit(0.0, 1 << 24, spec())
+    job = instance.manager.submit(0.0, 1 << 24, spec())
     instance.commit((key, b"value"))
-    assert instance.broker.read(key) == b"value"
+    assert instance.broker.read(key) == b"value" and job.committed == b""
 
 
 def test_the_keys_of_a_job() -> None:
