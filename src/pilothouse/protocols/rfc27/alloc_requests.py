@@ -178,7 +178,6 @@ class AllocRequests(rpc.Endpoint[Event]):
 
     def _freed(self, now: float, job: ManagedJob) -> None:
         self.holding.pop(job.id, None)
-        job.freeing = False
         job.resources = b""
         job.post(now, JobEvent.FREE)
         self._clean(now, job)
