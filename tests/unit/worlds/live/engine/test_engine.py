@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from pilothouse.worlds.live.engine.engine import (
@@ -16,6 +18,7 @@ from pilothouse.worlds.live.engine.engine import (
     Renamed,
     TellCylinder,
 )
+from pilothouse.worlds.live.engine.shipping import PIECE_BYTES
 from pilothouse.worlds.live.wire import messages as m
 
 STARTED_AT = 1000.0
@@ -400,3 +403,46 @@ def test_a_cylinder_that_dies_before_any_driver_was_found_is_not_prepared() -> N
     lab = Lab()
     lab.engine.cylinder_died(0, None, [], None, 0.0)
     assert lab.take() == []
+
+
+def test_an_engine_that_gave_up_without_a_driver_wakes_no_more() -> None:
+    lab = Lab()
+    lab.tick(FIRST_WORD_S + 0.1)
+    assert lab.engine.wakes_at() == inf
+
+
+class LongPack:
+    """More output than goes into one frame."""
+
+    def size(self) -> int:
+        return 2 * PIECE_BYTES
+
+    def read(self, at: int, most: int) -> bytes:
+        return bytes(min(most, self.size() - at))
+
+
+def test_a_dismissed_engine_says_no_goodbye() -> None:
+    lab = Lab(pack=LongPack(), window_bytes=1)
+    assert [type(body) for body in bodies(lab.welcomed())] == [m.Output]
+    lab.tell(m.Start([assignment(1, 10)]))
+    done = m.Finished(1, [result(10)], True)
+    assert bodies(lab.report(0, done)) == [], "half of the output has not been sent"
+    assert bodies(lab.tell(m.Leave())) == [], "goodbye is behind the result, which is behind its output"
+    assert (lab.engine.state, lab.engine.results) == (EngineState.PARTING, [done])
+    assert lab.tell(m.Dismiss("gone")) == [Go("dismissed")]
+    assert (lab.engine.results, lab.take()) == ([], [])
+
+
+def test_goodbye_is_said_behind_the_last_output() -> None:
+    lab = Lab(pack=LongPack(), window_bytes=1)
+    lab.welcomed()
+    lab.tell(m.Start([assignment(1, 10)]))
+    done = m.Finished(1, [result(10)], True)
+    lab.report(0, done)
+    lab.tell(m.Leave())
+    lab.now = PARTING_S
+    last, report, goodbye = bodies(lab.tell(ack=1))
+    assert isinstance(last, m.Output)
+    assert (last.at, report, goodbye) == (PIECE_BYTES, m.Report([done]), m.Bye("done"))
+    assert not any(type(each) is Go for each in lab.tick(2 * PARTING_S)), "each piece that arrives gives it more time"
+    assert Go("done") in lab.tick(2 * PARTING_S + 0.1)
