@@ -49,9 +49,8 @@ class RequestReader:
         self._buffer += data
         while (request := self._next()) is not None:
             yield request
-        if self._position:
-            del self._buffer[: self._position]
-            self._position = 0
+        del self._buffer[: self._position]
+        self._position = 0
 
     def _next(self) -> Request | None:
         at = self._position

@@ -95,6 +95,20 @@ def test_dump_tells_counts_waiting_readers_and_values() -> None:
     assert kept == [(b"k", 1, (b"PYPK", None, 6)), (b"long", 1, (b"ASTR", b"x" * 24 + b"..." + b"x" * 23, 60))]
 
 
+class EmptiedShelf(MemoryShelf):
+    """Another client takes the value of a key while it is being listed, as with Redis."""
+
+    def newest(self, key: bytes) -> Value | None:
+        self.clear(key)
+        return super().newest(key)
+
+
+def test_dump_tells_of_a_value_that_was_taken_meanwhile() -> None:
+    store = KeyValueStore(EmptiedShelf())
+    store.put(b"k", value("1"))
+    assert loads(store.dump())[2] == [(b"k", 1, (b"ASTR", b""))]
+
+
 def test_a_full_store_refuses_and_frees_again() -> None:
     store = KeyValueStore(MemoryShelf(most_bytes=10))
     store.put(b"k", value("x" * 10))
