@@ -8,6 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pilothouse.formats import (
@@ -18,12 +19,11 @@ from pilothouse.formats import (
     swf,
 )
 from pilothouse.formats import profile_json as pj
-from pilothouse.formats.accounting import AccountedJob, Fate
-from pilothouse.formats.argument_sources import Reading
+from pilothouse.formats.accounting import AccountedJob, Fate, workload
 from pilothouse.formats.jobs_jsonl import JobsJsonl
 from pilothouse.formats.output_pack import STDOUT, Chunk, encode, pack_path, read_backwards, scan
-from pilothouse.formats.platform_xml import ClusterSpec, HostSpec, RouteSpec
-from pilothouse.formats.qcg_description import ONE_CORE, Resources, Size
+from pilothouse.formats.platform_xml import ClusterSpec, HostSpec, RouteSpec, parse_platform
+from pilothouse.formats.qcg_description import ONE_CORE, Size
 from pilothouse.formats.resource_set import ResourceSet
 from pilothouse.formats.swf import write_workload
 from pilothouse.formats.workload import Workload
@@ -31,7 +31,7 @@ from pilothouse.model.errors import InputError
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Shape
 from pilothouse.model.lifecycle import JobState
-from pilothouse.model.profile import Delay, ParallelTask, Profile
+from pilothouse.model.profile import Delay, ParallelTask, Profile, SendMessage
 from pilothouse.model.record import JobRecord
 
 
@@ -249,43 +249,35 @@ def test_chunks_of_a_pack(tmp_path: Path, data: bytes) -> None:
 # ---- what is not said
 
 
-def test_defaults() -> None:
+def test_what_a_specification_of_flux_does_not_say() -> None:
     spec = jobspec.Jobspec(slots=1, cores_per_slot=1)
-    assert (spec.gpus_per_slot, spec.nodes, spec.nodes_per_slot, spec.exclusive, spec.duration_s) == (
-        0,
-        0,
-        0,
-        False,
-        0.0,
-    )
+    assert (spec.gpus_per_slot, spec.nodes, spec.nodes_per_slot, spec.exclusive, spec.duration_s) == (0, 0, 0, False, 0.0)
+    assert (spec.total_slots, spec.total_cores, spec.walltime_s) == (1, 1, inf)
     resources = ResourceSet()
-    assert (resources.slots, resources.start_s, resources.expiration_s) == (0, 0.0, 0.0)
+    assert (resources.slots, resources.start_s, resources.expiration_s, resources.core_count()) == (0, 0.0, 0.0, 0)
+
+
+def test_what_a_platform_does_not_say() -> None:
+    zone = parse_platform(b'<platform><zone id="z"/></platform>').root
+    assert (zone.routing, zone.hosts, zone.backbone) == ("None", [], None)
     host, route = HostSpec("w", "h", (1.0,)), RouteSpec("w", "a", "b", [])
-    assert (host.pstate, host.cores, host.bandwidth_in, host.bandwidth_out, route.symmetrical, route.bypass) == (
-        0,
-        1,
-        0.0,
-        0.0,
-        True,
-        False,
-    )
+    assert (host.pstate, host.cores, host.bandwidth_in, host.bandwidth_out) == (0, 1, 0.0, 0.0)
+    assert (route.symmetrical, route.bypass) == (True, False)
     cluster = ClusterSpec("w", "c", "", "", [], (1.0,), 1.0, 1.0)
-    assert (
-        cluster.cores,
-        cluster.cabinet,
-        cluster.loopback_bandwidth,
-        cluster.loopback_latency,
-        cluster.limiter_bandwidth,
-    ) == (1, False, 0, 0, 0)
-    assert ONE_CORE.cores == Size(exact=1) and (Resources().gpus, Resources().memory, Size().parts, Size().inside) == (
-        0,
-        0,
-        0,
-        False,
-    )
-    job = AccountedJob("1", Fate.FINISHED, 1, 1.0)
-    assert (job.suspended_s, job.part, job.run_s, job.limit_s) == (0.0, False, None, None)
-    written = pj.Written("x")
-    assert (written.ret, written.sleeptime, written.polltime) == (0, 1e-7, 0.005)
-    assert Reading() == Reading("", False)
-    assert dax.Task("a", 1.0).parents == 0
+    assert (cluster.cores, cluster.cabinet, cluster.limiter_bandwidth) == (1, False, 0.0)
+    assert (cluster.loopback_bandwidth, cluster.loopback_latency) == (0.0, 0.0)
+
+
+def test_what_jobs_do_not_say(tmp_path: Path) -> None:
+    assert ONE_CORE.cores == Size(exact=1)
+    assert (ONE_CORE.gpus, ONE_CORE.memory, ONE_CORE.scheduled) == (0, 0, False)
+    assert (Size().parts, Size().inside, Size().minimum) == (0, False, 0)
+    job = AccountedJob("1", Fate.FINISHED, 1, 1.0, started_at=1.0, ended_at=2.0, limit_s=5.0)
+    assert (job.suspended_s, job.part, job.run_s) == (0.0, False, None)
+    assert workload([job], "log", "w", units=0).oddities == {}
+    path = tmp_path / "w.xml"
+    path.write_text('<adag><job id="a" runtime="1"/></adag>')
+    assert [task.parents for task in (*dax.read(path).tasks, dax.Task("b", 1.0))] == [0, 0]
+    sent = pj.parse(msgspec.Raw(b'{"type": "send", "msg": "x"}'), "p", pj.Place("f", "w", tmp_path))
+    assert isinstance(sent.spec, SendMessage)
+    assert (sent.return_code, sent.spec.seconds, pj.Written("x").polltime) == (0, 1e-7, 0.005)

@@ -23,6 +23,7 @@ from pilothouse.journal.read import (
     TaskRow,
     last_line,
     never_begun,
+    read_attempts,
     read_note,
     read_tasks,
     reading,
@@ -133,6 +134,10 @@ def test_a_task_that_fails_is_reopened_and_fails_again_between_two_looks(tmp_pat
         state = growing.read()
         assert (state.finished, state.failed, state.engines[0].failed, state.failures) == (0, 0, 0, ())
         assert [(row.task, row.state, row.attempts) for row in read_tasks(tmp_path)] == [(0, "unfinished", 3)]
+        attempts, final = read_attempts(tmp_path, 0)
+        assert ([(row.attempts, row.state, row.ended) for row in attempts], final) == (
+            [(1, "failed", 5.0), (2, "failed", 9.0), (3, "failed", 11.0)], False
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(100, 104))
@@ -181,17 +186,16 @@ def test_numbers_of_a_run() -> None:
 
 
 def test_what_is_not_said_of_rows() -> None:
-    row = TaskRow(1, 2, -1, "running", None, 1, "n", None, None, "", "x")
+    row = TaskRow(1, 2, -1, "running", None, 1, "n", None, None, "", "x", last_line=last_line(b""))
     assert (row.out_bytes, row.err_bytes, row.rank, row.cpu_s, row.memory_kb, row.submitted) == (0, 0, -1, 0.0, 0, None)
     assert (Submission(1).submitted_at, Submission(1).walltime) == (0.0, inf)
     assert EngineSpan("e", 0, "c", "n", 0, 1, 1.0).lost is False
     job = JobRow("j", IdSet())
     assert (job.state, job.started, job.ended, job.exit_code, job.pid) == (None, 0.0, 0.0, 0, -1)
-    assert (
-        EngineRow(0, "e", "c", "n", 1, 0, 0, 0, "gone").joined_at,
-        RunningTask(0, 1, 0.0, 0, "n", "0", "x").attempt,
-    ) == (0.0, 1)
-    assert (TaskOutput(0, 1, "running", None, []).left_out, HeldTask(0, 1, "j", "n", "0", 0.0).line) == (0, 0)
+    engine, task = EngineRow(0, "e", "c", "n", 1, 0, 0, 0, "gone"), RunningTask(0, 1, 0.0, 0, "n", "0", "x")
+    assert (engine.present, engine.joined_at, task.attempt) == (False, 0.0, 1)
+    output, held = TaskOutput(0, 1, "running", None, []), HeldTask(0, 1, "j", "n", "0", 0.0)
+    assert (output.text(0), output.left_out, held.wait, held.line, held.before) == (b"", 0, None, 0, 0)
 
 
 def test_plans() -> None:
