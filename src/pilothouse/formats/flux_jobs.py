@@ -23,8 +23,9 @@ MOST = 2**60
 BY_TASKS = "size taken from the number of tasks: none of cores was told"
 _PENDING = ("NEW", "DEPEND", "PRIORITY", "SCHED")
 _RUNNING = ("RUN", "CLEANUP")
-_STATE_BITS = {1: "NEW", 2: "DEPEND", 4: "PRIORITY", 8: "SCHED", 16: "RUN", 32: "CLEANUP", 64: "INACTIVE"}
-_RESULT_NUMBERS = {1: "COMPLETED", 2: "FAILED", 4: "CANCELED", 8: "TIMEOUT"}
+_STATE_BITS = {1: "NEW", 2: "DEPEND", 4: "PRIORITY", 8: "SCHED", 16: "RUN", 32: "CLEANUP"}
+_RESULT_NUMBERS = {4: "CANCELED", 8: "TIMEOUT"}
+"""All others (INACTIVE, COMPLETED, FAILED) are ends that nothing cut short."""
 
 
 def read(path: str | Path, name: str = "w0", *, units: int = 0) -> Workload:

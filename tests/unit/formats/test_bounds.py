@@ -299,6 +299,31 @@ def test_ends_of_jobs_of_pbs(tmp_path: Path, rest: str, fate: str | None) -> Non
     assert [what for what in pbs_log.read(path).oddities if "begins" not in what] == ([fate] if fate else [])
 
 
+@pytest.mark.parametrize(
+    ("fields", "odd"),
+    [
+        *(({"state": state}, "left out: still waiting") for state in (1, 2, 4, 8, "NEW", "depend", "PRIORITY", "SCHED")),
+        *(({"state": state}, "left out: still running") for state in (16, 32, "RUN", "cleanup")),
+        *(({"state": 64, "result": result}, None) for result in (1, 2, "COMPLETED", "FAILED", "", 3)),
+        *(({"state": "INACTIVE", "result": result}, "cancelled, preempted") for result in (4, "CANCELED")),
+        *(({"state": "INACTIVE", "result": result}, "ended by the time limit") for result in (8, "timeout")),
+    ],
+)
+def test_states_of_jobs_of_flux_as_words_and_as_numbers(tmp_path: Path, fields: dict[str, Any], odd: str | None) -> None:
+    path = tmp_path / "log"
+    job = {"id": 5, "ncores": 1, "t_submit": 1, "t_run": 2, "t_cleanup": 3, "duration": 9}
+    path.write_text(json.dumps({"jobs": [job, {**job, "id": 6, **fields}]}))
+    assert [what.startswith(str(odd)) for what in flux_jobs.read(path).oddities] == ([True] if odd else [])
+
+
+def test_a_job_of_slurm_without_a_limit(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    job = {"job_id": 7, "time": {"submission": 10, "start": 20, "end": 30}, "required": {"CPUs": 1}}
+    for limit, walltime in (({"infinite": True}, inf), ({"set": False, "number": 5}, 11.0), ({"number": 5}, 300.0), (5, 300.0)):
+        path.write_text(json.dumps({"jobs": [{**job, "time": {**job["time"], "limit": limit}}]}))  # type: ignore[dict-item]
+        assert [one.walltime for one in slurm_sacct.read(path).jobs] == [walltime]
+
+
 def test_workflows(tmp_path: Path) -> None:
     path = tmp_path / "w.xml"
     path.write_text(
