@@ -26,6 +26,17 @@ def _nodelist(hosts: tuple[str, ...]) -> str:
     return hostlist.encode(hosts)
 
 
+@lru_cache(maxsize=10_000)
+def _children(cores: int, gpus: int) -> tuple[str, str]:
+    """R_lite children and their human form, cached: many jobs of a run are alike."""
+    core_text, gpu_text = IdSet(cores).to_text(","), IdSet(gpus).to_text(",")
+    human = f"core{core_text if core_text.isdigit() else f'[{core_text}]'}"
+    if not gpus:
+        return f'{{"core":"{core_text}"}}', human
+    with_gpus = f"{human},gpu{gpu_text if gpu_text.isdigit() else f'[{gpu_text}]'}"
+    return f'{{"core":"{core_text}","gpu":"{gpu_text}"}}', with_gpus
+
+
 class _Rank:
     """One rank of the inventory."""
 
@@ -94,7 +105,6 @@ class Machine:
         names = [rank.host for rank in self._order]
         # Test instances run several brokers on one host: then the rank makes the name unique.
         self._names = names if len(set(names)) == len(names) else [f"{r.host}@{r.rank}" for r in self._order]
-        self._cached: dict[tuple[int, int], tuple[str, str]] = {}
 
     def nodes(self) -> tuple[Node, ...]:
         return tuple(self._node(i) for i in range(len(self._order)))
@@ -158,7 +168,7 @@ class Machine:
             hosts.append(rank.host)
         lite, summary = [], []
         for key, ranks in groups.items():
-            children, human = self._children(*key)
+            children, human = _children(*key)
             ids = IdSet(ranks).to_text(",")
             lite.append(f'{{"rank":"{ids}","children":{children}}}')
             summary.append(f"rank{ids if ids.isdigit() else f'[{ids}]'}/{human}")
@@ -218,17 +228,3 @@ class Machine:
         if shape.gpus_per_chunk:
             wanted = part.bit_count() // max(1, shape.chunk) * shape.gpus_per_chunk
         return lowest_bits(rank.free_gpus, wanted) if wanted else 0
-
-    def _children(self, cores: int, gpus: int) -> tuple[str, str]:
-        """R_lite children and their human form, cached: many jobs of a run are alike."""
-        found = self._cached.get((cores, gpus))
-        if found is None:
-            if len(self._cached) > 10_000:
-                self._cached.clear()
-            core_text, gpu_text = IdSet(cores).to_text(","), IdSet(gpus).to_text(",")
-            json = f'{{"core":"{core_text}","gpu":"{gpu_text}"}}' if gpus else f'{{"core":"{core_text}"}}'
-            human = f"core{core_text if core_text.isdigit() else f'[{core_text}]'}"
-            if gpus:
-                human += f",gpu{gpu_text if gpu_text.isdigit() else f'[{gpu_text}]'}"
-            found = self._cached[cores, gpus] = (json, human)
-        return found

@@ -20,6 +20,9 @@ from pilothouse.protocols.rfc27.job_states import JobEvent, State
 
 MOST_DEPTH = 64
 """Limit of nested dictionaries in annotations that are merged."""
+LEAST_HEAP = 64
+MOST_HEAP_RATIO = 4
+"""A queue with more entries than the first, and than so many for each of its jobs, is cleared of those that it skips."""
 
 
 class Alloc(enum.IntEnum):
@@ -117,7 +120,7 @@ class AllocQueue:
         if job.alloc is Alloc.QUEUED:
             job.alloc = Alloc.NONE
             self._count -= 1
-        if len(self._heap) > 64 and len(self._heap) > 4 * self._count:
+        if len(self._heap) > LEAST_HEAP and len(self._heap) > MOST_HEAP_RATIO * self._count:
             self._heap = [entry for entry in self._heap if _valid(entry)]
             heapq.heapify(self._heap)
 

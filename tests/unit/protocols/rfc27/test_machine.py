@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from math import inf
 from random import Random
 from typing import Any
@@ -16,7 +17,7 @@ from pilothouse.model.job import Job, Shape
 from pilothouse.protocols.rfc27 import payloads as p
 from pilothouse.protocols.rfc27.job_conversion import our_id, shape_of, to_jobspec
 from pilothouse.protocols.rfc27.machine import Machine
-from pilothouse.protocols.rfc27.managed_job import Alloc, AllocQueue, ManagedJob, merged, priority_of
+from pilothouse.protocols.rfc27.managed_job import LEAST_HEAP, Alloc, AllocQueue, ManagedJob, merged, priority_of
 
 RANKS = (
     RankResources(0, IdSet.of([0, 1, 2, 3]), IdSet.of([0, 1])),
@@ -225,6 +226,16 @@ def test_the_queue_is_sorted_by_priority_then_date_then_id() -> None:
         if kind == "pop" and waiting:
             assert queue.pop() is waiting[0] and waiting[0].alloc is Alloc.NONE
             jobs.append(waiting.pop(0))
+
+
+def test_jobs_that_were_dropped_are_released() -> None:
+    queue, jobs = AllocQueue(), [queued(number, 16) for number in range(200)]
+    before = sum(sys.getrefcount(job) for job in jobs)
+    for job in jobs:
+        queue.push(job)
+    for job in jobs:
+        queue.drop(job)
+    assert sum(sys.getrefcount(job) for job in jobs) - before <= LEAST_HEAP and len(queue) == 0 and queue.first() is None
 
 
 def test_urgencies_and_annotations() -> None:
