@@ -313,3 +313,24 @@ def test_a_job_that_is_late_gives_the_present_as_estimate() -> None:
     shaped = pair.submit(1, nodes=1, duration_s=5.0, urgency=20)
     pair.settle()
     assert pair.note(shaped)["t_estimate"] == 30.0
+
+
+def test_so_many_reasons_are_revised_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending_reasons, "MOST_PER_CALL", 3)
+    pair = Noted(nodes=2, cores=4, policy="fcfs")
+    pair.connect()
+    first, _ = pair.submit(4), pair.submit(4)
+    waiting = [pair.submit(8) for _ in range(10)]
+    pair.settle()
+
+    def revised() -> int:
+        return sum("and 4 are free" in pair.note(job_id)["reason_pending"] for job_id in waiting)
+
+    pair.now = 1.0
+    pair.finish(first)
+    counts = [revised()]
+    for second in range(1, 6):
+        pair.later(1.0 + second * AGAIN_S)
+        counts.append(revised())
+    assert counts == [1, 4, 7, 10, 10, 10], "the first in line at once"
+    assert pair.adapter.calls.next_at == inf, "and then there is nothing to do"
