@@ -181,6 +181,27 @@ def test_what_waited_for_the_generation_is_sent_in_the_same_turn(tmp_path: Path)
     assert [kinds(message) for message in scheduler.heard[2:]] == [["JOB_COMPLETED"], ["NOTIFY"]]
 
 
+@pytest.mark.parametrize("owner", ["decider", "nobody", "owner"])
+def test_registered_profiles_are_kept_here_or_by_their_owner(tmp_path: Path, owner: str) -> None:
+    def answer(message: dict[str, Any]) -> tuple[float, list[Any]]:
+        if message["now"] < 2:
+            profile = {"workload_name": "w", "profile_name": "n", "profile": {"type": "delay", "delay": 3}}
+            return 1.0, [(1.0, "REGISTER_PROFILE", profile)]
+        job = {"id": "9", "res": 1, "subtime": 0, "profile": "n"}
+        return 2.0, [(2.0, "REGISTER_JOB", {"job_id": "w!9", "job": job})]
+
+    profiles: dict[str, Profile] = {}
+    more: dict[str, Any] = {} if owner == "decider" else {"profiles": profiles}
+    with spoken(tmp_path, answer, dialect="4", **more) as (decider, _):
+        decider.decide(e.Batch(1.0, [e.CallArrived(1.0)]))
+        if owner == "owner":
+            profiles["w!n"] = DELAY
+        (decision,) = decider.decide(e.Batch(2.0, [e.CallArrived(2.0)])).decisions
+    assert isinstance(decision, d.RegisterJob)
+    found = decision.job.profile
+    assert (found and found.spec) == {"decider": Delay(3.0), "nobody": None, "owner": Delay(10.0)}[owner]
+
+
 def test_sleep_states_are_those_of_the_platform(tmp_path: Path) -> None:
     def answer(message: dict[str, Any]) -> tuple[float, list[Any]]:
         changes = (("0", "2"), ("0", "1"), ("1", "1"), ("0", "0"), ("0", "3"))
