@@ -320,11 +320,14 @@ def test_dates_of_a_reply(form: Format, frequent: bool) -> None:
     assert isinstance(first, d.StartJob) and first.units == IdSet.of([0, 2]) and first.placement == d.Placement(d.Strategy.FILL)
     assert decider.decide(e.Batch(2.0, [event])) == d.Reply(2.0, [d.RejectJob(2.0, "w!2")])
     assert decider.decide(e.Batch(2.0, [event])) == d.Reply(2.0, [])
-    decider.precision_s = 0.0
     exact = Component(form, said((2.0, REJECT), (2.0 + 1e-10, REJECT), now=2.0 + 1e-10))
     decider = joined(exact)
     decider.precision_s = 0.0
     assert [decision.at for decision in decider.decide(e.Batch(2.0, [event])).decisions] == [2.0, 2.0 + 1e-10]
+    decider = joined(Component(form, said((2.5, REJECT), (2.75, REJECT), now=2.75), said((2.5, REJECT), now=2.5)))
+    decider.precision_s = 0.5
+    assert [decision.at for decision in decider.decide(e.Batch(2.0, [event])).decisions] == [2.0, 2.75]
+    assert decider.decide(e.Batch(2.0, [event])) == d.Reply(2.0, [d.RejectJob(2.0, "w!2")]), "a date that is not later by more"
 
 
 @pytest.mark.parametrize("form", list(Format))

@@ -94,6 +94,16 @@ def test_an_error_ends_the_handshake(topic: str, errnum: int, problem: str) -> N
     assert problem in made.failed() and not made.engine.was_online
 
 
+def test_it_begins_with_its_services() -> None:
+    engine = SchedulerEngine()
+    assert engine.phase is Phase.NEW and engine.take() == [] and not engine.busy
+    made = Engine()
+    assert made.engine.phase is Phase.REGISTERING and not made.engine.was_online
+    made.answer()
+    (second,) = made.engine.take()
+    assert second.topic == "service.add" and body(second) == {"service": "feasibility"}
+
+
 def test_without_the_service_feasibility_it_goes_on() -> None:
     made = Engine()
     made.answer()

@@ -10,8 +10,9 @@ import pytest
 
 from pilothouse.core.cluster import Cluster
 from pilothouse.launch.start_estimates import StartEstimates
-from pilothouse.model.decisions import Annotate, Reply
-from pilothouse.model.events import Batch, JobSubmitted
+from pilothouse.model.decisions import Annotate, CallAt, Reply
+from pilothouse.model.events import Batch, JobSubmitted, UnitsAvailable
+from pilothouse.model.idset import IdSet
 from pilothouse.policies.catalog import make
 from pilothouse.protocols.rfc27 import pending_reasons
 from pilothouse.protocols.rfc27.job_conversion import our_id
@@ -334,3 +335,23 @@ def test_so_many_reasons_are_revised_at_a_time(monkeypatch: pytest.MonkeyPatch) 
         counts.append(revised())
     assert counts == [1, 4, 7, 10, 10, 10], "the first in line at once"
     assert pair.adapter.calls.next_at == inf, "and then there is nothing to do"
+
+
+def test_one_call_is_asked_for_at_a_time(pair: Noted) -> None:
+    calls: list[CallAt] = []
+
+    class World:
+        def apply(self, reply: Reply) -> None:
+            calls.extend(decision for decision in reply.decisions if isinstance(decision, CallAt))
+
+    notes = PendingReasons(pair, World())  # type: ignore[arg-type]
+    pair.submit(8)
+    waiting = [pair.submit(8) for _ in range(3)]
+    pair.settle()
+    jobs = [pair.cluster.waiting[our_id(job_id)] for job_id in waiting]
+    notes(Batch(0.0, [JobSubmitted(0.0, job) for job in jobs]))
+    assert calls == [], "all were looked at"
+    for now in (1.0, 1.5, 2.0):
+        notes(Batch(now, [UnitsAvailable(now, IdSet())]))
+    call_at = 1.0 + AGAIN_S
+    assert [(call.at, call.when) for call in calls] == [(1.0, call_at), (2.0, 2.0 + AGAIN_S)]
