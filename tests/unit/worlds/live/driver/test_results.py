@@ -11,8 +11,8 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.task_request import TaskRequest
 from pilothouse.worlds.live.driver.decisions import apply
-from pilothouse.worlds.live.driver.engine_frames import frames, hear, tick
-from pilothouse.worlds.live.driver.flow import MOST_AHEAD, begins, settle, stop
+from pilothouse.worlds.live.driver.engine_frames import engine_vanished, frames, hear, tick
+from pilothouse.worlds.live.driver.flow import MOST_AHEAD, begins, cancel, settle, stop
 from pilothouse.worlds.live.driver.state import new_state
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
@@ -188,3 +188,46 @@ def test_signs_of_life_are_due_at_their_date() -> None:
     assert "a" not in made.driver.speak_to
     tick(made.driver, due)
     assert "a" in made.driver.speak_to
+
+
+LOST, KILLED = JobState.LOST, JobState.KILLED
+
+
+@pytest.mark.parametrize(
+    ("options", "fate", "state", "final"),
+    [
+        (LiveOptions(bundle=1), "", LOST, False), (LiveOptions(bundle=1, reissue=False), "", LOST, True),
+        (LiveOptions(bundle=1, at_most_once=True), "", LOST, True), (LiveOptions(bundle=1, most_losses=1), "", LOST, True),
+        (LiveOptions(bundle=1), "cancelled", KILLED, True), (LiveOptions(bundle=1), "stopped", LOST, False),
+        (LiveOptions(bundle=1, reissue=False), "stopped", LOST, True),
+    ],
+)  # fmt: skip
+def test_a_task_that_is_lost_with_its_engine(options: LiveOptions, fate: str, state: JobState, final: bool) -> None:
+    made = lab(options)
+    driver = made.driver
+    if fate == "cancelled":
+        cancel(driver, "0", 0.0)
+    elif fate == "stopped":
+        stop(driver, "enough", 0.0)
+    driver.events.clear()
+    engine_vanished(driver, "a", "gone", 1.0)
+    (record,) = [entry for entry in driver.records if type(entry) is TaskEnded]
+    assert (record.state, record.final, record.return_code, record.reason) == (state, final, m.LOST_CODE, "gone")
+    assert driver.running_tasks == 0 and not driver.assignments
+    waits_again = not final and not fate
+    assert [type(event) for event in driver.events] == [e.JobRequeued if waits_again else e.JobEnded, e.NodesLeft]
+    assert bool(driver.groups) is waits_again and driver.waiting == waits_again
+    assert driver.counts[state] == final
+    if waits_again:
+        assert [task.attempt for task in driver.groups["0"].tasks.values()] == [2]
+
+
+@pytest.mark.parametrize("begun", [set[int](), {0}, {0, 1, 2}])
+def test_tasks_that_a_dead_engine_had_not_begun_are_not_lost(begun: set[int]) -> None:
+    made = lab(LiveOptions(bundle=3), tasks=3)
+    driver = made.driver
+    (group,) = driver.groups.values()
+    engine_vanished(driver, "a", "gone", 1.0, [m.Finished(made.given.id, [])], begun)
+    assert {entry.task_id for entry in driver.records if type(entry) is TaskEnded} == begun
+    assert {task.task_id: task.attempt for task in group.tasks.values()} == {number: 1 + (number in begun) for number in range(3)}
+    assert driver.waiting == 1 and driver.running_tasks == 0 and group.state is JobState.WAITING
