@@ -345,3 +345,29 @@ def test_an_engine_on_which_a_job_of_several_nodes_runs_is_not_idle() -> None:
     assert driver.spanning == {"wide0", "wide1"} and driver.told_no_more
     assert {name for name, proxy in driver.engines.present.items() if proxy.closed_for} == {"e"}
     assert driver.engines.present["e"].closed_for == "no more tasks"
+
+
+def test_gpus_are_given_by_name_and_given_back() -> None:
+    driver = new_state(LiveOptions(bundle=1, shape=Shape(gpus_per_node=1, memory_mb_per_node=50)))
+    driver.feed(Feeder(iter(tasks(3))))
+    hello = m.Hello(context="c", node="n", slots=2, pid=1, started_at=0.0, gpus=("g0", "g1"))
+    hear(driver, m.EngineFrame(m.VERSION, "a", 0, 0, 0, [hello]), 0.0)
+    begins(driver, 0.0)
+    settle(driver, 0.0)
+
+    def start(name: str, unit: int) -> tuple[tuple[str, ...], str, int]:
+        frames(driver, 0.0)
+        apply(driver, StartJob(0.0, name, IdSet.of([unit])), 0.0)
+        (start,) = [body for frame in frames(driver, 0.0) for body in frame.bodies if type(body) is m.Start]
+        (assignment,) = start.assignments
+        (given,) = [entry for entry in driver.records if type(entry) is r.Assigned and entry.job_id == name]
+        return assignment.gpus, given.gpus, given.memory_mb
+
+    free = driver.engines.present["a"].free_gpus
+    assert start("0", 0) == (("g0",), "a=g0", 50) and free == ["g1"]
+    assert start("1", 1) == (("g1",), "a=g1", 50) and free == []
+    report(driver, 1, m.Result(0, 1, 0, 7, 0.0, 1.0))
+    assert free == ["g0"]
+    assert start("2", 0) == (("g0",), "a=g0", 50)
+    engine_vanished(driver, "a", "gone", 2.0)
+    assert all(not group.gpus for group in driver.groups.values())

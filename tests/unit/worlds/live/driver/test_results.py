@@ -231,3 +231,12 @@ def test_tasks_that_a_dead_engine_had_not_begun_are_not_lost(begun: set[int]) ->
     assert {entry.task_id for entry in driver.records if type(entry) is TaskEnded} == begun
     assert {task.task_id: task.attempt for task in group.tasks.values()} == {number: 1 + (number in begun) for number in range(3)}
     assert driver.waiting == 1 and driver.running_tasks == 0 and group.state is JobState.WAITING
+
+
+@pytest.mark.parametrize(("fail_fast", "code"), [(False, 1), (True, 0), (True, 1)])
+def test_with_fail_fast_a_failed_task_stops_the_run(fail_fast: bool, code: int) -> None:
+    made = lab(LiveOptions(bundle=1, fail_fast=fail_fast), tasks=3)
+    made.report(ended(code))
+    settle(made.driver, 2.0)
+    assert made.driver.stopped_because == ("a task failed" if fail_fast and code else "")
+    assert bool(made.driver.groups) is not bool(made.driver.stopped_because)
