@@ -3,6 +3,7 @@
 import gc
 import weakref
 from math import inf
+from random import Random
 from typing import Any
 
 import pytest
@@ -87,6 +88,32 @@ def test_the_agenda(story: list[tuple[str, float, int]]) -> None:
     assert Stage(compiled.Agenda()).play(story) == Stage(Agenda()).play(story)
 
 
+def test_stories_told_by_chance() -> None:
+    """Many entries of few dates, of which many are taken back."""
+    kinds = ("at", "after", "work", "first_at", "cancel", "run_next", "run_until", "pop", "next_date")
+    for seed in range(150):
+        random = Random(seed)
+        story = [
+            (what, random.choice((0.0, 0.25, 1.0, 1.0, 3.5)), random.randrange(4))
+            for what in random.choices(kinds, (4, 4, 1, 1, 5, 3, 1, 1, 1), k=40)
+        ]
+        assert Stage(compiled.Agenda()).play(story) == Stage(Agenda()).play(story), seed
+
+
+@pytest.mark.parametrize("agenda", [compiled.Agenda, Agenda])
+def test_a_date_is_run_without_what_was_taken_back(agenda: type[Agenda]) -> None:
+    run, seen = agenda(), list[str]()
+    for name in ("a", "b", "c", "d", "e"):
+        number = run.at(1.0 if name < "e" else 2.0, seen.append, name)
+        if name in "ac":
+            run.cancel(number)
+    assert run.run_next(0.5) == 1.0 and seen == ["b", "d"]
+    last = run.at(2.0, seen.append, "f")
+    run.cancel(last)
+    assert run.run_next(2.5) == 2.5 and seen == ["b", "d", "e"] and run.now == 2.5
+    assert run.run_next(3.0) == inf and run.now == 2.5
+
+
 @pytest.mark.parametrize("agenda", [compiled.Agenda, Agenda])
 def test_what_a_callback_raises_is_raised(agenda: type[Agenda]) -> None:
     def fail(argument: object) -> None:
@@ -113,3 +140,16 @@ def test_a_world_and_its_agenda_can_be_forgotten() -> None:
 def test_nothing_comes_out_of_an_empty_agenda(agenda: type[Agenda]) -> None:
     with pytest.raises(IndexError):
         agenda().pop()
+
+
+@pytest.mark.parametrize("agenda", [compiled.Agenda, Agenda])
+def test_entries_that_were_taken_back_do_not_come_out(agenda: type[Agenda]) -> None:
+    run = agenda()
+    taken_back = [run.at(1.0, print, "first"), run.after(1.5, print, "second")]
+    kept = run.at(2.0, print, "third")
+    for number in taken_back:
+        run.cancel(number)
+    assert run.pop()[0::3] == (2.0, "third") and run.now == 2.0
+    assert not any(map(run.was_cancelled, (*taken_back, kept)))
+    run.at(1.0, print, "late")
+    assert run.pop()[0] == 1.0 and run.now == 2.0, "dates never go back"
