@@ -217,6 +217,7 @@ def test_nothing_is_moved_before_a_job_with_a_shape_comes(traits: Traits) -> Non
     for survives in (False, True):
         for number, more in enumerate(begins):
             stage = Stage(traits, survives_refusals=survives, **more)
+            stage.hears(0.0, e.NoMoreJobs(0.0) if survives else e.UnitsUnavailable(0.0, IdSet.parse("5")))
             if not number:
                 stage.begins(1.0, run.job, "0")
             moved = survives and number > 0 and traits == ONLY_COUNTS

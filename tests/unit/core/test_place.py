@@ -81,6 +81,10 @@ def test_constraints_over_properties() -> None:
 def test_split_into_parts() -> None:
     c = cluster()
     assert start(c, "a", 1, Shape(parts=4)) == Placed(IdSet.parse("0-2"))
+    for parts, units in ((1, "0 4 8"), (2, "0"), (3, "0"), (4, "0")):
+        assert start(cluster(), "b", 1, Shape(nodes=1, parts=parts)) == Placed(IdSet.parse(units))
+    assert start(cluster(), "c", 1, Shape(nodes=2, parts=3)) == Placed(IdSet.parse("0 4"))
+    assert start(cluster(), "d", 5, Shape(parts=4)) == Placed(IdSet.parse("0-4"))
 
 
 def test_a_plain_request_larger_than_everything_never_fits() -> None:
@@ -175,6 +179,19 @@ def test_a_forecast_takes_no_notice_of_jobs_that_do_not_run() -> None:
     assert fits(c, 5, Shape(), (10.0, "gone"), (20.0, "a")) is None
 
 
+def test_a_forecast_counts_only_nodes_that_suit_the_job_and_can_hold_it() -> None:
+    fast = Shape(constraint=msgspec.Raw(b'{"properties": ["fast"]}'))
+    c = running(("a", "0-3", None), ("b", "4-7", None))
+    assert fits(c, 2, fast, (10.0, "b"), (20.0, "a")) == (20.0, "0-1")
+    assert fits(c, 2, msgspec.structs.replace(fast, nodes=1), (10.0, "b"), (20.0, "a")) == (20.0, "0-1")
+    memory = Shape(memory_mb_per_node=500)
+    c = running(("a", "8", Shape(nodes=1, memory_mb_per_node=600)), ("b", "9", None))
+    assert fits(c, 2, memory, (10.0, "b"), (20.0, "a")) == (20.0, "8-9"), "at first only units come back"
+    assert fits(c, 4, memory, (10.0, "b"), (20.0, "a")) == (20.0, "8-11")
+    assert fits(c, 4, memory, (10.0, "a"), (20.0, "b")) == (20.0, "8-11")
+    assert fits(c, 3, memory, (10.0, "a"), (20.0, "b")) == (10.0, "8 10-11")
+
+
 def test_a_forecast_leaves_units_that_are_free_now_to_others_where_it_can() -> None:
     """Not where GPUs or memory are asked for: then the job keeps others away from its nodes."""
     c = running(("a", "2-3", None), ("b", "6-7", None), ("c", "10-11", None))
@@ -183,6 +200,9 @@ def test_a_forecast_leaves_units_that_are_free_now_to_others_where_it_can() -> N
     assert fits(c, 2, Shape(chunk=2), *ends) == (10.0, "2-3")
     assert fits(c, 3, Shape(), *ends) == (10.0, "0 2-3")
     assert fits(c, 3, Shape(nodes=1, gpus_per_node=1), *ends) == (30.0, "8-10")
+    c = running(("a", "0-1", None), nodes=1)
+    assert fits(c, 3, Shape(nodes=1), (10.0, "a")) == fits(c, 3, Shape(), (10.0, "a")) == (10.0, "0-2")
+    assert fits(c, 2, Shape(nodes=1), (10.0, "a")) == (10.0, "0-1")
 
 
 def test_a_forecast_is_for_the_least_that_a_job_needs() -> None:

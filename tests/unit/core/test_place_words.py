@@ -43,6 +43,7 @@ def cluster(*running: tuple[str, Shape | None]) -> Cluster:
         (0, Shape(nodes=4), "it needs 4 nodes that have all units free, and there are 3"),
         (1, Shape(nodes=4, exclusive=True), "it needs 4 nodes that have all units free, and there are 3"),
         (2, Shape(nodes=3, exclusive=True), ""),
+        (2, Shape(nodes=4, exclusive=True), "it needs 4 nodes that have 2 units or more, all of them free, and there are 3"),
         (3, Shape(nodes=3, exclusive=True), "it needs 3 nodes that have 3 units or more, all of them free, and there are 2"),
         (11, Shape(exclusive=True), "it needs 11 units on nodes that have all units free, and there are 10"),
         (1, Shape(nodes=4), "it needs 4 nodes that have 1 unit free, and there are 3"),
