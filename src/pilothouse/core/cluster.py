@@ -309,7 +309,8 @@ class Cluster:
 
     def _take(self, job: Job, mask: int) -> None:
         self.free -= self._free_set.take(mask)
-        self._busy_aside |= mask & ~self.all_mask | mask & self.off_mask
+        if mask & self.all_mask != mask or mask & self.off_mask:
+            self._busy_aside |= mask & (self.off_mask | ~self.all_mask)
         if self._table is not None and job.shape is not None:
             self._table.count_extras(job, mask, 1)
 
