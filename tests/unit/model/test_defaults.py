@@ -51,6 +51,12 @@ def test_what_is_left_out_is_nothing_but_for_these() -> None:
     found = dict(defaults())
     assert set(NOT_ZERO) < set(found)
     assert {name: value for name, value in found.items() if value} == NOT_ZERO
+    # What follows from it.
+    assert idset.IdSet().mask == 0 and events.Begins(nodes=()).units == 0 and contract.WORLD_JUDGES.take_decisions() == []
+    assert not job.Shape().has_extras and job.Job("a", 1).least_units == 1 and job.Node("n", 0).mask == 1
+    assert task_request.TaskRequest().can_be_bundled and not session.Outcome(0.0, 0).deadlocked
+    assert profile.problem_of(profile.Sequence(())) == "" and profile.parts_of(profile.ReceiveMessage()) == ()
+    assert explain.Explanation("a", "here", "", "why").sentence == "job a is here: why"
 
 
 def test_a_world_has_the_units_of_its_nodes() -> None:
