@@ -54,8 +54,6 @@ def plain_lowest_bits(mask: int, count: int) -> int:
         have = window.bit_count()
     while have != count:
         middle = low + (width - low) * (count - below) // (have - below)
-        if middle == low:
-            middle += 1
         part = window & ((1 << middle) - 1)
         found = part.bit_count()
         if found < count:
