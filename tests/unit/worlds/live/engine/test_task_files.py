@@ -39,11 +39,11 @@ def test_streams_without_a_name_stay_as_they_are(tmp_path: Path) -> None:
 
 def test_each_named_stream_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "i1").write_text("in")
-    streams = {"stdin": "i{task}", "stdout": "new/o{line}-{repeat}", "stderr": str(tmp_path / "e{attempt}")}
+    streams = {"stdin": "i{task}", "stdout": "new/er/o{line}-{repeat}", "stderr": str(tmp_path / "e{attempt}")}
     assert run(tmp_path, Task(1, line_number=7, repeat_index=3, attempt=2), **streams) == ((False, False, False), 3)
-    assert (tmp_path / "new" / "o7-3").read_text() == "out"
+    assert (tmp_path / "new" / "er" / "o7-3").read_text() == "out"
     assert (tmp_path / "e2").read_text() == "err"
-    assert (tmp_path / "e2").stat().st_mode & 0o666 == 0o666 & ~_umask()
+    assert (tmp_path / "e2").stat().st_mode & 0o777 == 0o666 & ~_umask()
 
 
 def test_two_streams_of_one_name_share_a_file(tmp_path: Path) -> None:
