@@ -130,6 +130,16 @@ def test_what_is_left_of_a_scheduler_that_is_gone(strict: bool) -> None:
     assert "not pending" in manager.take_warnings()[-1]
 
 
+def test_a_scheduler_that_is_ready_again_gets_all_requests_again() -> None:
+    manager = online()
+    submit(manager, 16, 17)
+    manager.take()
+    manager.receive(2.0, rpc.request("job-manager.sched-ready", b'{"mode":"single"}', matchtag=2))
+    assert manager.take_events() == [m.Suspended("a scheduler says that it is ready"), m.WentOnline(False, 1)]
+    assert not manager.pending and manager.online and body(manager.take()[0]) == {"count": 2}
+    assert manager.dispatch() == 1 and said(manager) == [("sched.alloc", 2)]
+
+
 def test_ended_jobs_and_equal_jobspecs_are_kept_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alloc_requests, "MOST_INACTIVE", 2)
     monkeypatch.setattr(alloc_requests, "MOST_SPECS", 1)
