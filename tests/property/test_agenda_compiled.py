@@ -153,3 +153,15 @@ def test_entries_that_were_taken_back_do_not_come_out(agenda: type[Agenda]) -> N
     assert not any(map(run.was_cancelled, (*taken_back, kept)))
     run.at(1.0, print, "late")
     assert run.pop()[0] == 1.0 and run.now == 2.0, "dates never go back"
+
+
+@pytest.mark.parametrize("agenda", [compiled.Agenda, Agenda])
+def test_work_is_done_at_its_rate(agenda: type[Agenda]) -> None:
+    run, seen = agenda(), list[str]()
+    run.run_until(2.0)
+    number = run.work(12.0, 4.0, seen.append, "done")
+    assert run.next_date() == 5.0
+    run.run_until(3.5)
+    assert run.work_left(number, 12.0, 4.0, 2.0) == 6.0 and not seen
+    run.run_until(5.0)
+    assert run.work_left(number, 12.0, 4.0, 2.0) == 0.0 and seen == ["done"]
