@@ -231,6 +231,13 @@ def test_the_configuration_says_what_the_scheduler_wants(tmp_path: Path, config:
     decider.close()
 
 
+def test_before_the_beginning_nothing_is_forwarded_or_withheld() -> None:
+    job = e.JobSubmitted(1.0, Job("w!1", 1, 5.0, 1.0, DELAY))
+    assert '"profile":{' not in EventWriter(Settings(), Dialect.FOUR).events(e.Batch(1.0, [job]))
+    writer = EventWriter(Settings(), Dialect.ANY)
+    assert writer.events(e.Batch(1.0, [e.NoMoreJobs(1.0)])) == "" and writer.withheld(said=False) == ""
+
+
 # ---- job data in Redis
 
 

@@ -11,7 +11,7 @@ import pytest
 from pilothouse.core.cluster import Cluster
 from pilothouse.launch.start_estimates import StartEstimates
 from pilothouse.model.decisions import Annotate, CallAt, Reply
-from pilothouse.model.events import Batch, JobSubmitted, UnitsAvailable
+from pilothouse.model.events import Batch, CallArrived, JobSubmitted, UnitsAvailable
 from pilothouse.model.idset import IdSet
 from pilothouse.policies.catalog import make
 from pilothouse.protocols.rfc27 import pending_reasons
@@ -355,3 +355,10 @@ def test_one_call_is_asked_for_at_a_time(pair: Noted) -> None:
         notes(Batch(now, [UnitsAvailable(now, IdSet())]))
     call_at = 1.0 + AGAIN_S
     assert [(call.at, call.when) for call in calls] == [(1.0, call_at), (2.0, 2.0 + AGAIN_S)]
+
+
+def test_a_call_may_come_when_no_job_waits(pair: Noted) -> None:
+    notes = PendingReasons(pair, pair)  # type: ignore[arg-type]
+    for waits in (True, False):
+        notes(Batch(1.0, [CallArrived(1.0, pending_reasons.CALL)], waits=waits))
+    assert pair.adapter.calls.next_at == inf

@@ -134,3 +134,13 @@ def test_values_of_the_kvs() -> None:
     assert freed.final and not bytes(freed.R)
     with pytest.raises(p.PayloadError):
         p.decode(b'{"id":-1}', p.JobOnly)
+
+
+def test_messages_that_are_too_long_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = rpc.request("t", b"x" * 300)
+    size = len(frames.encode(message)) - 8
+    monkeypatch.setattr(frames, "MOST_MESSAGE_BYTES", size)
+    assert len(frames.encode(message)) == size + 8
+    monkeypatch.setattr(frames, "MOST_MESSAGE_BYTES", size - 1)
+    with pytest.raises(ValueError, match=f"a message of {size} bytes, more than {size - 1}"):
+        frames.encode(message)
