@@ -20,7 +20,7 @@ from pilothouse.dropins.qcg.registry import (
 )
 from pilothouse.formats.qcg_description import Description, Dialect, Execution, Iteration
 from pilothouse.formats.qcg_requests import SubmittedJob
-from pilothouse.model.lifecycle import JobState, Stimulus
+from pilothouse.model.lifecycle import JobState, LifecycleError, Stimulus
 
 SEEN = (
     JobState.WAITING, JobState.STARTING, JobState.RUNNING,
@@ -191,3 +191,18 @@ def test_statistics_count_jobs_and_iterations_by_their_groups() -> None:
     loop.iterations = Iterations(Iteration(0, 4))
     loop.status_of(2).step(Stimulus.FAILED, 6.0)
     assert registry.statistics() == ({**plain, "InSchedule": 3}, {**plain, "InSchedule": 5, "Failed": 3})
+
+
+def test_every_change_is_seen_or_not_by_the_names_of_the_states() -> None:
+    unseen = 0
+    for state in JobState:
+        for stimulus in Stimulus:
+            status = JobStatus(state)
+            try:
+                seen = status.step(stimulus, 3.0)
+            except LifecycleError:
+                continue
+            differs = state is JobState.KNOWN or state_name(state) != state_name(status.state)
+            unseen += not differs
+            assert (seen, status.history) == (differs, [(status.state, 3.0)] if differs else []), (state, stimulus)
+    assert unseen
