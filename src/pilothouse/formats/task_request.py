@@ -10,6 +10,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from pilothouse.formats import duration
@@ -48,14 +49,11 @@ def _variable(text: str, where: str) -> tuple[str, str]:
     return match[1], match[2]
 
 
-def _count(least: int) -> Callable[[str, str], int]:
-    def read(text: str, where: str) -> int:
-        found = whole_number(text)
-        if found is None or not least <= found <= MOST_COUNT:
-            raise InputError(where, "not a count", expected=f"a whole number of at least {least}", found=quoted(text))
-        return found
-
-    return read
+def _count(least: int, text: str, where: str) -> int:
+    found = whole_number(text)
+    if found is None or not least <= found <= MOST_COUNT:
+        raise InputError(where, "not a count", expected=f"a whole number of at least {least}", found=quoted(text))
+    return found
 
 
 def walltime_s(text: str, where: str) -> float:
@@ -82,12 +80,12 @@ def _names(text: str, where: str) -> tuple[str, ...]:
 
 
 _KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
-    "cores": ("cores", _count(1)),
+    "cores": ("cores", partial(_count, 1)),
     "mem": ("memory_mb", memory_mb),
-    "gpus": ("gpus", _count(0)),
+    "gpus": ("gpus", partial(_count, 0)),
     "walltime": ("walltime", walltime_s),
-    "nodes": ("nodes", _count(1)),
-    "retries": ("retries", _count(0)),
+    "nodes": ("nodes", partial(_count, 1)),
+    "retries": ("retries", partial(_count, 0)),
     "name": ("name", _name),
     "after": ("after", _names),
     "env": ("env", variables),

@@ -170,6 +170,7 @@ def test_what_a_description_says_and_what_it_leaves_out() -> None:
     assert described(dependencies={"after": ["b"]}).after == ("b",)
     assert described(iteration={"start": 2, "stop": 3}).iteration == Iteration(2, 3)
     assert described(iteration={"start": None, "stop": 10**7}).iteration == Iteration(0, 10**7)
+    assert described(iteration={"start": 10**7, "stop": 10**7 + 5}).iteration == Iteration(10**7, 10**7 + 5)
     assert described(iteration={"values": [1, "x"]}).iteration == Iteration(0, 2, ("1", "x"))
     assert described(**cores(1, wt=" 1h2m3s ")).resources.walltime_s == 3723.0
     assert described(**cores(1, wt="1s")).resources.walltime_s == 1.0

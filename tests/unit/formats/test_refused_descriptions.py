@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pilothouse.formats import constraint, jobspec, resource_set
+from pilothouse.formats import constraint, jobspec, platform_xml, resource_set
 from pilothouse.formats.platform_xml import PlatformFile, parse_platform
 from pilothouse.model.errors import InputError
 from pilothouse.model.idset import IdSet
@@ -157,6 +157,16 @@ def test_what_platforms_hold_is_taken_with_its_defaults() -> None:
     assert [(cabinet.name, cabinet.cabinet) for cabinet in zone.clusters] == [("c", True)] and zone.backbone is not None
     (peer,) = platform('<peer id="h" speed="1f" bw_in="2Bps" bw_out="3Bps"/>', routing="Vivaldi").root.hosts
     assert (peer.bandwidth_in, peer.bandwidth_out) == (2.0, 3.0)
+
+
+def test_platforms_have_so_many_hosts_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform_xml, "MOST_HOSTS", 4)
+    cluster = '<cluster id="c" radical="{}" speed="1f" bw="1Bps" lat="1s"/>'
+    for radical in ("5-8", "5,6-8", "0,1,2,3"):
+        assert platform(cluster.format(radical)).root.clusters
+    for radical in ("5-9", "5,6-9", "0,1,2,3,4"):
+        with pytest.raises(InputError, match="more than 4 hosts"):
+            platform(cluster.format(radical))
 
 
 # ---- specifications of Flux
