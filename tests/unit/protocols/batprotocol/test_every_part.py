@@ -380,3 +380,16 @@ def test_components_by_name(tmp_path: Path) -> None:
         edc_decider(str(library), {"init_file": str(tmp_path / "nothing")})
     with pytest.raises(InputError, match="dlopen or dlmopen, found 'x'"):
         edc_decider(str(library), {"load": "x"})
+
+
+@pytest.mark.parametrize("form", list(Format))
+@pytest.mark.parametrize("wanted", [{}, {"forward_profiles": True}, {"forward_profiles_on_kill": True}])
+def test_profiles_are_forwarded_in_every_form(form: Format, wanted: dict[str, bool]) -> None:
+    component = Component(form, said(now=1.0), said(now=2.0), **wanted)
+    decider = joined(component)
+    decider.decide(e.Batch(1.0, [e.JobSubmitted(1.0, Job("w!1", 1, profile=DELAY))]))
+    decider.decide(e.Batch(2.0, [e.JobsKilled(2.0, ("w!1",), {"w!1": e.Progress("w!d", 0.5)})]))
+    submitted, killed = [(message.events or [])[0].event for message in component.heard]
+    assert isinstance(submitted, m.JobSubmittedEvent) and isinstance(killed, m.JobsKilledEvent)
+    assert (submitted.profile is not None) is wanted.get("forward_profiles", False)
+    assert bool(killed.profiles) is wanted.get("forward_profiles_on_kill", False)

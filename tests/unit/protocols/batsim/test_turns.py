@@ -238,6 +238,12 @@ def test_before_the_beginning_nothing_is_forwarded_or_withheld() -> None:
     assert writer.events(e.Batch(1.0, [e.NoMoreJobs(1.0)])) == "" and writer.withheld(said=False) == ""
 
 
+def test_what_the_protocol_has_words_for() -> None:
+    found = BatsimDecider.traits
+    missing = ("withdrawals", "requeues", "lost_nodes", "feasibility", "shapes", "decides_on_cluster")
+    assert found.full_names and found.estimates and not any(getattr(found, name) for name in missing)
+
+
 # ---- job data in Redis
 
 

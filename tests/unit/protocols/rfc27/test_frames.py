@@ -32,7 +32,7 @@ def test_what_is_wrong_is_said() -> None:
     assert "8e 01" in problem(header(0, magic=0x8F)) and "8e 01" in problem(header(0, version=2))
     assert "message type 3" in problem(header(0, kind=3))
     assert "empty part" in problem(b"r1", header(frames.ROUTE))
-    assert "topic" in problem(header(frames.TOPIC)) and "topic" in problem(b"", header(frames.TOPIC))
+    assert problem(header(frames.TOPIC)) == problem(b"", header(frames.TOPIC)) == "no topic where the flags promise one"
     assert "topic" in problem(b"t" * (MOST_TOPIC_BYTES + 1), header(frames.TOPIC))
     assert "UTF-8" in problem(b"\xff", header(frames.TOPIC))
     assert "payload" in problem(header(frames.PAYLOAD))
