@@ -316,3 +316,22 @@ def test_found_bundles_run_and_are_known_by_their_members(bundles: Bundles, tmp_
     assert (first.id, second.id) == ("::1.1", "::1.2") and first.running and second.running
     assert later.of("j0") is first and later.alive == {"::1.1": first, "::1.2": second}
     assert [job.id for job in later.gather(narrow(6)[4:], 2, 1, more=True)] == ["::2.1"]
+
+
+def test_a_bundle_has_the_place_of_its_first_member(bundles: Bundles) -> None:
+    jobs = [Job("a", 1, submitted_at=4.0, priority=9.0), Job("b", 1, submitted_at=5.0, priority=8.0)]
+    (made,) = bundles.gather(jobs, 2, 1, more=True)
+    assert (made.units, made.submitted_at, made.priority) == (1, 4.0, 9.0)
+
+
+def test_a_member_that_is_in_another_bundle_by_now_has_no_result_in_the_first(bundles: Bundles) -> None:
+    list(bundles.gather(narrow(2), 2, 1, more=True))
+    first = only(bundles)
+    first.results_file.parent.mkdir()
+    first.results_file.write_text("returned 0\n")
+    assert list(bundles.results(first)) == [] and bundles.take_returned(first) == ["j1"]
+    list(bundles.gather(narrow(3)[1:], 2, 1, more=True))
+    with first.results_file.open("a") as stream:
+        stream.write("1 0 7 1.0 2.0 \n")
+    assert list(bundles.results(first)) == []
+    assert bundles.of("j1") is bundles.alive["::1.2"]
