@@ -70,6 +70,8 @@ class Queueing(Policy):
         self._shortest_first = shortest_first
         self._estimate = estimate
         self._queue: PlainBackfillQueue
+        self._limits_changed = False
+        """Of waiting jobs."""
 
     # ---- events
 
@@ -102,6 +104,7 @@ class Queueing(Policy):
             return
         self._queue.look_again()
         if type(event) is WalltimeChanged or type(event) is UnitsFreed:
+            self._limits_changed = self._limits_changed or event.job_id in cluster.waiting
             run = cluster.running.get(event.job_id)
             # It ends at another date, or holds less.
             if run is not None and self._queue.ended(run.job.id):
@@ -111,6 +114,8 @@ class Queueing(Policy):
 
     def schedule(self, cluster: Cluster) -> None:
         queue = self._queue
+        if self._limits_changed:
+            self._estimate_anew(cluster)
         if self._ages and self._score is not None and cluster.free and queue:
             score, now = self._score, cluster.now
             if self._program is not None:
@@ -124,6 +129,18 @@ class Queueing(Policy):
             else:
                 cluster.start(job)
             job = queue.next(cluster.free)
+
+    def _estimate_anew(self, cluster: Cluster) -> None:
+        """All waiting jobs are added anew, so that equal ones keep their order."""
+        self._limits_changed = False
+        known = []
+        for job in cluster.waiting.values():
+            before = len(self._queue)
+            self._queue.remove(job)
+            if len(self._queue) < before:
+                known.append(job)
+        for job in known:
+            self.on_submitted(job, cluster)
 
     def _reserve_shaped(self, head: Job, cluster: Cluster) -> tuple[float, int]:
         """The reservation of a request that counts alone do not decide: the units themselves."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.model import events as e
+from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
+from pilothouse.model.lifecycle import JobState
 from pilothouse.policies.catalog import make
 
 
@@ -59,3 +61,15 @@ def test_easy_backfills_behind_a_moved_end() -> None:
     stage.submits(1.0, "head", 4, 50.0)
     assert stage.hears(2.0, e.WalltimeChanged(2.0, "runs", 100.0)) == []
     assert stage.submits(3.0, "small", 1, 200.0) == []
+
+
+def test_easy_backfills_by_the_new_limit_of_a_waiting_job_and_keeps_the_order() -> None:
+    stage = Stage("easy")
+    assert stage.submits(0.0, "runs", 3, 100.0) == ["runs"]
+    assert stage.submits(1.0, "head", 4, 50.0) == []
+    assert stage.submits(2.0, "long", 1, 200.0) == []
+    assert stage.submits(3.0, "longer", 1, 300.0) == []
+    assert stage.hears(4.0, e.WalltimeChanged(4.0, "longer", 400.0), e.WalltimeChanged(4.0, "long", 50.0)) == ["long"]
+    assert stage.hears(5.0, e.WalltimeChanged(5.0, "head", 60.0)) == []
+    assert stage.hears(6.0, e.JobEnded(6.0, "long", JobState.SUCCEEDED, 0, IdSet("3"))) == []
+    assert stage.hears(7.0, e.JobEnded(7.0, "runs", JobState.SUCCEEDED, 0, IdSet("0-2"))) == ["head"]
