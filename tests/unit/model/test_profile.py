@@ -61,7 +61,6 @@ from pilothouse.model.profile import (
         (TraceReplay(TraceKind.SMPI, "/f"), ""),
         (SendMessage(msgspec.Raw(b"1")), ""),
     ],
-    ids=str,
 )
 def test_what_is_wrong_with_the_amounts(spec: Spec, problem: str) -> None:
     assert problem_of(spec) == problem
