@@ -268,18 +268,20 @@ _TEXTS = frozenset({"exec", "script", "wd", "stdin", "stdout", "stderr", "venv",
 MODELS = frozenset({"default", "threads", "openmpi", "intelmpi", "srunmpi"})
 _NO_ENV: dict[str, str] = {}
 _NO_OPTIONS: dict[str, object] = {}
-_last: list[tuple[object, Dialect, Resources]] = [(None, Dialect.EITHER, ONE_CORE)]
-"""The last resources that were read. Jobs of one list mostly ask for the same: they share one object."""
+_last: list[tuple[bytes, Dialect, Resources]] = [(b"", Dialect.EITHER, ONE_CORE)]
+"""The last resources that were read, as text (1, 1.0 and true are equal otherwise). Jobs of one list mostly ask for the same:
+they share one object."""
 
 
 def _resources(job: Mapping[str, object], where: _Where) -> Resources:
     if "resources" not in job:
         return ONE_CORE
     raw = job["resources"]
+    text = msgspec.json.encode(raw)
     known, dialect, resources = _last[0]
-    if raw != known or where.dialect is not dialect:
+    if text != known or where.dialect is not dialect:
         resources = _new_resources(raw, where)
-        _last[0] = (raw, where.dialect, resources)
+        _last[0] = (text, where.dialect, resources)
     return resources
 
 
