@@ -59,6 +59,8 @@ def read_arguments(words: Sequence[str], lines: Lines, reading: Reading) -> Argu
     groups: list[_Source] = []
     for mark, values in _by_mark(words):
         files = mark.startswith("::::")
+        if files and not values:
+            raise InputError(mark, "no file is named", expected="files, or - for standard input")
         found = [_file(name, lines, reading) for name in values] if files else [_given(values, reading)]
         if mark.endswith("+") and groups:
             for source in found:

@@ -52,7 +52,7 @@ def read(
         elif written.type == "generic" and knows_generic:
             if written.data is msgspec.UNSET:
                 raise InputError(where, "an event without data", expected='"data": "..."', found=quoted(line))
-            event = ExternalEvent(written.timestamp, event_id, "generic", _text(written.data))
+            event = ExternalEvent(written.timestamp, event_id, "generic", _text(written.data, where))
         elif forward_unknown:
             event = ExternalEvent(written.timestamp, event_id, written.type, line.strip())
         else:
@@ -71,7 +71,10 @@ def _machine_event(written: _Line, where: str) -> UnitsAvailable | UnitsUnavaila
     return kind(written.timestamp, units)
 
 
-def _text(raw: msgspec.Raw) -> str:
+def _text(raw: msgspec.Raw, where: str) -> str:
     """A string as it is, anything else as JSON."""
-    data = msgspec.json.decode(raw)
-    return data if isinstance(data, str) else bytes(raw).decode()
+    text = bytes(raw).decode()
+    try:
+        return msgspec.json.decode(text, type=str) if text.startswith('"') else text
+    except JSON_PROBLEMS as problem:
+        raise InputError(where, f"not an external event: {problem}", found=quoted(text)) from None

@@ -8,6 +8,7 @@ a slot may hold nodes, as Flux's own schedulers accept it.
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from pilothouse.model.errors import InputError, quoted
 
 MOST_COUNT = 2**31 - 1
+LONGEST_S = sys.float_info.max
 
 
 class Jobspec(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,7 +216,7 @@ def _flag(resource: dict[str, Any], where: str) -> bool:
 def _duration(value: object, where: str) -> float:
     if value is None:
         return 0.0
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LONGEST_S:
         raise InputError(where, "not a duration", expected="seconds, 0 for none", found=quoted(value))
     return float(value)
 

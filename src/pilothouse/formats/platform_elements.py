@@ -78,7 +78,7 @@ class Element:
         return value
 
 
-_QUANTITY = re.compile(r"([+]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)")
+_QUANTITY = re.compile(r"([+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)")
 
 
 def quantity(text: str, units: dict[str, float]) -> float | None:

@@ -108,12 +108,19 @@ def extra_text(raw: msgspec.Raw, place: Place) -> str | None:
     """`extra_data` is a string, or an object or array that is kept as compact JSON."""
     if bytes(raw) == b"null":
         return None
-    value = msgspec.json.decode(raw)
+    value = _decoded(raw, place)
     if isinstance(value, str):
         return value
     if isinstance(value, dict | list):
         return msgspec.json.encode(value).decode()
     raise place.error("extra_data must be a string, an object or an array", found=quoted(value))
+
+
+def _decoded(raw: msgspec.Raw, place: Place) -> object:
+    try:
+        return msgspec.json.decode(raw)
+    except JSON_PROBLEMS as problem:  # such as a number out of range
+        raise place.error(str(problem)) from None
 
 
 LEAST_POLLTIME_S = 1e-6
@@ -187,7 +194,7 @@ def _storage_2(w: Written, place: Place) -> p.Spec:
 
 
 def _label(raw: msgspec.Raw, field: str, place: Place) -> str:
-    value = msgspec.json.decode(raw)
+    value = _decoded(raw, place)
     if not isinstance(value, str):
         raise place.error(f"field {field!r}", expected="the name of a storage", found=quoted(value))
     return value

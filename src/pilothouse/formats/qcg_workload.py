@@ -255,8 +255,11 @@ def parse_rtime(text: str, where: str) -> float:
     days, _, clock = text.rpartition("day")
     try:
         hours, minutes, seconds = clock.lstrip("s, ").split(":")
-        return int(days or 0) * 86400 + int(hours) * 3600 + int(minutes) * 60 + float(seconds)
-    except ValueError:
+        found = int(days or 0) * 86400 + int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+        if not 0 <= found < inf:
+            raise ValueError(found)
+        return found
+    except (ValueError, OverflowError):
         raise InputError(where, "not a run time", expected="h:mm:ss.ffffff", found=quoted(text)) from None
 
 

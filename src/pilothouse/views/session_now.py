@@ -67,7 +67,7 @@ def add_present(schedule: Schedule, prefix: str) -> None:
     try:
         _add(schedule, now)
         schedule.check()
-    except ValueError as problem:
+    except (ValueError, OverflowError) as problem:
         raise InputError(prefix + NAME, f"not what a session writes: {problem}") from None
 
 
