@@ -307,7 +307,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (b"\n[\n  x]", r"f:3:3: not JSON"),
         (b"x", r"f:1:1: not JSON"),
         (b"[1,\n\n", r"f:3: not JSON: Input data was truncated"),
-        (b"[" * 5000, r"f: not JSON: nested too deep"),
+        (b"[" * 500_000, r"f: not JSON: nested too deep"),
         (b'["a",\n"\xff"]', r"f:2: not UTF-8; found byte 0xff"),
         (b'\n["\xff"]', r"f:2: not UTF-8; found byte 0xff"),
         (b'[1, "a"]', r"f: \$\[1\]: Expected `int`, got `str`"),
