@@ -8,6 +8,7 @@ import os
 import resource
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ from pilothouse.protocols.qcg.client import QcgClient
 from pilothouse.worlds.live.services.kvs_client import KvsClient
 from pilothouse.worlds.live.services.kvs_server import KvsServer
 from pilothouse.worlds.live.wire.sockets import Credentials, DriverSocket, EngineSocket, Keys
+from pilothouse.worlds.slurm.lab import Lab
+from pilothouse.worlds.slurm.lab_files import LabShape
 from second_user import as_second_user
 
 REFUSED_MS = 1500
@@ -293,3 +296,30 @@ def test_a_service_without_descriptors_waits_and_goes_on() -> None:
         client.settimeout(20)
         assert client.recv(4) == b"ASTR"
         client.close()
+
+
+@pytest.mark.usefixtures("slurm_programs")
+def test_a_slurm_of_slurm_lab_is_for_its_own_user_alone() -> None:
+    with tempfile.TemporaryDirectory() as made:
+        os.chmod(made, 0o755)  # as /tmp is: others can look for the folder of the lab
+        lab = Lab(Path(made) / "lab", LabShape(1, 2))
+        before = os.umask(0)
+        try:
+            lab.start()
+        finally:
+            os.umask(before)
+        try:
+
+            def knock() -> str:
+                with socket.socket(socket.AF_UNIX) as client:
+                    try:
+                        client.connect(str(lab.folder / "munge.socket"))
+                    except PermissionError:
+                        return "refused"
+                    return "connected"
+
+            assert knock() == "connected"
+            assert as_second_user(knock) == "refused"
+            assert not lab.folder.stat().st_mode & 0o077
+        finally:
+            lab.stop()

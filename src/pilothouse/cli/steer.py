@@ -55,7 +55,7 @@ def command(
     \b
     Examples:
       pilothouse steer --world sim -p 100 -w trace.swf --by easy
-      pilothouse steer --world batsim:tcp://*:28000 --by conservative
+      pilothouse steer --world batsim:tcp://127.0.0.1:28000 --by conservative
       pilothouse steer --world flux --by easy
       pilothouse steer --world flux --by edc:./libfcfs.so
       pilothouse steer --world slurm --by easy --fail-open

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from collections.abc import Sequence
 
+from pilothouse.access.user import user_name
 from pilothouse.model.errors import PeerError
 from pilothouse.worlds.slurm import commands, set_up
 from pilothouse.worlds.slurm.link import SlurmLink
@@ -26,7 +26,7 @@ def check_here(pair: Pair) -> list[Finding]:
 
 
 def _asker() -> Asker:
-    name = getpass.getuser()
+    name = user_name()
     try:
         shown = run(["sacctmgr", "-nP", "show", "user", name, "format=adminlevel"], timeout_s=20)
     except PeerError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import getpass
 import json
 import logging
 import os
@@ -19,6 +18,7 @@ import click
 
 from pilothouse import __version__
 from pilothouse.access.files import own_folder
+from pilothouse.access.user import user_name
 from pilothouse.core.session import Session
 from pilothouse.dropins.qcg.bundles import Bundles
 from pilothouse.dropins.qcg.executor import Executor
@@ -212,7 +212,7 @@ def _system(instance: str, wd: Path, network: Network | None, *, file: bool) -> 
         instance,
         time.time(),
         host=socket.gethostname(),
-        account=getpass.getuser(),
+        account=user_name(),
         wd=str(wd),
         python_version=sys.version.replace("\n", " "),
         python=sys.executable,

@@ -1,6 +1,6 @@
 """A real Batsim 5 as a World: we are its decision component, a process that binds a ZeroMQ socket and answers.
 
-`pilothouse steer --world batprotocol:tcp://*:28000 --by easy`, and then `batsim ... -s tcp://localhost:28000 ''`.
+`pilothouse steer --world batprotocol:tcp://127.0.0.1:28000 --by easy`, and then `batsim ... -s tcp://localhost:28000 ''`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from pilothouse.protocols.batsim.redis_store import RedisStore
 from pilothouse.protocols.batsim.settings import Dialect
 from pilothouse.protocols.request_socket import Waiting
 
-DEFAULT_ENDPOINT = "tcp://*:28000"
+DEFAULT_ENDPOINT = "tcp://127.0.0.1:28000"
 _SLICE_MS = 100
 
 
@@ -46,7 +46,7 @@ class BatsimWorld:
             self._socket.bind(endpoint or DEFAULT_ENDPOINT)
         except zmq.ZMQError as problem:
             self.close()
-            raise InputError("socket endpoint", f"{endpoint!r}: {problem}", hint="e.g. tcp://*:28000") from None
+            raise InputError("socket endpoint", f"{endpoint!r}: {problem}", hint="e.g. tcp://127.0.0.1:28000") from None
         self._calls = RequestedCalls()
         self._dialect = Dialect.FOUR
         self._reader: EventReader

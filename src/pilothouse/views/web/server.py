@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
 import os
 import secrets
 import signal
@@ -23,6 +22,7 @@ from http import HTTPStatus
 
 import msgspec
 
+from pilothouse.access.user import user_name
 from pilothouse.model.errors import InputError, PilothouseError
 from pilothouse.model.numerals import whole_number
 from pilothouse.views.report.html import page, policy
@@ -166,7 +166,7 @@ async def _serve(
     host = os.uname().nodename if address in _ALL else f"[{address}]" if ":" in address else address
     say(f"http://{host}:{bound}/#{token}")
     if address in LOOPBACK_NAMES:
-        user = f"{getpass.getuser()}@{os.uname().nodename}"
+        user = f"{user_name()}@{os.uname().nodename}"
         say(f"from elsewhere: ssh -L {bound}:{host}:{bound} {user}, then the same address there")
     else:
         say(f"everyone on the way to {address} can read the token: prefer the default and ssh -L")

@@ -18,6 +18,8 @@ from pathlib import Path
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 20.0
 POLL_S = 0.02
+PRIVATE = 0o077
+"""umask(2) of daemons: their files are for their user alone."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PORTS = range(20000, 32000)
 """Below the kernel's own range (32768-60999), so that no outgoing connection takes a port between choice and use."""
@@ -74,8 +76,9 @@ def spawn(arguments: Sequence[str], log: Path, env: Mapping[str, str] | None = N
     prefix = [setpriv, "--pdeathsig", "TERM"] if setpriv else []
     with log.open("ab") as out:
         return subprocess.Popen(
-            [*prefix, *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, start_new_session=True
-        )
+            [*prefix, *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, start_new_session=True,
+            umask=PRIVATE,
+        )  # fmt: skip
 
 
 def stop(process: subprocess.Popen[bytes], deadline_s: float = STOP_DEADLINE_S) -> None:

@@ -1,19 +1,21 @@
 """A real Slurm on this machine: munged, slurmctld and one slurmd for each emulated node, all on loopback.
 
 `start` runs the daemons as children of this process; `Lab.stop` ends them. All nodes share this kernel, so nothing is
-enforced: a job sleeps as well on 4 emulated CPUs as on one real one. As root, jobs may be submitted by any user; else by
-this user only.
+enforced: a job sleeps as well on 4 emulated CPUs as on one real one. Only the user who started it can submit jobs: the
+folder with munged's socket is private.
 """
 
 from __future__ import annotations
 
-import getpass
 import os
 import shutil
 import socket
 import subprocess
 from pathlib import Path
 
+from pilothouse.access.files import own_folder
+from pilothouse.access.user import has_name, user_name
+from pilothouse.model.errors import InputError
 from pilothouse.worlds.slurm import daemons, lab_files
 from pilothouse.worlds.slurm.lab_files import LabShape
 
@@ -52,8 +54,10 @@ class Lab:
     def start(self) -> None:
         """Returns when all nodes are idle."""
         folder, shape = self.folder, self.shape
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o755)
+        if not has_name():
+            problem = f"uid {os.geteuid()} has no entry in /etc/passwd, and Slurm needs one"
+            raise InputError("slurm-lab", problem, hint="run it as a user that has one")
+        own_folder(folder, ours=True)
         (folder / "state").mkdir(exist_ok=True)
         for name, text in lab_files.files(folder, self._slurm_conf()).items():
             (folder / name).write_text(text)
@@ -73,7 +77,7 @@ class Lab:
             self.folder,
             self.shape,
             host=socket.gethostname().split(".")[0],
-            user=getpass.getuser(),
+            user=user_name(),
             controller_port=daemons.free_port(),
             node_ports=[daemons.free_port(salt=number) for number in range(1, self.shape.nodes + 1)],
             lua=any((Path(folder) / LUA_PLUGIN).exists() for folder in PLUGIN_FOLDERS),
@@ -112,7 +116,7 @@ class Lab:
     def stop(self) -> None:
         """Cancels all jobs and ends the daemons."""
         if self._controller is not None:
-            for command in (["scancel", "--full", f"--user={getpass.getuser()}"], ["scontrol", "shutdown"]):
+            for command in (["scancel", "--full", f"--user={user_name()}"], ["scontrol", "shutdown"]):
                 program = shutil.which(command[0], path=self.env["PATH"])
                 if program and self._controller.poll() is None:
                     subprocess.run([program, *command[1:]], env=self.env, capture_output=True, check=False, timeout=30)

@@ -21,7 +21,7 @@ from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
 from pilothouse.protocols import request_socket as waiting
 from pilothouse.protocols.batsim.decider import BatsimDecider, batsim_decider
-from pilothouse.protocols.batsim.world import BatsimWorld
+from pilothouse.protocols.batsim.world import DEFAULT_ENDPOINT, BatsimWorld
 from pilothouse.protocols.process import PeerProcess
 from pilothouse.protocols.request_socket import RequestChannel
 
@@ -294,3 +294,8 @@ def test_deciders_by_name(tmp_path: Path) -> None:
         batsim_decider("ipc://x", {"colour": "red"})
     with pytest.raises(InputError, match="expected 2, 3, 4 or any"):
         batsim_decider("ipc://x", {"dialect": "9"})
+
+
+def test_a_world_of_batsim_listens_on_loopback() -> None:
+    """Unless an address is named: whoever reaches the socket can pose as the Batsim."""
+    assert DEFAULT_ENDPOINT.startswith("tcp://127.0.0.1:")
