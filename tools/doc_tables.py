@@ -138,11 +138,44 @@ def _peer_counts() -> Any:
 
 
 def _peers_module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("peers", Path(__file__).parents[1] / "tests/peers.py")
+    return _tests_module("peers", "peers.py")
+
+
+@functools.cache
+def _tests_module(name: str, file: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "tests" / file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(name, module)
     spec.loader.exec_module(module)
     return module
+
+
+def statements(name: str = "") -> str:
+    """The statements of one specification and the tests that hold them; without a name, how many each has."""
+    known = _tests_module("statements", "statements/__init__.py")
+    if name:
+        document = known.load(name)
+        rows = [
+            (one.section, one.says, one.dialect, _held_by(one), one.program or one.contradiction)
+            for one in document.statements
+        ]
+        head = ("section", "statement", "holds in", "held by", "where text or program differ, and what we do")
+        return f"A statement holds in {document.dialect}, unless its row says where.\n\n{table(head, rows)}"
+    rows = []
+    for document in map(known.load, known.DOCUMENTS):
+        contradictions = sum(bool(one.contradiction) for one in document.statements)
+        without = sum(bool(one.no_behaviour) for one in document.statements)
+        count = len(document.statements)
+        held = count - contradictions - without
+        rows.append((document.title, document.version, *map(str, (count, held, contradictions, without))))
+    return table(("document", "version", "statements", "held", "contradictions named", "no behaviour"), rows)
+
+
+def _held_by(one: Any) -> str:
+    if one.no_behaviour:
+        return f"says nothing about behaviour: {one.no_behaviour}"
+    return "<br>".join(code(test.removeprefix("tests/").replace("::", " ")) for test in one.tests)
 
 
 def states() -> str:
@@ -440,4 +473,5 @@ TABLES: dict[str, Callable[..., str]] = {
     "requests": requests,
     "peers": peers,
     "peer_differences": peer_differences,
+    "statements": statements,
 }

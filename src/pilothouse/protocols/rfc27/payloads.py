@@ -20,6 +20,8 @@ DEFAULT_URGENCY, HELD_URGENCY, EXPEDITED_URGENCY = 16, 0, 31
 
 JobId = Annotated[int, msgspec.Meta(ge=0)]
 """A FLUID (formats/fluid.py)."""
+Priority = Annotated[int, msgspec.Meta(ge=HELD_PRIORITY, le=MOST_PRIORITY)]
+"""RFC 27: 0 through 4294967295. A message with another one is malformed."""
 
 T = TypeVar("T")
 
@@ -43,7 +45,7 @@ class HelloJob(msgspec.Struct):
     """A running job. Flux's schedulers need t_submit, as a JSON real."""
 
     id: JobId
-    priority: int
+    priority: Priority
     userid: int
     t_submit: float = 0.0
     free: str | msgspec.UnsetType = msgspec.UNSET
@@ -67,7 +69,7 @@ class ReadyAnswer(msgspec.Struct):
 
 class AllocRequest(msgspec.Struct, omit_defaults=True):
     id: JobId
-    priority: int
+    priority: Priority
     userid: int
     t_submit: float = 0.0
     jobspec: msgspec.Raw = msgspec.Raw(b"")
@@ -94,7 +96,7 @@ class FreeRequest(msgspec.Struct, omit_defaults=True):
 
 
 class PrioritizeRequest(msgspec.Struct):
-    jobs: list[tuple[JobId, int]]
+    jobs: list[tuple[JobId, Priority]]
 
 
 class ExpirationRequest(msgspec.Struct):

@@ -478,6 +478,7 @@ def test_exceptions_a_fatal_one_frees_what_the_job_holds_when_its_tasks_are_gone
     pair.settle()
     pair.manager.cancel(0.0, running)
     pair.settle()
+    assert pair.manager.jobs[running].state is State.CLEANUP
     assert "sched.free" not in pair.topics(pair.heard)
     pair.finish(running)
     assert pair.topics(pair.heard, running)[-1] == "sched.free"
