@@ -64,6 +64,7 @@ class Room:
                     gpus -= job.shape.gpus_per_node
                     gpus -= job.shape.gpus_per_chunk * (len(here) // max(1, job.shape.chunk))
                     memory_mb -= job.shape.memory_mb_per_node
+                    memory_mb -= job.shape.memory_mb_per_chunk * (len(here) // max(1, job.shape.chunk))
             found.append(Left(node, free, gpus, memory_mb))
         return found
 
@@ -83,7 +84,8 @@ def place(job: Job, nodes: list[Left], *, least: bool, last: Collection[int] = (
     able = [
         left for left in nodes
         if suits(left.node) and left.gpus >= max(shape.gpus_per_node, shape.gpus_per_chunk)
-        and left.memory_mb >= shape.memory_mb_per_node and left.node.count >= (job.units if shape.nodes else shape.chunk)
+        and left.memory_mb >= shape.memory_mb_per_node + shape.memory_mb_per_chunk
+        and left.node.count >= (job.units if shape.nodes else shape.chunk)
         and (len(left.free) == left.node.count if whole else len(left.free) >= enough)
     ]  # fmt: skip
     if shape.nodes:
@@ -117,6 +119,8 @@ def in_chunks(left: Left, shape: Shape) -> int:
     chunks = len(left.free) // shape.chunk
     if shape.gpus_per_chunk:
         chunks = min(chunks, left.gpus // shape.gpus_per_chunk)
+    if shape.memory_mb_per_chunk:
+        chunks = min(chunks, (left.memory_mb - shape.memory_mb_per_node) // shape.memory_mb_per_chunk)
     return chunks * shape.chunk
 
 
@@ -133,7 +137,8 @@ def shapes() -> st.SearchStrategy[tuple[int, int, Shape]]:
         if kind == "exclusive":
             return units, 0, Shape(nodes=nodes - 1, exclusive=True, gpus_per_node=gpus, **common)
         if kind == "chunks":
-            return 2 * units, 0, Shape(chunk=2, gpus_per_chunk=gpus, **common)
+            each = 0 if more == 0 else 100 * more
+            return 2 * units, 0, Shape(chunk=2, gpus_per_chunk=gpus, memory_mb_per_chunk=each, **common)
         if kind == "parts":
             return units, 0, Shape(parts=1 + more, nodes=nodes - 1, **common)
         return units, most, Shape(**common)

@@ -314,7 +314,9 @@ class Cluster:
         if self._table is not None and job.shape is not None:
             self._table.count_extras(job, mask, 1)
 
-    def _give_back(self, job: Job, units: IdSet) -> None:
+    def _give_back(self, job: Job, units: IdSet, kept: int = 0) -> None:
+        """`kept`: a mask of the units that it still holds."""
+        mask = units.mask | kept if kept else 0
         if self.sharing:
             for run in self.running.values():
                 units = units - run.units
@@ -327,7 +329,9 @@ class Cluster:
             self.free += self._free_set.give(units.bits, units.shift)
         if self._table is not None:
             self._misfits.clear()
-            self._table.count_extras(job, units.mask, -1)
+            self._table.count_extras(job, mask or units.mask, -1)
+            if kept:
+                self._table.count_extras(job, kept, 1)
 
     def _nodes_changed(self) -> None:
         self._table = None
@@ -395,7 +399,14 @@ class Cluster:
         if run is None:
             return  # its end has the same date and was noted first: all its units came back then
         run.units = run.units - event.units
-        self._give_back(run.job, event.units)
+        self._give_back(run.job, event.units, run.units.mask)
+
+    def _note_holds(self, event: e.JobHolds) -> None:
+        run = self.running.pop(event.job.id, None)
+        if run is not None:
+            self._give_back(run.job, run.units)
+        self.waiting.pop(event.job.id, None)
+        self._book_run(event.job, event.units, event.started_at)
 
     def _note_available(self, event: e.UnitsAvailable) -> None:
         self._set_off(self.off_mask & ~event.units.mask)
@@ -474,6 +485,7 @@ _NOTES: dict[type, Callable[[Cluster, Any], object]] = {
     e.PrioritiesChanged: Cluster._note_priorities,
     e.WalltimeChanged: Cluster._note_walltime,
     e.UnitsFreed: Cluster._note_freed,
+    e.JobHolds: Cluster._note_holds,
     e.UnitsAvailable: Cluster._note_available,
     e.UnitsUnavailable: Cluster._note_unavailable,
     e.NodesJoined: Cluster._note_joined,

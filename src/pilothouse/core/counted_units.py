@@ -59,7 +59,10 @@ class CountedUnits:
         for event in batch.events:
             if self.hides_absence and isinstance(event, e.UnitsAvailable | e.UnitsUnavailable):
                 continue
-            if getattr(event, "job_id", None) in self._unknown:
+            if self.hides_absence and isinstance(event, e.JobHolds):
+                if event.job_id not in self._chosen:
+                    self._unknown.add(event.job_id)
+            elif getattr(event, "job_id", None) in self._unknown:
                 told += self._of_unknown(event, own)
             elif isinstance(event, e.JobSubmitted) and (self._asks_more(event.job) or event.job.id in self._unknown):
                 told += self._submitted(event, own)
@@ -76,7 +79,7 @@ class CountedUnits:
         """Whether the decider has no words for this event."""
         if isinstance(event, e.JobSubmitted):
             return event.job.shape is not None
-        return self.hides_absence and isinstance(event, e.UnitsUnavailable)
+        return self.hides_absence and isinstance(event, e.UnitsUnavailable | e.JobHolds)
 
     def _of_unknown(self, event: e.Event, own: list[d.Decision]) -> list[e.Event]:
         """Events about jobs that the decider was never told of. One that waits again is told as submitted."""
@@ -88,7 +91,7 @@ class CountedUnits:
 
     def _asks_more(self, job: Job) -> bool:
         """Whether a job asks for what the decider's protocol has no word for."""
-        return job.shape is not None and (not self._shapes or bool(job.shape.memory_mb_per_node))
+        return job.shape is not None and (not self._shapes or job.shape.has_memory)
 
     def _submitted(self, event: e.JobSubmitted, own: list[d.Decision]) -> list[e.Event]:
         job, cluster = event.job, self._cluster
@@ -100,7 +103,7 @@ class CountedUnits:
             own.append(d.RejectJob(event.at, job.id, never.reason))
             return []
         if self._shapes:
-            shape = msgspec.structs.replace(job.shape, memory_mb_per_node=0)
+            shape = msgspec.structs.replace(job.shape, memory_mb_per_node=0, memory_mb_per_chunk=0)
             return [e.JobSubmitted(event.at, msgspec.structs.replace(job, shape=shape))]
         units = place.least_units(cluster, job)
         asked = msgspec.json.encode({name: value for name, value in msgspec.structs.asdict(job.shape).items() if value}).decode()
@@ -147,6 +150,8 @@ class CountedUnits:
             given = len(decision.units)
             unmoved = not self._held and refuse_start(self._cluster, decision) is None
             if unmoved or given < job.units or given > max(job.most_units, job.units):
+                if self.hides_absence:
+                    self._chosen[job.id] = decision.units
                 return [decision]  # A wrong number is the decider's mistake.
         waiting = self._cluster.waiting
         first = next((waiting[job_id] for job_id in self._held if job_id in waiting), None)

@@ -121,7 +121,7 @@ def shortage(cluster: Cluster, job: Job) -> Shortage | None:
     free = [part.bit_count() for part in cluster.free_nodes().free]
     shown = f"at most {max(free)} of a node are free" if where else f"{cluster.free} of {cluster.total} are free"
     cores = Shortage("cores", f"it needs {job.units}{where}, and {shown}")
-    memory_mb, gpus = shape.memory_mb_per_node, max(shape.gpus_per_node, shape.gpus_per_chunk)
+    memory_mb, gpus = shape.least_memory_mb, max(shape.gpus_per_node, shape.gpus_per_chunk)
     left_mb, left = max(table.memory_mb), max(table.gpus)
     memory = Shortage("memory", f"it needs {memory_mb:,} MB{where}, and at most {left_mb:,} MB of a node are free")
     others = Shortage("gpus", f"it needs {gpus}{where}, and at most {left} of a node are free")
@@ -130,6 +130,6 @@ def shortage(cluster: Cluster, job: Job) -> Shortage | None:
         less = msgspec.structs.replace(job, shape=msgspec.structs.replace(shape, **without))
         return isinstance(place.choose(cluster, less), int)
 
-    if memory_mb and (memory_mb > left_mb or fits(memory_mb_per_node=0)):
+    if memory_mb and (memory_mb > left_mb or fits(memory_mb_per_node=0, memory_mb_per_chunk=0)):
         return memory
     return others if gpus and (gpus > left or fits(gpus_per_node=0, gpus_per_chunk=0)) else cores

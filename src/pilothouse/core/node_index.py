@@ -78,7 +78,7 @@ class NodeTable:
         least = job.units if shape.nodes else shape.chunk
         constraint = None if shape.constraint is None else bytes(shape.constraint)
         gpus = max(shape.gpus_per_node, shape.gpus_per_chunk)
-        key = (least, gpus, shape.memory_mb_per_node, constraint)
+        key = (least, gpus, shape.least_memory_mb, constraint)
         found = self._suitable.get(key)
         if found is None:
             if len(self._suitable) > MOST_CACHED:
@@ -86,7 +86,7 @@ class NodeTable:
             wanted = None if constraint is None else msgspec.json.decode(constraint)
             found = 0
             for position, node in enumerate(self.nodes):
-                enough = node.count >= least and node.gpus >= gpus and node.memory_mb >= shape.memory_mb_per_node
+                enough = node.count >= least and node.gpus >= gpus and node.memory_mb >= shape.least_memory_mb
                 if enough and (wanted is None or satisfies(node, wanted)):
                     found |= 1 << position
             self._suitable[key] = found
@@ -96,11 +96,15 @@ class NodeTable:
         """The positions of the nodes that have GPUs and memory enough left; -1: of all."""
         gpus = max(shape.gpus_per_node, shape.gpus_per_chunk)
         found = _at_least(self.by_gpus, gpus) if gpus else -1
-        if shape.memory_mb_per_node and memory:
+        if shape.has_memory and memory:
             for position in positions(found & ((1 << len(self.nodes)) - 1)):
-                if self.memory_mb[position] < shape.memory_mb_per_node:
+                if self.memory_mb[position] < shape.least_memory_mb:
                     found &= ~(1 << position)
         return found
+
+    def extras_left(self, position: int) -> tuple[int, int]:
+        """The GPUs and the memory that are left of a node."""
+        return self.gpus[position], self.memory_mb[position]
 
     def count_extras(self, job: Job, mask: int, sign: int) -> None:
         """A job takes (1) or gives back (-1) the GPUs and the memory that belong to these units."""
@@ -113,7 +117,7 @@ class NodeTable:
                 _move(self.by_gpus, position, self.gpus[position], self.gpus[position] - sign * gpus)
                 self.gpus[position] -= sign * gpus
                 self.free_gpus -= sign * gpus
-            self.memory_mb[position] -= sign * shape.memory_mb_per_node
+            self.memory_mb[position] -= sign * memory_taken_mb(shape, local.bit_count())
 
 
 class FreeNodes:
@@ -151,6 +155,11 @@ class FreeNodes:
 def gpus_taken(shape: Shape, units: int) -> int:
     """The GPUs that a job takes of a node on which it has so many units."""
     return shape.gpus_per_node + units // max(1, shape.chunk) * shape.gpus_per_chunk
+
+
+def memory_taken_mb(shape: Shape, units: int) -> int:
+    """The memory that a job takes of such a node."""
+    return shape.memory_mb_per_node + units // max(1, shape.chunk) * shape.memory_mb_per_chunk
 
 
 def positions(nodes: int) -> Iterator[int]:

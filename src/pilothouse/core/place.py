@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pilothouse.core.node_index import MOST_CACHED, FreeNodes, NodeTable, gpus_taken, positions
+from pilothouse.core.node_index import MOST_CACHED, FreeNodes, NodeTable, gpus_taken, memory_taken_mb, positions
 from pilothouse.model.answers import Never, NotNow
 from pilothouse.model.job import Job, Shape
 from pilothouse.model.masks import first_block, lowest_bits
@@ -64,11 +64,11 @@ def never(cluster: Cluster, job: Job) -> Never | None:
         if have >= shape.nodes:
             return None
         return Never(f"it needs {shape.nodes} nodes that have {_wish(job, shape)}, and there are {have}")
-    key = (suitable, shape.chunk, shape.gpus_per_chunk)
+    key = (suitable, shape.chunk, shape.gpus_per_chunk, shape.memory_mb_per_chunk, shape.memory_mb_per_node)
     found = table.capacities.get(key)
     if found is None:
         nodes = [table.nodes[position] for position in positions(suitable)]
-        found = table.capacities[key] = sum(_in_chunks(node.count, node.gpus, shape) for node in nodes)
+        found = table.capacities[key] = sum(_in_chunks(node.count, node.gpus, node.memory_mb, shape) for node in nodes)
     if job.units <= 0:
         return Never("it asks for no unit")
     if found >= job.units:
@@ -85,20 +85,20 @@ def least_units(cluster: Cluster, job: Job) -> int:
         return shape.nodes * job.units
     table = cluster.node_table
     suitable = table.suitable(job, shape)
-    key = (suitable, shape.nodes, job.units, shape.chunk, shape.gpus_per_chunk)
+    key = (suitable, shape.nodes, job.units, shape.chunk, shape.gpus_per_chunk, shape.memory_mb_per_chunk)
     found = table.capacities.get(key)
     if found is None and shape.nodes:
         found = sum(sorted(table.nodes[position].count for position in positions(suitable))[: shape.nodes])
     elif found is None:
-        found = _taken(table, table.wholes.__getitem__, _all_gpus(table), suitable, job, shape)[0].bit_count()
+        found = _taken(table, table.wholes.__getitem__, _all_extras(table), suitable, job, shape)[0].bit_count()
     if len(table.capacities) > MOST_CACHED:
         table.capacities.clear()
     table.capacities[key] = found
     return found
 
 
-def _all_gpus(table: NodeTable) -> Callable[[int], int]:
-    return lambda position: table.nodes[position].gpus
+def _all_extras(table: NodeTable) -> Callable[[int], tuple[int, int]]:
+    return lambda position: (table.nodes[position].gpus, table.nodes[position].memory_mb)
 
 
 def misfit(cluster: Cluster, job: Job, mask: int, *, memory: bool = True) -> str | None:
@@ -117,7 +117,11 @@ def misfit(cluster: Cluster, job: Job, mask: int, *, memory: bool = True) -> str
         if shape.exclusive and local != table.wholes[position]:
             return f"it was given {local.bit_count()} units of node {name}, and needs the whole node"
     if not shape.nodes:
-        usable = sum(_in_chunks(local.bit_count(), table.gpus[position], shape) for position, local in parts)
+        left = [table.memory_mb[position] if memory else 1 << 62 for position, _ in parts]
+        usable = sum(
+            _in_chunks(local.bit_count(), table.gpus[position], left_mb, shape)
+            for (position, local), left_mb in zip(parts, left, strict=True)
+        )
         if usable >= job.units:
             return None
         groups = _groups(shape)
@@ -179,7 +183,7 @@ class _Forecast:
                 gpus = self._gpus.get(position, table.gpus[position])
                 self._gpus[position] = gpus + gpus_taken(extras, local.bit_count())
                 memory_mb = self._memory_mb.get(position, table.memory_mb[position])
-                self._memory_mb[position] = memory_mb + extras.memory_mb_per_node
+                self._memory_mb[position] = memory_mb + memory_taken_mb(extras, local.bit_count())
             if not held and self._can_hold(position):
                 self._holding |= 1 << position
                 held = True
@@ -193,22 +197,22 @@ class _Forecast:
     def units(self) -> int:
         # Who overtakes a job that needs GPUs or memory must leave its nodes alone, as far as its units keep others away.
         last = None if self._shape.has_extras else self._view.free.__getitem__
-        return _taken(self._table, self._at, self._gpus_at, self._holding, self._job, self._shape, last_of=last)[0]
+        return _taken(self._table, self._at, self._extras_at, self._holding, self._job, self._shape, last_of=last)[0]
 
     def _at(self, position: int) -> int:
         return self._free.get(position, self._view.free[position])
 
-    def _gpus_at(self, position: int) -> int:
-        return self._gpus.get(position, self._table.gpus[position])
+    def _extras_at(self, position: int) -> tuple[int, int]:
+        table = self._table
+        return self._gpus.get(position, table.gpus[position]), self._memory_mb.get(position, table.memory_mb[position])
 
     def _usable(self, position: int) -> int:
-        return _in_chunks(self._at(position).bit_count(), self._gpus_at(position), self._shape)
+        return _in_chunks(self._at(position).bit_count(), *self._extras_at(position), self._shape)
 
     def _can_hold(self, position: int) -> bool:
         shape, free = self._shape, self._at(position)
-        if self._gpus_at(position) < max(shape.gpus_per_node, shape.gpus_per_chunk):
-            return False
-        if self._memory_mb.get(position, self._table.memory_mb[position]) < shape.memory_mb_per_node:
+        gpus, memory_mb = self._extras_at(position)
+        if gpus < max(shape.gpus_per_node, shape.gpus_per_chunk) or memory_mb < shape.least_memory_mb:
             return False
         if _wants_whole(self._job, shape):
             return free == self._table.wholes[position]
@@ -222,7 +226,7 @@ def _choose_shaped(cluster: Cluster, job: Job, shape: Shape, avoid: int) -> int 
     view = cluster.free_nodes(avoid)
     table = view.table
     nodes = _candidates(view, job, shape)
-    mask, found = _taken(table, view.free.__getitem__, table.gpus.__getitem__, nodes, job, shape, cluster.total)
+    mask, found = _taken(table, view.free.__getitem__, table.extras_left, nodes, job, shape, cluster.total)
     if shape.nodes:
         if found >= shape.nodes:
             return mask
@@ -250,8 +254,8 @@ def _least_on_node(job: Job, shape: Shape) -> int:
 
 
 def _taken(
-    table: NodeTable, free_of: Callable[[int], int], gpus_of: Callable[[int], int], nodes: int, job: Job, shape: Shape,
-    total: int = 0, last_of: Callable[[int], int] | None = None,
+    table: NodeTable, free_of: Callable[[int], int], extras_of: Callable[[int], tuple[int, int]], nodes: int, job: Job,
+    shape: Shape, total: int = 0, last_of: Callable[[int], int] | None = None,
 ) -> tuple[int, int]:  # fmt: skip
     """The units that a job takes of these nodes, in their order; and the number of nodes or (without `shape.nodes`) of
     units that it can use of them. `last_of`: which units of a node are taken only where the others are too few."""
@@ -273,7 +277,7 @@ def _taken(
             found += 1
             taken = free if whole else _lowest(free, min(most_units, count), last)
         elif shape.chunk or whole:
-            usable = min(_in_chunks(count, gpus_of(position), shape), job.units - found)
+            usable = min(_in_chunks(count, *extras_of(position), shape), job.units - found)
             found += usable
             taken = free if whole else _lowest(free, usable, last)
         else:
@@ -295,13 +299,15 @@ def _lowest(free: int, count: int, last: int) -> int:
     return taken | lowest_bits(free & last, count - taken.bit_count())
 
 
-def _in_chunks(units: int, gpus: int, shape: Shape) -> int:
-    """How many of these units of a node a job of this shape can use: whole chunks, each with its GPUs."""
+def _in_chunks(units: int, gpus: int, memory_mb: int, shape: Shape) -> int:
+    """How many of these units of a node a job of this shape can use: whole chunks, each with its GPUs and memory."""
     if not shape.chunk:
         return units
     chunks = units // shape.chunk
     if shape.gpus_per_chunk:
         chunks = min(chunks, gpus // shape.gpus_per_chunk)
+    if shape.memory_mb_per_chunk:
+        chunks = min(chunks, max(0, memory_mb - shape.memory_mb_per_node) // shape.memory_mb_per_chunk)
     return chunks * shape.chunk
 
 
@@ -314,8 +320,8 @@ def _wish(job: Job, shape: Shape) -> str:
     gpus = max(shape.gpus_per_node, shape.gpus_per_chunk)
     if gpus:
         wishes.append(_some(gpus, "GPU"))
-    if shape.memory_mb_per_node:
-        wishes.append(f"{shape.memory_mb_per_node} MB")
+    if shape.has_memory:
+        wishes.append(f"{shape.least_memory_mb} MB")
     if shape.constraint is not None:
         wishes.append("the wanted properties")
     return " and ".join(wishes)
@@ -323,10 +329,13 @@ def _wish(job: Job, shape: Shape) -> str:
 
 def _groups(shape: Shape) -> str:
     """How the units of a request belong together, in words."""
-    if not shape.chunk or (shape.chunk == 1 and not shape.gpus_per_chunk):
+    extras = [_some(shape.gpus_per_chunk, "GPU")] if shape.gpus_per_chunk else []
+    if shape.memory_mb_per_chunk:
+        extras.append(f"{shape.memory_mb_per_chunk} MB")
+    if not shape.chunk or (shape.chunk == 1 and not extras):
         return ""
-    with_gpus = f" with {_some(shape.gpus_per_chunk, 'GPU')}" if shape.gpus_per_chunk else ""
-    return f" in groups of {shape.chunk}{with_gpus} on a node" if shape.chunk > 1 else f"{with_gpus} each"
+    with_extras = f" with {' and '.join(extras)}" if extras else ""
+    return f" in groups of {shape.chunk}{with_extras} on a node" if shape.chunk > 1 else f"{with_extras} each"
 
 
 def _gpus_left(table: NodeTable, shape: Shape) -> str:

@@ -141,6 +141,20 @@ class UnitsFreed(msgspec.Struct):
     units: IdSet
 
 
+class JobHolds(msgspec.Struct):
+    """A job holds these units since `started_at`, as the world sees it: it was started by another scheduler, or was given
+    other units than the decider chose."""
+
+    at: float
+    job: Job
+    units: IdSet
+    started_at: float
+
+    @property
+    def job_id(self) -> str:
+        return self.job.id
+
+
 class UnitsAvailable(msgspec.Struct):
     at: float
     units: IdSet
@@ -252,6 +266,7 @@ Event: TypeAlias = (
     | PrioritiesChanged
     | WalltimeChanged
     | UnitsFreed
+    | JobHolds
     | UnitsAvailable
     | UnitsUnavailable
     | NodesJoined

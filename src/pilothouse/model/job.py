@@ -25,6 +25,7 @@ class Shape(msgspec.Struct, frozen=True):
     chunk: int = 0
     """Units come in groups of so many on one node (a Flux slot of several cores); 0: each for itself."""
     gpus_per_chunk: int = 0
+    memory_mb_per_chunk: int = 0
     constraint: msgspec.Raw | None = None
     """RFC 31 expression over node properties."""
     queue: str = ""
@@ -32,7 +33,16 @@ class Shape(msgspec.Struct, frozen=True):
     @property
     def has_extras(self) -> bool:
         """It needs GPUs or memory, which nodes count apart from units."""
-        return bool(self.gpus_per_node or self.memory_mb_per_node or self.gpus_per_chunk)
+        return bool(self.gpus_per_node or self.gpus_per_chunk or self.has_memory)
+
+    @property
+    def has_memory(self) -> bool:
+        return bool(self.memory_mb_per_node or self.memory_mb_per_chunk)
+
+    @property
+    def least_memory_mb(self) -> int:
+        """The memory that a node must have to give anything to the job."""
+        return self.memory_mb_per_node + self.memory_mb_per_chunk
 
 
 class Command(msgspec.Struct, frozen=True):

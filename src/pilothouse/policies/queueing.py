@@ -20,7 +20,7 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
 
-from pilothouse.model.events import Event, PrioritiesChanged, UnitsFreed, WalltimeChanged
+from pilothouse.model.events import Event, JobHolds, PrioritiesChanged, UnitsFreed, WalltimeChanged
 from pilothouse.model.job import Job
 from pilothouse.policies.backfill_queue import BackfillQueue, PlainBackfillQueue
 from pilothouse.policies.base import Policy
@@ -103,11 +103,11 @@ class Queueing(Policy):
             self._queue.rescore(lambda job: -job.priority)
             return
         self._queue.look_again()
-        if type(event) is WalltimeChanged or type(event) is UnitsFreed:
+        if type(event) is WalltimeChanged or type(event) is UnitsFreed or type(event) is JobHolds:
             self._limits_changed = self._limits_changed or event.job_id in cluster.waiting
             run = cluster.running.get(event.job_id)
             # It ends at another date, or holds less.
-            if run is not None and self._queue.ended(run.job.id):
+            if run is not None and (self._queue.ended(run.job.id) or type(event) is JobHolds):
                 self._queue.hold(run.job.id, run.started_at + self._estimate(run.job), len(run.units))
 
     # ---- a pass

@@ -12,7 +12,7 @@ from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.answers import Never, NotNow, Placed
 from pilothouse.model.idset import IdSet
-from pilothouse.model.job import Job, Node
+from pilothouse.model.job import Job, Node, Shape
 from pilothouse.model.lifecycle import JobState
 
 SLEEPY = {"sleep_pstates": "1:2:3"}
@@ -144,3 +144,32 @@ def test_other_wrong_decisions_are_only_warned_of() -> None:
     for _ in range(MOST_WARNINGS):
         found.add(c, d.RejectJob(0.0, "a"), Refusal("rule", "detail"))
     assert len(found.warnings) == MOST_WARNINGS
+
+
+def test_a_freed_part_of_a_node_keeps_the_memory_and_gpus_of_the_rest() -> None:
+    node = Node("n0", 0, 4, gpus=2, memory_mb=1000)
+    cluster = Cluster(e.Begins((node,)), "test")
+    job = Job("1", 4, shape=Shape(nodes=1, gpus_per_node=2, memory_mb_per_node=800))
+    cluster.observe(e.JobSubmitted(0.0, job))
+    assert cluster.start(job)
+    cluster.observe(e.UnitsFreed(1.0, "1", IdSet.span(2, 2)))
+    assert cluster.free == 2 and cluster.node_table.extras_left(0) == (0, 200)
+    cluster.observe(e.UnitsFreed(2.0, "1", IdSet.span(0, 2)))
+    assert cluster.free == 4 and cluster.node_table.extras_left(0) == (2, 1000)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_what_a_job_holds_is_booked_as_the_world_sees_it(known: bool) -> None:
+    nodes = (Node("n0", 0, 4, gpus=2, memory_mb=1000), Node("n1", 4, 4, gpus=2, memory_mb=1000))
+    cluster = Cluster(e.Begins(nodes), "test")
+    asked = Job("1", 4, shape=Shape(nodes=1))
+    if known:
+        cluster.observe(e.JobSubmitted(0.0, asked))
+        assert cluster.start(asked)
+    assert cluster.node_table.extras_left(1) == (2, 1000)
+    holds = Job("1", 3, 60.0, shape=Shape(chunk=1, gpus_per_node=1, memory_mb_per_chunk=100))
+    cluster.observe(e.JobHolds(2.0, holds, IdSet.span(3, 3), 1.0))
+    assert cluster.free == 5 and cluster.expected_end("1") == 61.0
+    assert [cluster.node_table.extras_left(position) for position in (0, 1)] == [(1, 900), (1, 800)]
+    cluster.observe(e.JobEnded(3.0, "1", JobState.SUCCEEDED, 0, IdSet.span(3, 3)))
+    assert cluster.free == 8 and cluster.node_table.extras_left(1) == (2, 1000)

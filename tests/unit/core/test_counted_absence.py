@@ -9,6 +9,7 @@ from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
+from pilothouse.model.lifecycle import JobState
 
 
 class Recorder:
@@ -97,3 +98,19 @@ def test_a_job_that_comes_back_and_is_withdrawn_at_once_is_told_when_it_is_submi
     ask(e.Batch(2.0, [e.JobRequeued(2.0, "1"), e.JobWithdrawn(2.0, "1")]))
     ask(e.Batch(3.0, [e.JobSubmitted(3.0, job)]))
     assert [type(event) for event in decider.heard] == [e.JobSubmitted, e.JobEnded, e.JobSubmitted]
+
+
+def test_jobs_that_another_scheduler_started_are_not_told() -> None:
+    ask, decider, cluster = turn()
+    ask(e.Batch(1.0, [e.JobHolds(1.0, Job("9", 2, 60.0), IdSet.of([0, 1]), 0.0)]))
+    decider.answers = [d.StartJob(2.0, "1", IdSet.of([0]))]
+    (start,) = ask(e.Batch(2.0, [e.JobSubmitted(2.0, Job("1", 1, 60.0))])).decisions
+    assert isinstance(start, d.StartJob) and start.units == IdSet.of([2])
+    ask(e.Batch(3.0, [e.JobHolds(3.0, Job("1", 1, 60.0), IdSet.of([3]), 2.0)]))
+    ask(e.Batch(4.0, [e.JobEnded(4.0, "9", JobState.SUCCEEDED, 0, IdSet.of([0, 1]))]))
+    ask(e.Batch(5.0, [e.JobEnded(5.0, "1", JobState.SUCCEEDED, 0, IdSet.of([3]))]))
+    assert cluster.free == 4
+    assert [(type(event), getattr(event, "units", None)) for event in decider.heard] == [
+        (e.JobSubmitted, None),
+        (e.JobEnded, IdSet.of([0])),
+    ]

@@ -6,9 +6,12 @@ from math import inf
 
 import pytest
 
+from pilothouse.core.cluster import Cluster
+from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
 from pilothouse.launch import naming
-from pilothouse.model.events import Begins, UnitsUnavailable
+from pilothouse.model.decisions import StartJob
+from pilothouse.model.events import Batch, Begins, JobHolds, JobSubmitted, UnitsUnavailable
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node, Shape
 from pilothouse.model.profile import Delay, Profile
@@ -114,3 +117,15 @@ def test_estimates_of_running_times() -> None:
     assert ESTIMATES["clairvoyant"](job) == 20.0
     job.runtime = 900.0
     assert ESTIMATES["clairvoyant"](job) == 300.0
+
+
+@pytest.mark.parametrize("policy", ["easy", "easy-sjbf", "conservative"])
+def test_the_end_of_a_job_that_another_scheduler_started_counts_for_reservations(policy: str) -> None:
+    begins = Begins(nodes=NODES, time_waits=False)
+    decider = naming.decider(policy)
+    assert isinstance(decider, PolicyDecider)
+    decider.begin(begins, Cluster(begins, policy))
+    foreign = JobHolds(0.0, Job("foreign", 4, 100.0), IdSet.span(0, 4), 0.0)
+    wide, short, long = job("wide", 8, 10, at=0), job("short", 2, 50, at=0), job("long", 2, 200, at=0)
+    reply = decider.decide(Batch(0.0, [foreign, *(JobSubmitted(0.0, one) for one in (wide, long, short))]))
+    assert [one.job_id for one in reply.decisions if isinstance(one, StartJob)] == ["short"]

@@ -66,6 +66,8 @@ class ManagerAdapter:
         """Withdrawn jobs whose alloc request the scheduler has not answered (the specification's dialect)."""
         self._questions: dict[int, str] = {}
         self._asked = 0
+        self._elsewhere: dict[str, IdSet] = {}
+        """Units of jobs that the scheduler does not know."""
         for run in begins.running:
             self._note_running(run)
 
@@ -174,6 +176,7 @@ class ManagerAdapter:
     def _on_ended(self, event: e.JobEnded) -> None:
         flux_id = self._flux_ids.get(event.job_id)
         if flux_id is None:
+            self._on_available(e.UnitsAvailable(event.at, self._elsewhere.pop(event.job_id, IdSet())))
             return
         job = self.manager.jobs.get(flux_id)
         if job is not None:
@@ -221,14 +224,20 @@ class ManagerAdapter:
             # A rank is released when the job holds none of its units.
             self.manager.release(event.at, flux_id, self._ranks(event.units) - self._ranks(run.units))
 
+    def _on_holds(self, event: e.JobHolds) -> None:
+        """RFC 27 has no word for a job that another scheduler started: its ranks are down."""
+        if event.job_id not in self._flux_ids:
+            self._elsewhere[event.job_id] = event.units
+            self._on_unavailable(e.UnitsUnavailable(event.at, event.units))
+
     def _on_available(self, event: e.UnitsAvailable) -> None:
-        up = self._ranks(event.units) - self._ranks(IdSet(self._cluster.off_mask))
+        up = self._ranks(event.units) - self._off()
         self.broker.change_ranks(up=up - self._up)
         self._up |= up
 
     def _on_unavailable(self, event: e.UnitsUnavailable | e.UnitsSwitched) -> None:
         """A rank is down if any of its units is: Flux has no partly available ranks."""
-        off = self._ranks(IdSet(self._cluster.off_mask))
+        off = self._off()
         up = self._machine.inventory.rank_ids() - off
         self.broker.change_ranks(up=up - self._up, down=off & self._up)
         self._up = up
@@ -278,6 +287,12 @@ class ManagerAdapter:
         held = self._machine.resources(run.units, run.started_at, expiration)
         self.manager.adopt(run.started_at, flux_id, self._spec(run.job), held, userid=self._userid)
 
+    def _off(self) -> IdSet:
+        off = self._cluster.off_mask
+        for units in self._elsewhere.values():
+            off |= units.mask
+        return self._ranks(IdSet(off))
+
     def _ranks(self, units: IdSet) -> IdSet:
         return IdSet.of(rank for rank, _ in self._machine.ranks_in(units))
 
@@ -304,6 +319,7 @@ _ON_EVENT: dict[type, Callable[[ManagerAdapter, Any], None]] = {
     e.PrioritiesChanged: ManagerAdapter._on_priorities,
     e.WalltimeChanged: ManagerAdapter._on_walltime,
     e.UnitsFreed: ManagerAdapter._on_freed,
+    e.JobHolds: ManagerAdapter._on_holds,
     e.UnitsAvailable: ManagerAdapter._on_available,
     e.UnitsUnavailable: ManagerAdapter._on_unavailable,
     e.UnitsSwitched: ManagerAdapter._on_unavailable,

@@ -237,3 +237,11 @@ def test_notes_refusals_and_questions() -> None:
     assert second.matchtag
     scheduler.adapter.broker.leave(2.0, 1)
     assert scheduler.decisions() == [d.AnswerFeasibility(1.0, "q8", "")]
+
+
+def test_ranks_that_jobs_of_other_schedulers_hold_are_down() -> None:
+    scheduler = Scheduler()
+    (down,) = scheduler.happen(1.0, e.JobHolds(1.0, Job("9", 2, 60.0), IdSet.of([0, 1]), 0.0))
+    assert body(down)["down"] == "0"
+    (up,) = scheduler.happen(2.0, e.JobEnded(2.0, "9", JobState.SUCCEEDED, 0, IdSet.of([0, 1])))
+    assert body(up)["up"] == "0"
