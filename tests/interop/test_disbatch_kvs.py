@@ -16,11 +16,13 @@ from pathlib import Path
 import pytest
 
 import components
+from pilothouse.access.peer import keeps_owners
 from pilothouse.model.errors import PeerError
 from pilothouse.worlds.live.services.kvs import JSON, KeyValueStore, Reader, Value
 from pilothouse.worlds.live.services.kvs_client import KvsClient
-from pilothouse.worlds.live.services.kvs_server import KvsServer
+from pilothouse.worlds.live.services.kvs_server import KvsServer, nobody
 from pilothouse.worlds.live.services.redis_shelf import RedisShelf
+from storms.put_and_close import put_and_close
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -93,6 +95,21 @@ def test_without_the_secret_nothing_is_told() -> None:
             {"DISBATCH_KVSSTCP_HOST": server.address, "PILOTHOUSE_KVS_SECRET": "s3cret"}
         ) as client:
             assert client.get("k").data == b"v"
+
+
+@pytest.mark.skipif(not keeps_owners(), reason="needs Linux 6.17: earlier ones forget the owner of a closed socket")
+def test_what_a_client_puts_before_it_closes_at_once_is_kept(client_env: Callable[[str], Path]) -> None:
+    """disBatch's own client, while the service has no time to look at its connections."""
+    outcome = put_and_close(client_env("disbatch"), 40, load=4)
+    assert (outcome.lost, outcome.refused) == (0, 0)
+
+
+def test_a_value_that_cannot_be_judged_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with KvsServer(secret="s3cret", trusts=nobody) as server, KvsClient(server.address) as client:
+        client.put("mine", b"v")
+        with pytest.raises((PeerError, ConnectionError)):
+            client.get("mine")
+    assert "a value for the key 'mine' was dropped" in caplog.text
 
 
 def test_a_redis_that_goes_away_costs_values_not_the_service(tmp_path: Path) -> None:

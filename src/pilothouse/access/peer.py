@@ -4,15 +4,18 @@ In: a connected socket. Out: a Peer. The kernel's table of sockets (sock_diag(7)
 both ends of a connection within this host, each with the uid of its owner. The other end of a connection from elsewhere is not
 in it.
 
-A socket that its owner has closed shows uid 0 in the table, whoever the owner was. It is told from a socket of root by its
-inode, which is 0. A client that closes before we look therefore remains unknown.
+A socket that its owner has closed has inode 0 there, and uid 0 as soon as the kernel has also delivered its end (or at once,
+before Linux 6.17). A client that closes before we look would then be unknown. `hold_ends` lets a listener hold the ends of its
+connections back until `release_end`, so that there is time to look.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import ipaddress
 import os
+import re
 import socket
 import struct
 import sys
@@ -27,7 +30,12 @@ _NETLINK_SOCK_DIAG = 4
 _NLM_F_REQUEST = 1
 _NLMSG_ERROR = 2
 _NO_COOKIE = 0xFFFFFFFF
+_FIN_WAIT_1 = 4
 _TIME_WAIT = 6
+_SO_ATTACH_FILTER = 26
+_SO_DETACH_FILTER = 27
+_DROP_ENDS = struct.pack("HBBI" * 4, 0x30, 0, 0, 13, 0x45, 0, 1, 1, 0x06, 0, 0, 0, 0x06, 0, 0, 0xFFFFFFFF)
+"""A classic BPF program over a TCP segment: the byte of flags (13); if FIN (1) is set keep 0 bytes, else all."""
 _ANSWER_BYTES = 8192
 ROOT = 0
 
@@ -71,6 +79,26 @@ def peer_of(connection: socket.socket) -> Peer:
     return Peer(Whose.OURS if uid in (os.geteuid(), ROOT) else Whose.ANOTHER_USER, *theirs, uid)
 
 
+def keeps_owners() -> bool:
+    """Whether this kernel knows the owner of a closed socket while its end has not been delivered."""
+    numbers = re.findall(r"\d+", os.uname().release)[:2]
+    return tuple(map(int, numbers)) >= (6, 17)
+
+
+def hold_ends(listener: socket.socket) -> None:
+    """Connections of this listener do not see their other end close until `release_end`. Data arrives as usual; the kernel of the
+    peer sends the end again.
+    """
+    program = ctypes.create_string_buffer(_DROP_ENDS)
+    with contextlib.suppress(OSError):  # not every sandbox has filters
+        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", 4, ctypes.addressof(program)))
+
+
+def release_end(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # there was no filter
+        connection.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
+
+
 def is_own_address(host: str) -> bool:
     """Whether this host has the address: only then can a socket be bound to it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -100,7 +128,9 @@ def owner_of(family: int, local: Address, remote: Address) -> int | None:
     if found is None:
         return None
     uid, inode, state = found
-    return None if state == _TIME_WAIT or (uid == ROOT and not inode) else uid
+    if uid == ROOT and not inode:
+        return ROOT if state == _FIN_WAIT_1 and keeps_owners() else None
+    return None if state == _TIME_WAIT else uid
 
 
 def _address(name: tuple[str, int] | tuple[str, int, int, int]) -> Address:

@@ -70,6 +70,7 @@ class DisbatchRun:
         self._source = source_name(options.task_file)
         self._id = unique_id(options.prefix, self._source, time.time(), random.randrange(1000))
         self._folder = run_folder(self._id)
+        self._log_path = options.log_file or f"{self._id}_driver.log"
         self._host = socket.gethostname()
         self._secret = secrets.token_urlsafe(24)
         """Of the key-value service, for our own clients."""
@@ -117,6 +118,12 @@ class DisbatchRun:
                 earlier.close()
             status.close()
             kvs.close()
+            if isinstance(kvs, KvsServer) and kvs.refused:
+                print(
+                    f"disBatch: {kvs.refused} connections to the key-value service closed before their owner was known, and what"
+                    f" they had put is lost (keys: {self._log_path}); a client that reads something before it closes is served",
+                    file=sys.stderr,
+                )
             if kvs_info is not None:
                 kvs_info.unlink(missing_ok=True)
 
@@ -124,8 +131,7 @@ class DisbatchRun:
 
     def _open_log(self) -> None:
         options = self.options
-        path = options.log_file or f"{self._id}_driver.log"
-        open_log(path, options.log_level, "disBatch", "pilothouse", mode="w")
+        open_log(self._log_path, options.log_level, "disBatch", "pilothouse", mode="w")
         log.info("%s (%d) on %s in %s: %r", self._source, os.getpid(), self._host, os.getcwd(), sys.argv)
 
     def _earlier_runs(self) -> EarlierRuns | None:

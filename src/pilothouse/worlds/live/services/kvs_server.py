@@ -20,10 +20,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from pilothouse.access.peer import Peer, Whose, peer_of
+from pilothouse.access.peer import Peer, Whose, hold_ends, peer_of, release_end
 from pilothouse.model.errors import InputError
 from pilothouse.worlds.live.services.kvs import TEXT, KeyValueStore, Reader, Shelf, ShelfError, Value
-from pilothouse.worlds.live.services.kvs_wire import Request, RequestReader, WireError, sized, value_reply
+from pilothouse.worlds.live.services.kvs_wire import Request, RequestReader, SecretOwed, WireError, sized, value_reply
 
 MOST_CONNECTIONS = 20_000
 MOST_UNSENT_BYTES = 2 << 30
@@ -76,9 +76,10 @@ class _Complaints:
 
 
 class _Connection:
-    def __init__(self, sock: socket.socket, peer: str, secret_first: bool) -> None:
+    def __init__(self, sock: socket.socket, peer: Peer, secret_first: bool) -> None:
         self.sock = sock
-        self.peer = peer
+        self.peer = str(peer)
+        self.unknown = peer.whose is Whose.UNKNOWN
         self.since = time.monotonic()
         self.requests = RequestReader(secret_first=secret_first)
         self.unsent = bytearray()
@@ -104,6 +105,9 @@ class KvsServer:
         self._trusts = trusts or (nobody if secret else only_us)
         self._strangers: dict[_Connection, None] = {}
         """Connections that owe the secret, oldest first."""
+        self.refused = 0
+        """Connections without the secret that were of no known owner: a client that closed before the kernel was asked (Linux
+        before 6.17), or a stranger. What they had put is lost."""
         self._complaints = _Complaints()
         self._accept_again_at = 0.0
         self._lock = threading.RLock()
@@ -118,6 +122,7 @@ class KvsServer:
         except OSError as error:
             self._listener.close()
             raise InputError(f"{host}:{port}", f"the key-value service cannot listen here: {error.strerror}") from error
+        hold_ends(self._listener)  # clients of disBatch connect, put and close: their owner must still be known then
         self._listener.listen(1024)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
@@ -224,8 +229,10 @@ class KvsServer:
 
     def _welcome(self, sock: socket.socket) -> None:
         peer = peer_of(sock)
+        release_end(sock)
         trusted = self._trusts(peer)
         if not trusted and not self._secret:
+            self.refused += peer.whose is Whose.UNKNOWN
             self._complaints.say(f"refused a connection of {peer.whose.value}", peer)
             sock.close()
             return
@@ -235,7 +242,7 @@ class KvsServer:
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = _Connection(sock, str(peer), not trusted)
+        connection = _Connection(sock, peer, not trusted)
         self._connections.add(connection)
         self._selector.register(sock, selectors.EVENT_READ, connection)
         if not trusted:
@@ -266,6 +273,7 @@ class KvsServer:
                 if connection.closing:
                     break
         except (WireError, ShelfError) as error:
+            self.refused += isinstance(error, SecretOwed) and connection.unknown
             self._complaints.say(f"closed a connection ({error})", connection.peer)
             self._drop(connection)
 

@@ -36,6 +36,10 @@ class WireError(Exception):
     """The peer does not speak this protocol; the connection is of no more use."""
 
 
+class SecretOwed(WireError):
+    """The peer sent a request without having shown the secret."""
+
+
 class RequestReader:
     """Cuts a stream of bytes into requests."""
 
@@ -58,7 +62,9 @@ class RequestReader:
             return None
         op = bytes(self._buffer[at : at + 4])
         if not self.unlocked and op != b"auth":
-            raise WireError("the secret must come first")
+            key = self._sized(at + 4, MOST_KEY_BYTES) if op == b"put_" else None
+            dropped = f"; a value for the key {key.decode('utf-8', 'replace')!r} was dropped" if key is not None else ""
+            raise SecretOwed(f"the secret must come first{dropped}")
         if op in (b"clos", b"dump"):
             self._position = at + 4
             return Request(op)
