@@ -86,11 +86,15 @@ def refuse_withdrawal(cluster: Cluster, decision: d.ConfirmWithdrawal) -> Refusa
     return Refusal("nothing to confirm", f"job {decision.job_id!r} was not withdrawn")
 
 
+_COMPLETED = FINAL - {JobState.REFUSED, JobState.OMITTED}
+
+
 def refuse_kill(cluster: Cluster, decision: d.KillJobs) -> Refusal | None:
     if not decision.job_ids:
         return Refusal("empty list", "no job to kill was named")
     for job_id in decision.job_ids:
-        if job_id not in cluster.running:
+        # Batsim and batprotocol: a job may have completed before its kill.
+        if job_id not in cluster.running and cluster.state_of(job_id) not in _COMPLETED:
             return _not_waiting(cluster, job_id, "killed")
     return None
 

@@ -17,12 +17,13 @@ from pilothouse.model.profile import Delay, HomogeneousTask, ParallelTask, Profi
 
 
 def cluster(**options: object) -> Cluster:
-    """Four units; jobs a (running on 0-1), b (waiting, 2 units), c (ended)."""
+    """Four units; jobs a (running on 0-1), b (waiting, 2 units), c (ended), rejected."""
     begins = e.Begins(nodes=tuple(Node(f"h{i}", i) for i in range(4)), **options)  # type: ignore[arg-type]
     made = Cluster(begins, "tester")
     made.now = 10.0
-    for name in "abc":
+    for name in ("a", "b", "c", "rejected"):
         made.observe(e.JobSubmitted(0.0, Job(name, 2)))
+    made.book(d.RejectJob(10.0, "rejected"))
     made.book(d.StartJob(10.0, "a", IdSet.parse("0-1")))
     made.book(d.StartJob(10.0, "c", IdSet.parse("2-3")))
     made.observe(e.JobEnded(10.0, "c", JobState.SUCCEEDED, 0, IdSet.parse("2-3")))
@@ -48,7 +49,7 @@ WRONG = [
     ("nothing to confirm", d.ConfirmWithdrawal(10, "b")),
     ("empty list", d.KillJobs(10, ())),
     ("job in the wrong state", d.KillJobs(10, ("a", "b"))),
-    ("job in the wrong state", d.KillJobs(10, ("c",))),
+    ("job in the wrong state", d.KillJobs(10, ("rejected",))),
     ("unknown job", d.KillJobs(10, ("nope",))),
     ("call in the past", d.CallAt(10, 9.0)),
     ("call in the past", d.CallAt(10, float("nan"))),
@@ -78,6 +79,13 @@ def test_a_wrong_order_is_refused_by_its_rule_and_changes_nothing(rule: str, ord
     assert str(refused.value).startswith("tester: decision 0 refused")
     assert "\n" not in str(refused.value)
     assert snapshot(c) == before
+
+
+def test_a_job_that_has_completed_may_be_killed() -> None:
+    """It may have completed before its kill: Batsim's protocol, KILL_JOB."""
+    c = cluster()
+    c.book(d.KillJobs(10, ("a", "c")))
+    assert c.take_decisions() == [d.KillJobs(10, ("a", "c"))]
 
 
 def test_units_are_counted_where_a_placement_maps_no_executors() -> None:

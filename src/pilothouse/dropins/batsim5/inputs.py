@@ -20,7 +20,7 @@ from pilothouse.formats.workload import Workload
 from pilothouse.model.errors import InputError, quoted
 from pilothouse.model.events import Begins, ExternalEvent
 from pilothouse.model.profile import Profile
-from pilothouse.worlds.simulated.message_server.generations import BATSIM5
+from pilothouse.worlds.simulated.message_server.generations import BATSIM5, BATSIM5_ALL_PROBES
 from pilothouse.worlds.simulated.message_server.server import Server
 from pilothouse.worlds.simulated.message_server.sources import EventSource, JobSource, Source
 from pilothouse.worlds.simulated.physics.platform import Platform
@@ -179,7 +179,7 @@ class Batsim5Inputs:
             self.begins,
             sources,
             self.platform,
-            BATSIM5,
+            BATSIM5_ALL_PROBES if self._options.all_probes else BATSIM5,
             record=outputs.record,
             tracers=outputs.tracers,
             strict=self._options.strict,

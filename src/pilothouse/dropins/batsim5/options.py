@@ -69,6 +69,7 @@ class Options(msgspec.Struct):
     dump_execution_context: bool = False
     # Ours
     strict: bool = False
+    all_probes: bool = False
     inprocess: bool = False
     edc_timeout: float = 0.0
 
@@ -161,6 +162,7 @@ OPTIONS = (
     Option(("--simgrid-git-commit",), "simgrid_git_commit", 0, text="not implemented"),
     Option(("--dump-execution-context",), "dump_execution_context", 0, text="print the execution context and exit"),
     Option(("--strict",), "strict", 0, text="(pilothouse) enforce the scheduling constraints of the EDC's hello"),
+    Option(("--all-probes",), "all_probes", 0, text="(pilothouse) carry out TriggerProbe, ResetProbe and probes of every kind"),
     Option(("--in-process",), "inprocess", 0, text="(pilothouse) load the EDC library into this process"),
     Option(("--edc-timeout",), "edc_timeout", text="(pilothouse) give the EDC up after so many silent seconds"),
 )

@@ -152,6 +152,7 @@ class _Component(MeasuredDecider):
     def __init__(self, decider: EdcDecider, batsim_log: Log) -> None:
         super().__init__(decider)
         decider.precision_s = 0.0  # SimGrid sleeps for any time, however short: that decides between ties.
+        decider.lenient = True
         self._log = batsim_log
 
     def hello(self) -> Wants:

@@ -1,6 +1,7 @@
 """A Batsim 5 decision component as a Decider: any `.so` or process that speaks batprotocol schedules any world.
 
-In: batches of events. Out: replies, checked by the protocol's own rules (dates ascend and are not later than `now`).
+In: batches of events. Out: replies, checked by the protocol's own rules: every event has a date, dates ascend, none is
+before the message that is answered or after the reply's own `now`, and registered jobs name their workload.
 batprotocol has no words for withdrawals, requeues, lost or unavailable hosts: core/translate.py speaks for it.
 
 On the command line: `edc:./lib.so?init=...&load=dlmopen&inprocess=1` or `edc:tcp://host:port?init_file=...`.
@@ -8,6 +9,7 @@ On the command line: `edc:./lib.so?init=...&load=dlmopen&inprocess=1` or `edc:tc
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +54,8 @@ class EdcDecider:
         self.hello_event: m.EDCHelloEvent | None = None
         self.precision_s = PRECISION_S
         """A date counts as later than `now` only if it is later by more than this. The Batsim 5 drop-in sets it to 0."""
+        self.lenient = False
+        """Batsim 5.0.0-rc2 takes early and missing dates for now. The drop-in sets it: it judges ids in Batsim's words."""
         self._channel = channel
         self._exchange = channel.exchange
         self._init = init
@@ -76,7 +80,7 @@ class EdcDecider:
         return self.wants
 
     def begin(self, begins: e.Begins, cluster: Cluster) -> None:
-        self._reader = DecisionReader(begins.profiles)
+        self._reader = DecisionReader(begins.profiles, any_id=self.lenient)
         self._writer.profiles = self._reader.profiles
 
     def fileno(self) -> int:
@@ -99,7 +103,12 @@ class EdcDecider:
             if self._form is Format.BINARY:
                 reply = binary.decode(self._exchange(binary.encode(message)))
             else:
-                reply = decode(self._exchange(encode(message, self._form)), self._form, self.name)
+                data = self._exchange(encode(message, self._form))
+                reply = decode(data, self._form, self.name)
+                if not self.lenient and (
+                    b'"now"' not in data or data.count(b'"timestamp"') < len(reply.events or ())
+                ):
+                    raise Malformed("a message without `now`, or an event without a timestamp")
             return self._read(reply, batch.now)
         except Malformed as problem:
             raise PeerError(self.name, f"invalid message: {problem}") from None
@@ -110,8 +119,11 @@ class EdcDecider:
         if found is None:
             return self._read(binary.decode(data), now)
         soon = now + self.precision_s
+        earliest = self._earliest(found[0], now)
         decisions: list[d.Decision] = []
         for read in found[1]:
+            if read[0] < earliest:
+                raise _early(read[0], now)
             at = read[0] if read[0] > soon else now
             if len(read) == 4:
                 decisions.append(d.StartJob(at, read[1], IdSet(read[2]), FILL if read[3] else SPREAD))
@@ -123,8 +135,11 @@ class EdcDecider:
         last = 0.0
         decisions: list[d.Decision] = []
         soon = now + self.precision_s
+        earliest = self._earliest(reply.now, now)
         for item in reply.events or ():
             at = item.timestamp
+            if at < earliest:
+                raise _early(at, now)
             if at > reply.now:
                 raise Malformed(f"an event at {at:g} in a message of {reply.now:g}: no event may be later than `now`")
             if at < last:
@@ -140,8 +155,19 @@ class EdcDecider:
                 break
         return d.Reply(reply.now if reply.now > soon else now, decisions)
 
+    def _earliest(self, replied: float, now: float) -> float:
+        """The earliest date that a decision may have. Malformed if the reply itself is dated earlier."""
+        earliest = -inf if self.lenient else now - self.precision_s
+        if replied < earliest:
+            raise _early(replied, now)
+        return earliest
+
     def close(self) -> None:
         self._channel.close()
+
+
+def _early(at: float, now: float) -> Malformed:
+    return Malformed(f"the date {at:g} in the reply to a message of {now:g}: no decision can be made before `now`")
 
 
 def edc_decider(address: str, options: dict[str, str] | None = None, *, timeout: float | None = None) -> EdcDecider:

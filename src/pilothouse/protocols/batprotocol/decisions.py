@@ -104,18 +104,18 @@ def _read_period(when: m.Periodic) -> tuple[float, int]:
 
 
 class DecisionReader:
-    """Reads the events of one component. `profiles` are those that it may name when it registers jobs."""
+    """Reads the events of one component. `profiles` are those that it may name when it registers jobs. `any_id`: their ids
+    need not name a workload."""
 
-    def __init__(self, profiles: dict[str, Profile] | None = None) -> None:
+    def __init__(self, profiles: dict[str, Profile] | None = None, *, any_id: bool = True) -> None:
         self.profiles: dict[str, Profile] = dict(profiles or {})
+        self._any_id = any_id
         self._readers: dict[type, Callable[[Any, float], d.Decision]] = {
             m.ExecuteJobEvent: self._execute,
             m.RejectJobEvent: lambda event, at: d.RejectJob(at, event.job_id),
             m.KillJobsEvent: lambda event, at: d.KillJobs(at, tuple(event.job_ids)),
             m.RegisterProfileEvent: self._register_profile,
-            m.RegisterJobEvent: lambda event, at: d.RegisterJob(
-                at, read_job(event.job_id, event.job, self.profiles.get, at)
-            ),
+            m.RegisterJobEvent: self._register_job,
             m.FinishRegistrationEvent: lambda event, at: d.FinishRegistration(at),
             m.ForceSimulationStopEvent: lambda event, at: d.StopWorld(at),
             m.CallMeLaterEvent: self._call,
@@ -153,6 +153,12 @@ class DecisionReader:
         if event.storage_placement:
             start.storage = {place.storage_name: place.host_id for place in event.storage_placement}
         return start
+
+    def _register_job(self, event: m.RegisterJobEvent, at: float) -> d.RegisterJob:
+        workload, _, name = event.job_id.partition("!")
+        if not (workload and name) and not self._any_id:
+            raise Malformed(f"job {event.job_id!r} was registered without a workload: its id must be WORKLOAD!NAME")
+        return d.RegisterJob(at, read_job(event.job_id, event.job, self.profiles.get, at))
 
     def _register_profile(self, event: m.RegisterProfileEvent, at: float) -> d.RegisterProfile:
         if event.profile is None:

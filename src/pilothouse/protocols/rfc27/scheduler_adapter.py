@@ -18,6 +18,7 @@ import msgspec
 from pilothouse.core.calls import Calls
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.decision_table import WHAT, nothing, table
+from pilothouse.core.kills import PendingKills
 from pilothouse.formats import jobspec
 from pilothouse.formats.jobspec import Jobspec
 from pilothouse.formats.resource_set import ResourceSet
@@ -65,6 +66,7 @@ class SchedulerAdapter:
         self.machine: Machine
         self.engine: SchedulerEngine
         self.calls = Calls()
+        self._kills = PendingKills()
         self.events: list[e.Event] = []
         self.stopped = False
         self.asked_quiet: list[Message] = []
@@ -332,6 +334,7 @@ class SchedulerAdapter:
         held = self._held.pop(job_id)
         self.machine.give_back(held.gpus)
         self.events.append(e.JobEnded(now, job_id, state, 0, held.units, reason))
+        self.events += self._kills.ended(job_id, now)
 
     def _end_unannounced(self, now: float, job_id: str) -> None:
         held = self._unannounced.pop(job_id)
@@ -389,6 +392,7 @@ class SchedulerAdapter:
         self._annotate(d.Annotate(decision.at, decision.job_id, {"user": {"metadata": decision.text}}))
 
     def _kill(self, decision: d.KillJobs) -> None:
+        self.events += self._kills.ask(decision, self._held, self._now)
         for job_id in decision.job_ids:
             held = self._held.get(job_id)
             if held is not None:

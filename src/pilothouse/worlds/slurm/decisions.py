@@ -79,8 +79,10 @@ class Decisions:
             self.steering.send(None, line)
 
     def _kill(self, decision: d.KillJobs) -> None:
-        self.steering.killed.update(decision.job_ids)
-        self.steering.send(None, "", decision.job_ids)
+        alive = tuple(job_id for job_id in decision.job_ids if job_id in self.steering.jobs)
+        self.steering.events += self.steering.kills.ask(decision, alive, self._now)
+        if alive:
+            self.steering.send(None, "", alive)
 
     def _ask_calls(self, decision: d.CallAt | d.CallEvery | d.StopCalls) -> None:
         self.steering.calls.ask(decision, self._now)

@@ -13,6 +13,7 @@ from math import inf
 import msgspec
 
 from pilothouse.core.calls import Calls
+from pilothouse.core.kills import PendingKills
 from pilothouse.formats import slurm_fields as fields
 from pilothouse.formats.slurm_resources import Reservation
 from pilothouse.model import events as e
@@ -70,7 +71,7 @@ class Steering:
         self.commands: list[Command] = []
         self.warnings: list[str] = []
         self.calls = Calls()
-        self.killed: set[str] = set()
+        self.kills = PendingKills()
         self._requests = requests
         self._patience_s = patience_s
         self._sent: dict[int, str] = {}
@@ -415,9 +416,7 @@ class Steering:
             return
         reason = row.state if row.over else "no longer listed"
         self.events.append(e.JobEnded(now, tracked.id, state, 0 if state is JobState.SUCCEEDED else 1, units, reason))
-        if tracked.id in self.killed:
-            self.killed.discard(tracked.id)
-            self.events.append(e.JobsKilled(now, (tracked.id,), {}))
+        self.events += self.kills.ended(tracked.id, now)
 
     # ---- jobs that Slurm started itself
 

@@ -312,6 +312,7 @@ def test_dates_of_a_reply(form: Format, frequent: bool) -> None:
     assert EXECUTE is not None
     reply = said((0.5, EXECUTE), (2.0, REJECT), (2.0 + 1e-10, REJECT), (2.5, REJECT), (3.0, EXECUTE), now=3.0)
     decider = joined(Component(form, reply, said((1.0, REJECT), now=2.0 - 1e-10), said(now=1.0)))
+    decider.lenient = True
     event: e.Event = e.NoMoreJobs(2.0) if frequent else e.CallArrived(2.0, "c")
     found = decider.decide(e.Batch(2.0, [event]))
     assert found.now == 3.0 and [decision.at for decision in found.decisions] == [2.0, 2.0, 2.0, 2.5, 3.0]
@@ -328,6 +329,18 @@ def test_dates_of_a_reply(form: Format, frequent: bool) -> None:
     decider.precision_s = 0.5
     assert [decision.at for decision in decider.decide(e.Batch(2.0, [event])).decisions] == [2.0, 2.75]
     assert decider.decide(e.Batch(2.0, [event])) == d.Reply(2.0, [d.RejectJob(2.0, "w!2")]), "a date that is not later by more"
+
+
+@pytest.mark.parametrize("form", list(Format))
+@pytest.mark.parametrize("frequent", [True, False])
+def test_dates_before_the_message_are_refused(form: Format, frequent: bool) -> None:
+    event: e.Event = e.NoMoreJobs(2.0) if frequent else e.CallArrived(2.0, "c")
+    early = [said((1.5, REJECT), now=2.0), said(now=1.5), said((2.0, REJECT), (1.5, REJECT), now=2.0), m.Message(0.0, [])]
+    decider = joined(Component(form, *early, said((2.0 - 1e-10, REJECT), now=2.0 - 1e-10)))
+    for _ in early:
+        with pytest.raises(PeerError, match="no decision can be made before `now`"):
+            decider.decide(e.Batch(2.0, [event]))
+    assert decider.decide(e.Batch(2.0, [event])) == d.Reply(2.0, [d.RejectJob(2.0, "w!2")]), "a rounded date"
 
 
 @pytest.mark.parametrize("form", list(Format))

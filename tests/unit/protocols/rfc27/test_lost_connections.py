@@ -212,6 +212,18 @@ def test_a_grant_deletes_the_notes_that_say_why_it_waited(pair: ReconnectingPair
     assert grant["annotations"] == {"sched": notes}
 
 
+def test_a_kill_is_confirmed_when_the_last_of_its_jobs_has_ended(pair: ReconnectingPair) -> None:
+    first, second = pair.submit(1), pair.submit(1)
+    pair.settle()
+    pair.take_told()
+    names = (our_id(first), "flux!f9", our_id(second))
+    pair.apply(KillJobs(0.0, names))
+    for job_id in (first, second):
+        assert not [event for event in pair.take_told() if isinstance(event, e.JobsKilled)]
+        pair.finish(job_id)
+    assert [event for event in pair.take_told() if isinstance(event, e.JobsKilled)] == [e.JobsKilled(0.0, names, {})]
+
+
 def test_decisions_about_jobs_that_do_not_wait_or_run_are_left_alone(pair: ReconnectingPair) -> None:
     running = pair.submit(1)
     pair.settle()
@@ -221,7 +233,7 @@ def test_decisions_about_jobs_that_do_not_wait_or_run_are_left_alone(pair: Recon
         RejectJob(0.0, our_id(running)), RejectJob(0.0, "flux!f9"), Annotate(0.0, our_id(running), {"user": {}}),
         KillJobs(0.0, ("flux!f9",)), CallAt(0.0, 5.0, "c"),
     )  # fmt: skip
-    assert pair.said[said:] == [] and pair.take_told() == []
+    assert pair.said[said:] == [] and pair.take_told() == [e.JobsKilled(0.0, ("flux!f9",), {})]
     assert pair.adapter.calls.next_at == 5.0 and not pair.adapter.stopped
     pair.apply(StopWorld(0.0))
     assert pair.adapter.stopped

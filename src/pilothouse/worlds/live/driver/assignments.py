@@ -261,18 +261,8 @@ def _finish(driver: DriverState, group: TaskGroup, now: float) -> None:
     driver.spanning.discard(group.job.id)
     group.step(ENDS[group.worst])
     driver.events.append(e.JobEnded(now, group.job.id, group.worst, group.code, group.units))
-    if driver.pending_kills:
-        confirm_kills(driver, group.job.id, now)
-
-
-def confirm_kills(driver: DriverState, ended: str, now: float) -> None:
-    """JobsKilled follows when the last job of a KillJobs has ended."""
-    for kill in list(driver.pending_kills):
-        pending, job_ids = kill
-        pending.discard(ended)
-        if not pending:
-            driver.events.append(e.JobsKilled(now, job_ids, {}))
-            driver.pending_kills.remove(kill)
+    if driver.kills:
+        driver.events += driver.kills.ended(group.job.id, now)
 
 
 def end_unstarted(driver: DriverState, group: TaskGroup, state: JobState, reason: str, now: float) -> None:

@@ -11,7 +11,6 @@ from pilothouse.model import events as e
 from pilothouse.model.lifecycle import JobState, Stimulus
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.assignments import (
-    confirm_kills,
     end_unstarted,
     kill_for_good,
     requeue,
@@ -81,10 +80,10 @@ def _reject(driver: DriverState, decision: d.RejectJob, now: float) -> None:
 
 def _kill(driver: DriverState, decision: d.KillJobs, now: float) -> None:
     alive = [job_id for job_id in decision.job_ids if job_id in driver.groups]
-    driver.pending_kills.append((set(alive), decision.job_ids))
+    done = driver.kills.ask(decision, driver.groups, now)
     for job_id in alive:
         kill_for_good(driver, driver.groups[job_id], now)
-    confirm_kills(driver, "", now)
+    driver.events += done
 
 
 def _call(driver: DriverState, decision: d.CallAt | d.CallEvery | d.StopCalls, now: float) -> None:

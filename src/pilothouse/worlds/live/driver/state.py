@@ -23,6 +23,7 @@ import msgspec
 
 from pilothouse.core.calls import Calls
 from pilothouse.core.dependencies import Dependencies
+from pilothouse.core.kills import PendingKills
 from pilothouse.formats.task_file import TaskLine
 from pilothouse.model import events as e
 from pilothouse.model.job import Job
@@ -91,8 +92,7 @@ class DriverState(msgspec.Struct, eq=False, kw_only=True):
     """Submitted jobs that ended, and whether they succeeded."""
     just_ended: list[str] = []
     """Those of them that ended since dependent jobs were last released."""
-    pending_kills: list[tuple[set[str], tuple[str, ...]]] = []
-    """For each KillJobs: its jobs that have not ended, and all of its jobs."""
+    kills: PendingKills = msgspec.field(default_factory=PendingKills)
     calls: Calls = msgspec.field(default_factory=Calls)
 
     waiting: int = 0

@@ -29,6 +29,9 @@ _NOT_IN_5: dict[type, Handler] = {
     d.MeasureEnergy: power.on_measure_energy,
     d.AnswerEstimate: nothing,
 }
+_ALL_PROBES: dict[type, Handler] = dict.fromkeys(
+    (d.CreateProbe, d.TriggerProbe, d.ResetProbe, d.StopProbe), calls.on_probe
+)
 
 
 def _on_stop(server: Server, decision: d.StopWorld) -> None:
@@ -90,14 +93,17 @@ BATSIM5 = Rules(
     profiles_outlive_jobs=False,
 )
 
+BATSIM5_ALL_PROBES = msgspec.structs.replace(BATSIM5, handlers={**BATSIM5.handlers, **_ALL_PROBES})
+"""The same with the probes of our own server, which know triggers and resets."""
+
 OURS = Rules(
     table(
         _COMMON
         | _NOT_IN_5
+        | _ALL_PROBES
         | {
             d.CallEvery: calls.on_calls,
             d.StopCalls: calls.on_stop_calls,
-            **dict.fromkeys((d.CreateProbe, d.TriggerProbe, d.ResetProbe, d.StopProbe), calls.on_probe),
             d.SetJobState: jobs.on_any_job_state,
             d.SetPowerState: power.on_power_state,
             d.SwitchUnits: power.on_switch,

@@ -460,7 +460,7 @@ def test_a_kill_of_several_jobs_is_confirmed_with_the_last_of_them() -> None:
         table.say("a", Report([Finished(assignment.id, [result], closed=True)]))
         confirmed = [event.job_ids for event in table.driver.events if isinstance(event, JobsKilled)]
         assert confirmed == ([("0", "1")] if number == 1 else [])
-    assert not table.driver.pending_kills
+    assert not table.driver.kills
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
