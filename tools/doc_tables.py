@@ -354,8 +354,8 @@ def _names_used(folder: Path, module: str) -> set[str]:
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module == module:
                 used |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module == "pilothouse.core.calls":
-                used.add("CallArrived")  # the helper makes these events for the worlds that use it
+            elif isinstance(node, ast.ImportFrom) and node.module in HELPERS:
+                used.add(HELPERS[node.module])
             elif isinstance(node, ast.ImportFrom) and f"{node.module}." == module[: module.rfind(".") + 1]:
                 aliases |= {
                     alias.asname or alias.name for alias in node.names if f"{node.module}.{alias.name}" == module
@@ -366,6 +366,8 @@ def _names_used(folder: Path, module: str) -> set[str]:
     return used
 
 
+HELPERS = {"pilothouse.core.calls": "CallArrived", "pilothouse.core.kills": "JobsKilled"}
+"""Modules that make an event for the worlds that use them."""
 ADAPTERS = {
     "worlds/simulated": "simulated world",
     "worlds/live": "live world",
