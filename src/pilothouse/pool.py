@@ -123,12 +123,14 @@ class Pool(Executor):
         self._serial = 0
         self._closing = False
         self._workers_started = 0
-        self._problem: BaseException | None = None
+        self._over = ""
+        """Why the pool has ended; "": it goes on."""
         self._dumps = dumps()
         self._python = self._world.launch().python
         self._calls = CallServer(
             Keys.load_or_make(self.folder), listening(found), self._max_workers, self._start_worker,
             lambda: self._first_waiting, lambda: self._world.call(self._world.no_more),
+            lambda why: self._world.call(lambda: self._world.stop(why)), self._world.options.most_losses,
         )  # fmt: skip
         session = Session(self._world, decider, name=policy if isinstance(policy, str) else "")
         self._thread = threading.Thread(target=self._run, args=(session,), name="pilothouse pool", daemon=True)
@@ -164,8 +166,10 @@ class Pool(Executor):
             return self.command(fn, *args, **kwargs)
         data = self._pickled(fn, args, kwargs)
         future: Future[Any] = Future()
+        with self._lock:
+            serial = self._next_serial()
         call = PendingCall(
-            self._next_serial(), self._serial, data, future.set_running_or_notify_cancel,
+            serial, serial, data, future.set_running_or_notify_cancel,
             lambda answer, trace: _settle(future, answer, trace),
             lambda reason: _fail(future, RunError(f"the call gave no answer: {reason}")), future.cancel,
         )  # fmt: skip
@@ -253,13 +257,13 @@ class Pool(Executor):
             self._thread.join()
 
     def _next_serial(self) -> int:
-        with self._lock:
-            if self._closing:
-                raise RuntimeError("cannot submit after shutdown")
-            if self._problem is not None:
-                raise RunError(f"the pool has ended: {self._problem}")
-            self._serial += 1
-            return self._serial
+        """Called with the lock."""
+        if self._closing:
+            raise RuntimeError("cannot submit after shutdown")
+        if self._over:
+            raise RunError(self._over)
+        self._serial += 1
+        return self._serial
 
     def _pickled(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> bytes:
         if self._dumps is pickle.dumps and getattr(function, "__module__", "") == "__main__":
@@ -278,10 +282,10 @@ class Pool(Executor):
     def _submit(
         self, command: Command, units: int, walltime: float, after: tuple[str, ...], shape: Shape | None
     ) -> Future[Any]:
-        serial = self._next_serial()
-        job = Job(f"p{serial}", units, walltime, self._world.now(), after=after, command=command, shape=shape)
-        future = PoolFuture(job.id, self._cancel)
         with self._lock:
+            serial = self._next_serial()
+            job = Job(f"p{serial}", units, walltime, self._world.now(), after=after, command=command, shape=shape)
+            future = PoolFuture(job.id, self._cancel)
             self._commands[job.id] = (future, serial)
             self._first_waiting = min(self._first_waiting, serial)
         self._world.call(lambda: self._world.submit(job))
@@ -301,7 +305,8 @@ class Pool(Executor):
         if end.job_id.startswith(_WORKER):
             said = end.reason or end.err_snippet.decode("utf-8", "replace").strip()
             reason = f"its worker ended with code {end.return_code}{': ' if said else ''}{said}"
-            self._calls.worker_ended(end.task_id, end.attempt, reason, lost=end.state is JobState.LOST, final=end.final)
+            again = end.state is JobState.LOST and self._world.options.reissue and not self._world.options.at_most_once
+            self._calls.worker_ended(end.task_id, end.attempt, reason, again=again, final=end.final)
             return
         if not end.final or end.job_id not in self._commands:
             return
@@ -315,14 +320,17 @@ class Pool(Executor):
         future.set_result(TaskResult(*(getattr(end, name) for name in TaskResult.__struct_fields__)))
 
     def _run(self, session: Session) -> None:
+        why = ""
         try:
             session.run()
         except BaseException as problem:
-            self._problem = problem
-        why = f"the pool has ended: {self._problem or 'it was shut down'}"
-        self._calls.fail_all(why)
-        for future, _ in list(self._commands.values()):
-            _fail(future, RunError(why))
+            why = str(problem) or type(problem).__name__
+        with self._lock:
+            self._over = f"the pool has ended: {why or self._world.stopped_because or 'it was shut down'}"
+            left = [future for future, _ in self._commands.values()]
+        self._calls.fail_all(self._over)
+        for future in left:
+            _fail(future, RunError(self._over))
         self._calls.join()
         if self._own_folder:
             shutil.rmtree(self.folder, ignore_errors=True)

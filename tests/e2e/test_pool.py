@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -15,8 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.live_runs import rows
+
 from pilothouse import Pool
 from pilothouse.model.errors import RunError
+from pilothouse.worlds.live.options import LiveOptions
 
 
 @pytest.fixture(scope="module")
@@ -118,3 +122,66 @@ def test_dask_computes_on_it(pool: Pool) -> None:
     delayed = pytest.importorskip("dask").delayed
     total = delayed(sum)([delayed(divided)(x) for x in (1, 2, 3)])
     assert total.compute(scheduler=pool) == 11.0
+
+
+def begin_and_wait(record: Path, others: int) -> int:
+    """How often it was begun, up to now; waits for its end until it has been begun more often."""
+    with record.open("a") as file:
+        file.write("begun\n")
+    while record.read_text().count("begun") <= others:
+        time.sleep(0.01)
+    return record.read_text().count("begun")
+
+
+def kill_engine_during_a_call(pool: Pool, record: Path, begun: int) -> None:
+    while not record.exists() or record.read_text().count("begun") < begun:
+        time.sleep(0.01)
+    ((pid,),) = rows(pool.folder, "SELECT pid FROM engines WHERE left_at IS NULL")
+    os.kill(int(str(pid)), signal.SIGKILL)
+
+
+def test_a_call_that_was_lost_with_its_engine_runs_again(tmp_path: Path) -> None:
+    with Pool(slots=1, folder=tmp_path / "pool") as pool:
+        future = pool.submit(begin_and_wait, tmp_path / "record", 1)
+        kill_engine_during_a_call(pool, tmp_path / "record", 1)
+        assert future.result(60) == 2
+        assert pool.submit(divided, 2).result(60) == 3.0
+
+
+def test_a_call_that_was_lost_is_begun_once_where_that_was_asked_for(tmp_path: Path) -> None:
+    with Pool(slots=1, folder=tmp_path / "pool", options=LiveOptions(at_most_once=True)) as pool:
+        future = pool.submit(begin_and_wait, tmp_path / "record", 1)
+        kill_engine_during_a_call(pool, tmp_path / "record", 1)
+        with pytest.raises(RunError, match="the call gave no answer"):
+            future.result(60)
+        assert pool.submit(divided, 2).result(60) == 3.0
+    assert (tmp_path / "record").read_text() == "begun\n"
+
+
+def test_a_call_that_is_lost_again_and_again_fails(tmp_path: Path) -> None:
+    with Pool(slots=1, folder=tmp_path / "pool", options=LiveOptions(most_losses=2)) as pool:
+        future = pool.submit(begin_and_wait, tmp_path / "record", 2)
+        for begun in (1, 2):
+            kill_engine_during_a_call(pool, tmp_path / "record", begun)
+        with pytest.raises(RunError, match="the call gave no answer"):
+            future.result(60)
+
+
+def leave_thread(_future: object) -> None:
+    raise SystemExit("a callback ended the thread")
+
+
+def test_no_result_waits_for_a_thread_that_died(tmp_path: Path) -> None:
+    """Callbacks of futures run in the thread of the calls."""
+    pool = Pool(slots=1, folder=tmp_path / "pool")
+    first = pool.submit(time.sleep, 0.5)
+    others = [pool.submit(divided, 1) for _ in range(3)]
+    command = pool.command("sleep 100")
+    first.add_done_callback(leave_thread)
+    for future in (*others, command):
+        with pytest.raises(RunError, match="a callback ended the thread"):
+            future.result(60)
+    pool._thread.join(60)
+    with pytest.raises(RunError, match="the pool has ended: .*a callback ended the thread"):
+        pool.submit(divided, 1)
+    pool.shutdown()

@@ -208,8 +208,10 @@ class LiveWorld:
         self._wire.close()
         if self._driver.over and not self._driver.stopped_because:
             self._dead_engines.sweep()
-        os.close(self._bell_read)
-        os.close(self._bell_write)
+        with self._lock:
+            os.close(self._bell_read)
+            os.close(self._bell_write)
+            self._bell_write = -1
         self._recorder.close()
 
     def _part(self) -> None:
@@ -377,7 +379,7 @@ class LiveWorld:
 
     def ring(self) -> None:
         """Wakes advance(); safe in a signal handler."""
-        with contextlib.suppress(BlockingIOError):  # the pipe is full: it will wake
+        with self._lock, contextlib.suppress(OSError):  # the pipe is full: it will wake; or the world is closed
             os.write(self._bell_write, b"!")
 
     # ---- one look at everything

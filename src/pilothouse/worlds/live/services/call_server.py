@@ -37,15 +37,18 @@ class PendingCall(msgspec.Struct, eq=False):
     answered: Callable[[bytes, str], None]
     failed: Callable[[str], None]
     cancel: Callable[[], object]
+    losses: int = 0
+    """How many workers had begun it and were lost: it cannot be cancelled any more."""
 
 
 class CallServer:
     """`start_worker` submits a task that runs a worker; `slots` are the most that may be there at once. `first_other` is the
-    serial of the first thing that waits for a slot and is not a call (inf: none does)."""
+    serial of the first thing that waits for a slot and is not a call (inf: none does). `broken` is called with the reason if the
+    thread of the calls dies; all calls have failed by then. A call that was lost `most_losses` times fails."""
 
     def __init__(
         self, keys: Keys, listens: tuple[str, ...], slots: int, start_worker: Callable[[], None],
-        first_other: Callable[[], float], drained: Callable[[], None],
+        first_other: Callable[[], float], drained: Callable[[], None], broken: Callable[[str], None], most_losses: int,
     ) -> None:  # fmt: skip
         self._wire = DriverSocket(keys, *listens)
         addresses = own_addresses(self._wire.port, listens)
@@ -54,6 +57,8 @@ class CallServer:
         self._start_worker = start_worker
         self._first_other = first_other
         self._drained = drained
+        self._broken = broken
+        self._most_losses = most_losses
         self._lock = threading.RLock()
         self._pending: deque[PendingCall] = deque()
         self._running: dict[bytes, PendingCall] = {}
@@ -64,8 +69,12 @@ class CallServer:
         """Worker tasks that were submitted and have not ended."""
         self._seen: set[bytes] = set()
         """Workers that have asked for a call, by the beginnings of their names."""
+        self._ended: set[bytes] = set()
+        """Workers whose task has ended, by the same. A process of one may live on (its node was cut off): it gets no call."""
         self._bad_starts = 0
-        self._closing = self._over = False
+        self._closing = False
+        self._over = ""
+        """Why no call is answered any more; "": they are."""
         self._bell_read, self._bell_write = os.pipe()
         os.set_blocking(self._bell_read, False)
         os.set_blocking(self._bell_write, False)
@@ -74,24 +83,31 @@ class CallServer:
 
     def submit(self, call: PendingCall) -> None:
         with self._lock:
-            self._pending.append(call)
-            self._call_workers()
+            over = self._over
+            if not over:
+                self._pending.append(call)
+                self._call_workers()
+        if over:
+            call.failed(over)
         self._ring()
 
-    def worker_ended(self, task_id: int, attempt: int, reason: str, *, lost: bool, final: bool) -> None:
-        """The task of a worker has ended. A call that was lost with its node runs again; otherwise it fails."""
+    def worker_ended(self, task_id: int, attempt: int, reason: str, *, again: bool, final: bool) -> None:
+        """The task of a worker has ended. `again`: it was lost with its node, and its call runs again; otherwise that fails."""
         with self._lock:
             self._workers -= final
             mark = f"{task_id}-{attempt}-".encode()
+            self._ended.add(mark)
             if final and mark not in self._seen:
                 self._bad_starts += 1
             self._seen.discard(mark)
             for peer in [peer for peer in self._parked if peer.startswith(mark)]:
                 del self._parked[peer]
             broken = [self._running.pop(peer) for peer in list(self._running) if peer.startswith(mark)]
-            if lost:
-                self._pending.extendleft(reversed(broken))
-                broken = []
+            for call in broken:
+                call.losses += 1
+            if again and not self._over:
+                self._pending.extendleft(call for call in reversed(broken) if call.losses < self._most_losses)
+                broken = [call for call in broken if call.losses >= self._most_losses]
             if final and self._bad_starts >= MOST_BAD_STARTS and not self._running:
                 broken += self._pending
                 self._pending.clear()
@@ -101,21 +117,21 @@ class CallServer:
         self._ring()
 
     def fail_all(self, reason: str) -> None:
-        """The pool has ended."""
+        """The pool has ended; later calls fail as well."""
         with self._lock:
             broken = [*self._pending, *self._running.values()]
             self._pending.clear()
             self._running.clear()
-            self._over = True
+            self._over = reason
         for call in broken:
             call.failed(reason)
         self._ring()
 
     def cancel_pending(self) -> None:
-        """Calls that no worker has are cancelled: `started` of each says so."""
+        """Calls that no worker has had are cancelled: `started` of each says so."""
         with self._lock:
-            cancelled = list(self._pending)
-            self._pending.clear()
+            cancelled = [call for call in self._pending if not call.losses]
+            self._pending = deque(call for call in self._pending if call.losses)
         for call in cancelled:
             call.cancel()
 
@@ -135,12 +151,26 @@ class CallServer:
             self._start_worker()
 
     def _ring(self) -> None:
-        with contextlib.suppress(BlockingIOError, OSError):  # it is full, or the server has ended
+        with self._lock, contextlib.suppress(OSError):  # it is full, or the server has ended
             os.write(self._bell_write, b"!")
 
     # ---- the thread
 
     def _serve(self) -> None:
+        try:
+            self._answer_calls()
+        except BaseException as problem:
+            why = f"the thread of the calls ended: {type(problem).__name__}: {problem}"
+            self.fail_all(why)
+            self._broken(why)
+        finally:
+            self._wire.close()
+            with self._lock:
+                os.close(self._bell_read)
+                os.close(self._bell_write)
+                self._bell_write = -1
+
+    def _answer_calls(self) -> None:
         poller = zmq.Poller()
         poller.register(self._wire.socket, zmq.POLLIN)
         poller.register(self._bell_read, zmq.POLLIN)
@@ -162,14 +192,15 @@ class CallServer:
             if self._closing and not drained and not self._pending and not self._running:
                 drained = True
                 self._drained()
-        self._wire.close()
-        os.close(self._bell_read)
 
     def _hear(self, peer: bytes, message: w.FromWorker) -> None:
-        call = None
+        call, mark = None, peer.rpartition(b"-")[0] + b"-"
         with self._lock:
+            if mark in self._ended:
+                self._tell(peer, w.Leave())
+                return
             self._bad_starts = 0
-            self._seen.add(peer.rpartition(b"-")[0] + b"-")
+            self._seen.add(mark)
             if isinstance(message, w.Done):
                 call = self._running.pop(peer, None)
             if peer not in self._running:
@@ -185,7 +216,7 @@ class CallServer:
             with self._lock:
                 while self._pending and self._pending[0].serial < self._first_other():
                     call = self._pending.popleft()
-                    if call.started():
+                    if call.losses or call.started():
                         self._running[peer] = call
                         break
                 else:
