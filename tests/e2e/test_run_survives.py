@@ -86,6 +86,46 @@ def test_whatever_part_of_an_engine_is_killed(tmp_path: Path, victim: str) -> No
     assert not alive(task), "the first attempt must not go on"
 
 
+def offspring(pid: int) -> set[int]:
+    return {int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+
+def test_a_cylinder_that_is_killed_while_its_engine_is_stopped_does_not_end_that(tmp_path: Path) -> None:
+    """The engine finds the end of the old cylinder and its successor in one round."""
+    file = tasks(tmp_path, WAITING.replace("echo 0 >> begun", "echo 0 >> begun; echo $$ >> pid"))
+    process = start(tmp_path, file, "--dir", "R", "--slots", "4", "--bundle", "1")
+    until(lambda: len(lines(tmp_path / "begun")) == 4, "four tasks began")
+    engine = engine_pid(tmp_path / "R")
+    warden = parent(engine)
+    os.kill(engine, signal.SIGSTOP)
+    before = offspring(warden)
+    os.kill(parent(int(lines(tmp_path / "pid")[0])), signal.SIGKILL)
+    until(lambda: offspring(warden) - before, "the warden has forked another")
+    os.kill(engine, signal.SIGCONT)
+    (tmp_path / "go").touch()
+    assert finish(process)[0] == 0
+    assert lines(tmp_path / "begun") == sorted(["0", *(str(i) for i in range(8))]), "only its task began again"
+    assert len(rows(tmp_path / "R", "SELECT 1 FROM engines")) == 1
+
+
+def test_slots_beyond_what_a_host_may_have_are_refused(tmp_path: Path) -> None:
+    file = tasks(tmp_path, "true\n")
+    for option in (("--ssh", "h1:99999999999"), ("--slots", "99999999999"), ("--ssh", "h1,h2:2", "--slots", "1025")):
+        code, said = run(tmp_path, file, "--dir", "R", *option)
+        assert code == 2 and "1,024 or fewer" in said and "--most-slots" in said and said.count("\n") == 1, said
+    assert not (tmp_path / "R").exists()
+
+
+def test_slots_that_have_no_task_have_no_process(tmp_path: Path) -> None:
+    text = "echo $PPID > cylinder; until [ -e go ]; do sleep 0.02; done\n"
+    process = start(tmp_path, tasks(tmp_path, text), "--dir", "R", "--slots", "100000", "--most-slots", "100000")
+    until(lambda: lines(tmp_path / "cylinder"), "the task began")
+    engine, cylinder = engine_pid(tmp_path / "R"), int(lines(tmp_path / "cylinder")[0])
+    assert offspring(parent(engine)) == {engine, cylinder}
+    (tmp_path / "go").touch()
+    assert finish(process)[0] == 0
+
+
 def test_a_task_that_kills_its_engines_does_not_end_the_run(tmp_path: Path) -> None:
     file = tasks(tmp_path, "kill -9 $PPID\necho fine > fine\n")
     code, said = run(tmp_path, file, "--dir", "R", "--slots", "1", "--bundle", "1")

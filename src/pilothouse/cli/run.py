@@ -50,6 +50,10 @@ def _allocation_options(function: Callable[..., None]) -> Callable[..., None]:
     "--slots", type=click.IntRange(1),
     help="Tasks at once on this host (default: its cores), or on --ssh hosts without a number.",
 )  # fmt: skip
+@click.option(
+    "--most-slots", type=click.IntRange(1), default=1024, show_default=True, metavar="N",
+    help="The most slots that a host may have: each one in use is a process.",
+)  # fmt: skip
 @click.option("--ssh", "hosts", multiple=True, metavar="HOST[:SLOTS],...", help="Run on these hosts instead.")
 @_allocation_options
 @click.option(

@@ -15,16 +15,13 @@ import msgspec
 from pilothouse.formats.task_request import variables
 from pilothouse.model.errors import InputError, quoted
 from pilothouse.model.task_request import shape_for
-from pilothouse.worlds.live.contexts.programs import ProgramContext
-from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.contexts.programs import ProgramContext, check_slots
+from pilothouse.worlds.live.options import MOST_SLOTS, LiveOptions
 from pilothouse.worlds.live.requests import AddContext
 from pilothouse.worlds.live.wire.messages import LINGER_S, TaskEnvironment
 
 if TYPE_CHECKING:
     from pilothouse.worlds.live.contexts.allocator import AllocationPlan
-
-MOST_ADDED_SLOTS = 10_000
-"""Slots of a context that is added on the driver's own host."""
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +59,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int = 1
     env: tuple[str, ...] = ()
     node_mem: int = 0
+    most_slots: int = MOST_SLOTS
     task_format: str | None = None
     allocation: str | None = None
     """The batch system in whose job the run is (contexts/batch_systems.py)."""
@@ -94,7 +92,11 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         if other.slots or other.hosts or other.allocation:
             hosts = other.hosts or (() if other.slots else self.hosts)
             again = msgspec.structs.replace(self, slots=other.slots or self.slots, hosts=hosts, allocation=other.allocation)
-        return msgspec.structs.replace(again, decider_command=other.decider_command or self.decider_command)
+        return msgspec.structs.replace(
+            again,
+            decider_command=other.decider_command or self.decider_command,
+            most_slots=max(self.most_slots, other.most_slots),
+        )
 
     def check(self) -> None:
         """Raises InputError for mistakes that would otherwise show only when the run has begun."""
@@ -113,10 +115,12 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.hosts:
             from pilothouse.worlds.live.contexts.ssh import parse_hosts
 
-            parse_hosts(self.hosts, self.slots or 0)
+            check_slots(parse_hosts(self.hosts, self.slots or 0), self.most_slots)
             if self.slots and all(":" in part for text in self.hosts for part in text.split(",")):
                 hint = "--slots N is for hosts without a number: --ssh HOST,... --slots N"
                 raise InputError("--slots", "every host of --ssh has a number of slots already", hint=hint)
+        else:
+            check_slots({"": self.slots or 1}, self.most_slots)
         if self.by.partition(":")[0] not in naming.FOREIGN:
             naming.policy(self.by)
 
@@ -156,7 +160,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             retries=self.retries, retry_memory=self.retry_mem,
             reissue=self.reissue, at_most_once=self.once == "at-most", fail_fast=self.fail_fast, bundle=self.bundle,
             window=self.window or 0, lost_after_s=self.lost_after, wait_for_driver_s=self.wait_for_driver,
-            grace_s=self.grace, linger_s=self.linger, service=self.service or bool(self.auto), env=env,
+            most_slots=self.most_slots, grace_s=self.grace, linger_s=self.linger, service=self.service or bool(self.auto), env=env,
         )  # fmt: skip
 
     def contexts(self) -> list[ProgramContext]:
@@ -183,8 +187,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
         if request.hosts:
             return SshContext(parse_hosts((request.hosts,), request.slots), name=name, memory_mb=self.node_mem)
-        if not 0 < request.slots <= MOST_ADDED_SLOTS:
-            expected = f"hosts, or 1 to {MOST_ADDED_SLOTS:,} slots on the driver's host"
+        if request.slots < 1:
+            expected = f"hosts, or 1 to {self.most_slots:,} slots on the driver's host"
             raise InputError("a context", "what should be added?", expected=expected, found=str(request.slots))
         return LocalContext(request.slots, name=name, memory_mb=self.node_mem)
 

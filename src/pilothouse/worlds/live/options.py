@@ -26,6 +26,10 @@ TASK_ENV = "\0".join(
 """What every task finds in its environment, besides what its engine has."""
 
 
+MOST_SLOTS = 1024
+"""Slots that one engine may have, unless an option says otherwise: each slot in use is a process of about 3 MB and its task."""
+
+
 class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Choices of one run. Durations in seconds."""
 
@@ -50,6 +54,7 @@ class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The most tasks in one bundle; 1: every task is decided about by itself."""
     window: int = 0
     """Jobs that the decider sees waiting at once; 0: as many as there are units, and some more."""
+    most_slots: int = MOST_SLOTS
     heartbeat_s: float = 2.0
     lost_after_s: float = 60.0
     wait_for_driver_s: float = 600.0

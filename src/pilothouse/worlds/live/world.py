@@ -243,7 +243,7 @@ class LiveWorld:
         keys = self._keys
         return Launch(
             self.addresses, keys.server_public, keys.client_public, keys.client_secret, os.getcwd(), str(self.folder),
-            sys.executable, leased,
+            sys.executable, leased, self.options.most_slots,
         )  # fmt: skip
 
     @property

@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from pilothouse.access.interfaces import ALL, LOOPBACK
+from pilothouse.worlds.live.options import MOST_SLOTS
 from pilothouse.worlds.live.wire.sockets import Credentials
 
 
@@ -24,6 +25,7 @@ class Launch(Credentials, frozen=True):
     python: str
     leased: bool = False
     """The driver starts these engines itself, and one engine at a time has their slots."""
+    most_slots: int = MOST_SLOTS
 
 
 class Departure(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from pilothouse.access.interfaces import LOOPBACK, towards
-from pilothouse.model.errors import RunError, one_line
+from pilothouse.model.errors import InputError, RunError, one_line
 from pilothouse.worlds.live.contexts import Departure, Launch
 from pilothouse.worlds.live.descriptors import give_former_limit
 from pilothouse.worlds.live.engine.spool import spool_folder
@@ -39,6 +39,16 @@ def engine_command(python: str) -> list[str]:
     nothing from the folder in which it is started (-P). It ignores PYTHON variables (-E) if the driver does (launch/shims.py).
     """
     return [python, "-PE" if sys.flags.ignore_environment else "-P", "-c", _CODE.format(root=_ROOT)]
+
+
+def check_slots(slots: Mapping[str, int], most: int) -> None:
+    """Raises InputError if a part (see ProgramContext) has more than a host may have."""
+    for part, count in slots.items():
+        if count > most:
+            raise InputError(
+                f"the slots of {part or 'this host'}", "more than a host is allowed to have", expected=f"{most:,} or fewer",
+                found=f"{count:,}", hint="--most-slots N raises the limit",
+            )  # fmt: skip
 
 
 class ProgramContext:
@@ -94,6 +104,7 @@ class ProgramContext:
         return {*self._children, *self._ended_parts}
 
     def start(self, launch: Launch) -> None:
+        check_slots(self.slots, launch.most_slots)
         for part in self._waiting:
             self._start_one(part, launch)
         self._waiting.clear()

@@ -64,9 +64,23 @@ FORK_AGAIN_S = (0.05, 0.2, 1.0, 2.0, 5.0, 10.0)
 """Pauses before a program is started again where the system had no process or memory for it."""
 
 
-def send(link: socket.socket, message: m.ToCylinder | m.Finished) -> None:
+def framed(message: m.ToCylinder | m.Finished) -> bytes:
     data = m.encode(message)
-    link.sendall(_LENGTH.pack(len(data)) + data)
+    return _LENGTH.pack(len(data)) + data
+
+
+def send(link: socket.socket, message: m.ToCylinder | m.Finished) -> None:
+    link.sendall(framed(message))
+
+
+def hear_children() -> int:
+    """A descriptor that becomes readable when a child ends."""
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(read_fd, False)
+    os.set_blocking(write_fd, False)
+    signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    return read_fd
 
 
 class Inbox:
@@ -141,21 +155,11 @@ class Cylinder:
         self._cut = False
         self._signalled_at = -inf
         self._poll = select.poll()
-        self._wakeup = -1 if has_pidfd() else self._hear_children()
+        self._wakeup = -1 if has_pidfd() else hear_children()  # kernels before 5.3
         self._native = find_native() if native and self._wakeup < 0 else None
         for fd in (self._wakeup, link.fileno(), self._out.read_fd, self._err.read_fd):
             if fd >= 0:
                 self._poll.register(fd, select.POLLIN)
-
-    @staticmethod
-    def _hear_children() -> int:
-        """A descriptor that becomes readable when a child ends, for kernels before 5.3."""
-        read_fd, write_fd = os.pipe()
-        os.set_blocking(read_fd, False)
-        os.set_blocking(write_fd, False)
-        signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-        return read_fd
 
     def note_signal(self, _number: int, _frame: object) -> None:
         """A handler of signals: they do not end a cylinder, which goes with its engine."""
@@ -169,7 +173,7 @@ class Cylinder:
                 while not self._todo:
                     self._hear()
                 self._work(self._todo.pop(0))
-        except EngineGone:
+        except (EngineGone, BrokenPipeError, ConnectionResetError):
             end_children()
             self._guards.close()
 

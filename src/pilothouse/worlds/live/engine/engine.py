@@ -143,6 +143,10 @@ class Engine:
         self._prepared = False
         self._stop_runs = False
         self._stop_ran = False
+        self._extra: m.Assignment | None = None
+        """The START or STOP commands that the extra cylinder was given and has not ended."""
+        self._extra_told: set[int] = set()
+        """Those of them whose results the driver was told."""
         self._heartbeat_s = 2.0
         self.wait_for_driver_s = FIRST_WORD_S
         self._out: list[Instruction] = []
@@ -193,15 +197,14 @@ class Engine:
         """A cylinder was killed, with the task that it ran; another has taken its place. `assignment` is the last that it had
         begun, with its results and the task that had begun and not ended.
 
-        A task can kill its cylinder, so only that task is lost. The rest of the assignment is given back.
+        A task can kill its cylinder, so only that task is lost. The rest of the assignment is given back. Messages of this round
+        that were meant for the dead cylinder must not reach the new one: their work is given back as well.
         """
+        self._out = [out for out in self._out if not (type(out) is TellCylinder and out.cylinder == cylinder)]
         if cylinder in self._prepares:
             self._tell(cylinder, self._prepares[cylinder])
-        extra = {_JOIN: self._welcome.on_join, _LEAVE: self._welcome.on_leave} if self._welcome else {}
-        if cylinder == self._hello.slots and assignment is not None and assignment in extra:
-            rest = [task for task in extra[assignment] if task.task_id not in {result.task_id for result in results}]
-            lost = [_lost(task, self._date(now)) for task in rest]
-            self._per_engine(m.Finished(assignment, [*results, *lost], True), now)
+        if cylinder == self._hello.slots:
+            self._extra_died(assignment, results, now)
             return
         for held in [held for held in self._held.values() if held.begun and held.assignment.slots[0] == cylinder]:
             ended: list[m.Result] = []
@@ -213,6 +216,18 @@ class Engine:
                 rest = [task for task in rest if task.task_id not in known and task.task_id != running]
             returned = tuple(task.task_id for task in rest)
             self.report(cylinder, m.Finished(held.assignment.id, ended, True, returned), now)
+
+    def _extra_died(self, assignment: int | None, results: list[m.Result], now: float) -> None:
+        """The extra cylinder was killed: commands that it had not begun are given to the new one, others are lost."""
+        extra = self._extra
+        if extra is None:
+            return
+        if extra.id != assignment:
+            self._tell(self._hello.slots, m.Work(extra, {}))
+            return
+        ended = {result.task_id for result in results}
+        lost = [_lost(task, self._date(now)) for task in extra.tasks if task.task_id not in ended]
+        self._per_engine(m.Finished(extra.id, [*results, *lost], True), now)
 
     def tick(self, now: float) -> None:
         """Time has passed."""
@@ -287,7 +302,7 @@ class Engine:
             self._prepares[cylinder] = m.Prepare(own, welcome.task_env, welcome.grace_s, welcome.linger_s)
             self._tell(cylinder, self._prepares[cylinder])
         if not self._prepared and welcome.on_join:
-            self._tell(self._hello.slots, m.Work(self._extra(_JOIN, welcome.on_join), {}))
+            self._run_extra(_JOIN, welcome.on_join)
         else:
             self._ready(now)
 
@@ -379,11 +394,15 @@ class Engine:
 
     def _per_engine(self, finished: m.Finished, now: float) -> None:
         leaving = finished.assignment == _LEAVE
-        results = [_leave_result(result) for result in finished.results] if leaving else finished.results
+        new = [result for result in finished.results if result.task_id not in self._extra_told]
+        self._extra_told.update(result.task_id for result in new)
+        results = [_leave_result(result) for result in new] if leaving else new
         if results:
             self._channel.push(m.Report([], results))
         if not finished.closed:
             return
+        self._extra = None
+        self._extra_told.clear()
         if leaving:
             self._stop_ran = True
             self._check_empty(now)
@@ -406,7 +425,7 @@ class Engine:
         if self._welcome.on_leave and not self._stop_ran:
             if not self._stop_runs:
                 self._stop_runs = True
-                self._tell(self._hello.slots, m.Work(self._extra(_LEAVE, self._welcome.on_leave), {}))
+                self._run_extra(_LEAVE, self._welcome.on_leave)
             return
         self._bye_due = True
         self._ship()
@@ -417,8 +436,9 @@ class Engine:
         """Seconds since 1970."""
         return self._hello.started_at + now - self._began_at
 
-    def _extra(self, number: int, tasks: list[m.Task]) -> m.Assignment:
-        return m.Assignment(number, (self._hello.slots,), tasks)
+    def _run_extra(self, number: int, tasks: list[m.Task]) -> None:
+        self._extra = m.Assignment(number, (self._hello.slots,), tasks)
+        self._tell(self._hello.slots, m.Work(self._extra, {}))
 
     def _say_hello(self, now: float) -> None:
         self._hello_at = now + HELLO_EVERY_S

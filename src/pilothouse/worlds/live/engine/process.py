@@ -4,15 +4,16 @@
 
 The configuration (EngineConfig) is read from standard input.
 
-The warden is the process that a context starts: it forks the engine and the cylinders and adopts all orphans. It stays
-small, so that it can fork another cylinder for one that was killed. When the engine dies, the warden ends what is left
-and reports to the driver which tasks had ended, which were cut off and which never began.
+The warden is the process that a context starts: it forks the engine, then each cylinder when the first work for it is there,
+and adopts all orphans. It stays small, so that it can fork another cylinder for one that was killed. When the engine dies, the
+warden ends what is left and reports to the driver which tasks had ended, which were cut off and which never began.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import sys
@@ -23,7 +24,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from pilothouse.worlds.live.engine.cylinder import FORK_AGAIN_S, Cylinder, Inbox, decode_finished, send
+from pilothouse.worlds.live.engine.cylinder import (
+    FORK_AGAIN_S,
+    Cylinder,
+    Inbox,
+    decode_finished,
+    framed,
+    hear_children,
+)
 from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go, Renamed, TellCylinder
 from pilothouse.worlds.live.engine.memory import memory_of_node_mb
 from pilothouse.worlds.live.engine.output import PackTail, PackWriter
@@ -62,7 +70,7 @@ def main() -> None:
 
 
 class Warden:
-    """Forks the engine and its cylinders, adopts all orphans, and replaces a cylinder that dies.
+    """Forks the engine and the cylinders that it asks for, adopts all orphans, and replaces a cylinder that dies.
 
     A task that kills its cylinder (its parent) is ended, and the engine reports it as lost; the tasks of other cylinders
     go on. When the engine dies, all tasks end, and the driver is told what the spool says.
@@ -73,32 +81,69 @@ class Warden:
         self._identity = new_identity()
         self._spool = Spool(config.spool, self._identity, config.server_public)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        links: list[socket.socket] = []
         self._cylinders: dict[int, int] = {}
         """Index of each cylinder by its pid."""
-        for index in range(config.slots + 1):
-            links.append(self._fork_cylinder(index, (*links, self._control, theirs)))
         warden_pid = os.getpid()
         self._engine = fork()
         if self._engine == 0:
             self._control.close()
             die_with_parent(warden_pid)
-            _run_engine(config, self._identity, self._spool, links, theirs)
+            _run_engine(config, self._identity, self._spool, theirs)
         theirs.close()
-        for link in links:
-            link.close()
 
-    def _fork_cylinder(self, index: int, others: tuple[socket.socket, ...]) -> socket.socket:
-        """The engine's end of its socket. `others` are not for the cylinder: it must see when the engine closes them."""
+    def run(self) -> int:
+        """Waits for the engine's end; its wait status."""
+        child_ended = hear_children()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda number, _frame: os.kill(self._engine, number))
+        poll = select.poll()
+        for fd in (child_ended, self._control.fileno()):
+            poll.register(fd, select.POLLIN)
+        while (status := self._take_ends()) is None:
+            ready = [fd for fd, _ in poll.poll()]
+            if child_ended in ready:
+                os.read(child_ended, 512)
+            if self._control.fileno() in ready:
+                if asked := self._control.recv(4):
+                    self._fork_cylinder(int.from_bytes(asked, "little"))
+                else:
+                    poll.unregister(self._control)  # the engine ends
+        end_children()
+        self._spool.release()
+        if not status or self._report_death(status):
+            self._spool.remove()
+        return status
+
+    def _take_ends(self) -> int | None:
+        """Replaces cylinders that have ended. The engine's wait status if it has ended."""
+        while True:
+            ended, status = os.waitpid(-1, os.WNOHANG)
+            if not ended:
+                return None
+            if ended == self._engine:
+                return status
+            if ended in self._cylinders:
+                index = self._cylinders.pop(ended)
+                gone, status = os.waitpid(self._engine, os.WNOHANG)
+                if gone:
+                    return status
+                # Cylinders adopt the orphans of their tasks: children that are neither a cylinder nor the engine were its.
+                end_children((self._engine, *self._cylinders))
+                self._fork_cylinder(index)
+
+    def _fork_cylinder(self, index: int) -> None:
+        """A new process for this cylinder. The engine gets its end of their socket."""
         ours, theirs = socket.socketpair()
         log = self._spool.new_log(index)
         mark = mark_of(os.getpid())
         pid = fork()
         if pid == 0:
             try:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 mark_tasks(mark)
-                for other in (ours, *others):
-                    other.close()
+                ours.close()
+                self._control.close()
                 adopt_orphans()
                 cylinder = Cylinder(theirs, log, PackWriter(self._spool.pack))
                 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -110,35 +155,9 @@ class Warden:
         log.close()
         theirs.close()
         self._cylinders[pid] = index
-        return ours
-
-    def run(self) -> int:
-        """Waits for the engine's end; its wait status."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda number, _frame: os.kill(self._engine, number))
-        while True:
-            ended, status = os.wait()
-            if ended == self._engine:
-                break
-            if ended in self._cylinders:
-                gone, engine_status = os.waitpid(self._engine, os.WNOHANG)
-                if gone:
-                    status = engine_status
-                    break
-                self._replace(self._cylinders.pop(ended))
-        end_children()
-        self._spool.release()
-        if not status or self._report_death(status):
-            self._spool.remove()
-        return status
-
-    def _replace(self, index: int) -> None:
-        """Cylinders adopt the orphans of their own tasks: children that are neither a cylinder nor the engine were its."""
-        end_children((self._engine, *self._cylinders))
-        link = self._fork_cylinder(index, (self._control,))
         with contextlib.suppress(OSError):  # the engine is about to end
-            socket.send_fds(self._control, [index.to_bytes(4, "little")], [link.fileno()])
-        link.close()
+            socket.send_fds(self._control, [index.to_bytes(4, "little")], [ours.fileno()])
+        ours.close()
 
     def _report_death(self, status: int) -> bool:
         """Whether the driver answered."""
@@ -222,42 +241,78 @@ def _settle(config: EngineConfig) -> None:
             os.chdir(config.cwd)
 
 
-def _run_engine(
-    config: EngineConfig, identity: str, spool: Spool, links: list[socket.socket], control: socket.socket
-) -> NoReturn:
+def _run_engine(config: EngineConfig, identity: str, spool: Spool, control: socket.socket) -> NoReturn:
     """Runs the engine's loop; never returns."""
     try:
-        EngineShell(config, identity, spool, links, control).run()
+        EngineShell(config, identity, spool, control).run()
     finally:
         sys.stderr.flush()
-        for link in links:
-            link.close()
     os._exit(0)
+
+
+class CylinderLink:
+    """The engine's end of the socket to one cylinder process. A process that does not read (it is stopped) delays nobody."""
+
+    def __init__(self, link: socket.socket, process: int) -> None:
+        link.setblocking(False)
+        self.fd = link.fileno()
+        self.process = process
+        """How many processes of this cylinder there were before."""
+        self._link = link
+        self._inbox = Inbox(link)
+        self._unsent = b""
+
+    def send(self, message: m.ToCylinder) -> bool:
+        """Whether all was sent; otherwise `flush` goes on with it."""
+        self._unsent += framed(message)
+        return self.flush()
+
+    def flush(self) -> bool:
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[self._link.send(self._unsent) :]
+        except BlockingIOError:
+            return False
+        except (BrokenPipeError, ConnectionResetError):  # it is being replaced
+            self._unsent = b""
+        return True
+
+    def receive(self) -> list[m.Finished] | None:
+        """What came; None: it has ended."""
+        messages = self._inbox.receive()
+        return None if messages is None else [decode_finished(data) for data in messages]
+
+    def close(self) -> list[m.Finished]:
+        """What it had sent before it was killed."""
+        last: list[m.Finished] = []
+        with contextlib.suppress(BlockingIOError):
+            while (messages := self.receive()) is not None:
+                last += messages
+        self._link.close()
+        return last
 
 
 class EngineShell:
     """Performs what the Engine says, and shows it what happens."""
 
-    def __init__(
-        self, config: EngineConfig, identity: str, spool: Spool, links: list[socket.socket], control: socket.socket
-    ) -> None:
+    def __init__(self, config: EngineConfig, identity: str, spool: Spool, control: socket.socket) -> None:
         import zmq
 
         from pilothouse.worlds.live.wire.sockets import EngineSocket
 
-        self._links = links
-        self._inboxes = [Inbox(link) for link in links]
+        self._cylinders: dict[int, CylinderLink] = {}
+        self._early: dict[int, list[m.ToCylinder]] = {}
+        """Messages for cylinders that there are not yet."""
+        self._wanted: list[int] = []
+        """Cylinders that the warden must fork, one after the other: it is asked for the first."""
         self._spool = spool
         self._wire = EngineSocket(config, identity)
         self._poller = zmq.Poller()
-        self._readable = zmq.POLLIN
+        self._readable, self._writable = zmq.POLLIN, zmq.POLLOUT
         self._poller.register(self._wire.socket, zmq.POLLIN)
         self._control = control
         self._poller.register(control.fileno(), zmq.POLLIN)
-        self._processes = [0] * len(links)
-        self._by_fd = {link.fileno(): index for index, link in enumerate(links)}
-        for link in links:
-            self._poller.register(link.fileno(), zmq.POLLIN)
+        self._by_fd: dict[int, int] = {}
         cores = tuple(sorted(os.sched_getaffinity(0)))
         hello = m.Hello(
             context=config.context, node=config.node or socket.gethostname(), slots=config.slots, pid=os.getpid(),
@@ -288,11 +343,12 @@ class EngineShell:
             wait_s = min(_MOST_WAIT_S, max(0.0, engine.wakes_at() - time.monotonic()))
             ready = poller.poll(int(wait_s * 1000) + 1)
             now = time.monotonic()
-            for source, _ in ready:
+            for source, events in ready:
                 if source == self._control.fileno():
-                    self._replace_cylinder(now)
+                    self._take_cylinder(now)
                 elif isinstance(source, int):
-                    self._hear_cylinder(self._by_fd[source], now)
+                    if source in self._by_fd:  # it may have been replaced in this round
+                        self._hear_cylinder(self._by_fd[source], events, now)
                 else:
                     for message in self._wire.receive():
                         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # the driver sends it again
@@ -305,38 +361,59 @@ class EngineShell:
             self._perform()
         self._wire.close()
 
-    def _hear_cylinder(self, index: int, now: float) -> None:
-        messages = self._inboxes[index].receive()
-        if messages is None:
-            # The warden ends its task and sends the socket of another cylinder.
-            self._poller.unregister(self._links[index].fileno())
-            return
-        for data in messages:
-            self.engine.report(index, decode_finished(data), now)
+    def _hear_cylinder(self, index: int, events: int, now: float) -> None:
+        link = self._cylinders[index]
+        if events & self._writable and link.flush():
+            self._poller.register(link.fd, self._readable)
+        if events & ~self._writable:
+            reports = link.receive()
+            if reports is None:
+                # The warden ends its task and sends the socket of another cylinder.
+                self._poller.unregister(link.fd)
+            for finished in reports or ():
+                self.engine.report(index, finished, now)
 
-    def _replace_cylinder(self, now: float) -> None:
-        """A cylinder was killed, and all that it had started has been ended: its log says what it had done."""
+    def _take_cylinder(self, now: float) -> None:
+        """The first process of a cylinder, or another for one that was killed. All that that one had started has been ended, and
+        its log says what it had done."""
         message, fds, _, _ = socket.recv_fds(self._control, 4, 1)
         if not fds:
             os._exit(70)  # the warden is gone
         index = int.from_bytes(message, "little")
-        old, link = self._links[index], socket.socket(fileno=fds[0])
-        with contextlib.suppress(KeyError):
-            self._poller.unregister(old.fileno())
-        # What it had sent before it was killed comes first.
-        old.setblocking(False)
-        with contextlib.suppress(BlockingIOError):
-            while messages := self._inboxes[index].receive():
-                for data in messages:
-                    self.engine.report(index, decode_finished(data), now)
-        self._by_fd.pop(old.fileno(), None)
-        old.close()
-        self._links[index], self._inboxes[index] = link, Inbox(link)
-        self._by_fd[link.fileno()] = index
-        self._poller.register(link.fileno(), self._readable)
-        content = self._spool.log_of(index, self._processes[index])
-        self._processes[index] += 1
-        self.engine.cylinder_died(index, content.assignment, content.last_results, content.running, now)
+        old = self._cylinders.get(index)
+        link = self._cylinders[index] = CylinderLink(socket.socket(fileno=fds[0]), 0 if old is None else old.process + 1)
+        if old is None:
+            self._wanted.remove(index)
+            self._ask_for_cylinder()
+        else:
+            with contextlib.suppress(KeyError):
+                self._poller.unregister(old.fd)
+            del self._by_fd[old.fd]
+            for finished in old.close():
+                self.engine.report(index, finished, now)
+        self._by_fd[link.fd] = index
+        self._poller.register(link.fd, self._readable)
+        for early in self._early.pop(index, ()):
+            self._tell(index, early)
+        if old is not None:
+            content = self._spool.log_of(index, old.process)
+            self.engine.cylinder_died(index, content.assignment, content.last_results, content.running, now)
+
+    def _ask_for_cylinder(self) -> None:
+        if self._wanted:
+            self._control.send(self._wanted[0].to_bytes(4, "little"))
+
+    def _tell(self, index: int, message: m.ToCylinder) -> None:
+        """Cylinders are forked when there is work for them: an engine whose driver is gone forks nothing."""
+        link = self._cylinders.get(index)
+        if link is None:
+            self._early.setdefault(index, []).append(message)
+            if type(message) is m.Work and index not in self._wanted:
+                self._wanted.append(index)
+                if len(self._wanted) == 1:
+                    self._ask_for_cylinder()
+        elif not link.send(message):
+            self._poller.register(link.fd, self._readable | self._writable)
 
     def _perform(self) -> None:
         engine = self.engine
@@ -348,8 +425,7 @@ class EngineShell:
             if type(instruction) is m.EngineFrame:
                 self._wire.send(m.encode(instruction))
             elif type(instruction) is TellCylinder:
-                with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is being replaced
-                    send(self._links[instruction.cylinder], instruction.message)
+                self._tell(instruction.cylinder, instruction.message)
             elif type(instruction) is Renamed:
                 self._replace_socket(partial(self._wire.rename, instruction.engine))
             elif type(instruction) is Go:

@@ -399,6 +399,63 @@ def test_start_commands_that_a_killed_cylinder_had_not_done_are_lost() -> None:
     assert lab.engine.state is EngineState.WORKING
 
 
+def cylinder_messages(instructions: list[object], cylinder: int) -> list[object]:
+    told = [told for told in instructions if type(told) is TellCylinder and told.cylinder == cylinder]
+    return [type(each.message) for each in told]
+
+
+def test_work_that_came_in_the_round_of_a_cylinders_death_is_given_back_and_not_begun() -> None:
+    lab = Lab()
+    lab.welcomed()
+    start = m.DriverFrame(m.VERSION, "e", 1, 2, 0, [m.Start([assignment(1, 10, 11), assignment(2, 12, slots=(1,))])])
+    lab.engine.hear(start, lab.now)
+    lab.engine.cylinder_died(0, None, [], None, lab.now)
+    instructions = lab.take()
+    assert cylinder_messages(instructions, 0) == [m.Prepare], "its work does not reach the new cylinder"
+    assert cylinder_messages(instructions, 1) == [m.Work]
+    assert bodies(instructions) == [m.Report([m.Finished(1, [], True, (10, 11))])]
+
+
+def test_work_that_came_after_a_cylinders_death_is_begun_by_the_new_one() -> None:
+    lab = Lab()
+    lab.welcomed()
+    lab.engine.cylinder_died(0, None, [], None, lab.now)
+    instructions = lab.tell(m.Start([assignment(1, 10)]))
+    assert cylinder_messages(instructions, 0) == [m.Prepare, m.Work] and not bodies(instructions)
+
+
+@pytest.mark.parametrize("same_round", [True, False])
+def test_start_commands_that_a_killed_cylinder_had_not_begun_are_begun_by_the_new_one(same_round: bool) -> None:
+    lab = Lab()
+    lab.engine.hear(m.DriverFrame(m.VERSION, "e", 1, 1, 0, [welcome(on_join=[m.Task(0)])]), 0.0)
+    if not same_round:
+        lab.take()
+    lab.engine.cylinder_died(EXTRA, None, [], None, 0.0)
+    assert cylinder_messages(lab.take(), EXTRA) == [m.Prepare, m.Work]
+    lab.report(EXTRA, m.Finished(-1, [result(0)], True))
+    assert lab.engine.state is EngineState.WORKING
+
+
+def test_an_idle_extra_cylinder_that_is_killed_reports_nothing_again() -> None:
+    lab = Lab()
+    lab.welcomed(on_join=[m.Task(0)], on_leave=[m.Task(0)])
+    lab.report(EXTRA, m.Finished(-1, [result(0)], True))
+    lab.engine.cylinder_died(EXTRA, -1, [result(0)], None, 0.0)
+    assert not bodies(lab.take())
+    lab.tell(m.Leave("bye"))
+    lab.engine.cylinder_died(EXTRA, -1, [result(0)], None, 0.0)
+    assert cylinder_messages(lab.take(), EXTRA) == [m.Prepare, m.Work], "the STOP commands are given to the new one"
+
+
+def test_results_of_start_commands_are_reported_once() -> None:
+    lab = Lab()
+    lab.welcomed(on_join=[m.Task(0), m.Task(1)])
+    assert bodies(lab.report(EXTRA, m.Finished(-1, [result(0)]))) == [m.Report([], [result(0)])]
+    lab.engine.cylinder_died(EXTRA, -1, [result(0)], 1, 0.0)
+    (report,) = bodies(lab.take())
+    assert isinstance(report, m.Report) and [told.task_id for told in report.per_engine] == [1]
+
+
 def test_a_cylinder_that_dies_before_any_driver_was_found_is_not_prepared() -> None:
     lab = Lab()
     lab.engine.cylinder_died(0, None, [], None, 0.0)
