@@ -15,7 +15,6 @@ from itertools import count, islice
 from pathlib import Path
 
 import pytest
-
 from tests.e2e.live_runs import rows
 
 from pilothouse import Pool
@@ -182,6 +181,6 @@ def test_no_result_waits_for_a_thread_that_died(tmp_path: Path) -> None:
         with pytest.raises(RunError, match="a callback ended the thread"):
             future.result(60)
     pool._thread.join(60)
-    with pytest.raises(RunError, match="the pool has ended: .*a callback ended the thread"):
+    with pytest.raises(RunError, match=r"the pool has ended: .*a callback ended the thread"):
         pool.submit(divided, 1)
     pool.shutdown()

@@ -160,7 +160,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             retries=self.retries, retry_memory=self.retry_mem,
             reissue=self.reissue, at_most_once=self.once == "at-most", fail_fast=self.fail_fast, bundle=self.bundle,
             window=self.window or 0, lost_after_s=self.lost_after, wait_for_driver_s=self.wait_for_driver,
-            most_slots=self.most_slots, grace_s=self.grace, linger_s=self.linger, service=self.service or bool(self.auto), env=env,
+            most_slots=self.most_slots, grace_s=self.grace, linger_s=self.linger, env=env,
+            service=self.service or bool(self.auto),
         )  # fmt: skip
 
     def contexts(self) -> list[ProgramContext]:

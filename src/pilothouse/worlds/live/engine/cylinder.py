@@ -43,6 +43,7 @@ from pilothouse.worlds.live.engine.task_processes import (
     find_native,
     group_alive,
     has_pidfd,
+    hear_children,
     reap,
     signal_group,
     spawn,
@@ -71,16 +72,6 @@ def framed(message: m.ToCylinder | m.Finished) -> bytes:
 
 def send(link: socket.socket, message: m.ToCylinder | m.Finished) -> None:
     link.sendall(framed(message))
-
-
-def hear_children() -> int:
-    """A descriptor that becomes readable when a child ends."""
-    read_fd, write_fd = os.pipe()
-    os.set_blocking(read_fd, False)
-    os.set_blocking(write_fd, False)
-    signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-    return read_fd
 
 
 class Inbox:

@@ -197,8 +197,8 @@ class Engine:
         """A cylinder was killed, with the task that it ran; another has taken its place. `assignment` is the last that it had
         begun, with its results and the task that had begun and not ended.
 
-        A task can kill its cylinder, so only that task is lost. The rest of the assignment is given back. Messages of this round
-        that were meant for the dead cylinder must not reach the new one: their work is given back as well.
+        A task can kill its cylinder, so only that task is lost. The rest of the assignment and work of this round are given back:
+        messages for the dead cylinder must not reach the new one.
         """
         self._out = [out for out in self._out if not (type(out) is TellCylinder and out.cylinder == cylinder)]
         if cylinder in self._prepares:
@@ -220,14 +220,12 @@ class Engine:
     def _extra_died(self, assignment: int | None, results: list[m.Result], now: float) -> None:
         """The extra cylinder was killed: commands that it had not begun are given to the new one, others are lost."""
         extra = self._extra
-        if extra is None:
-            return
-        if extra.id != assignment:
+        if extra is not None and extra.id != assignment:
             self._tell(self._hello.slots, m.Work(extra, {}))
-            return
-        ended = {result.task_id for result in results}
-        lost = [_lost(task, self._date(now)) for task in extra.tasks if task.task_id not in ended]
-        self._per_engine(m.Finished(extra.id, [*results, *lost], True), now)
+        elif extra is not None:
+            ended = {result.task_id for result in results}
+            lost = [_lost(task, self._date(now)) for task in extra.tasks if task.task_id not in ended]
+            self._per_engine(m.Finished(extra.id, [*results, *lost], True), now)
 
     def tick(self, now: float) -> None:
         """Time has passed."""

@@ -24,14 +24,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from pilothouse.worlds.live.engine.cylinder import (
-    FORK_AGAIN_S,
-    Cylinder,
-    Inbox,
-    decode_finished,
-    framed,
-    hear_children,
-)
+from pilothouse.worlds.live.engine.cylinder import FORK_AGAIN_S, Cylinder, Inbox, decode_finished, framed
 from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go, Renamed, TellCylinder
 from pilothouse.worlds.live.engine.memory import memory_of_node_mb
 from pilothouse.worlds.live.engine.output import PackTail, PackWriter
@@ -42,6 +35,7 @@ from pilothouse.worlds.live.engine.task_processes import (
     die_with_parent,
     end_children,
     end_orphans,
+    hear_children,
     mark_of,
     mark_tasks,
 )

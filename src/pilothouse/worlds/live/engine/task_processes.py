@@ -207,6 +207,16 @@ def reap(group: int = 1) -> None:
             pass
 
 
+def hear_children() -> int:
+    """A descriptor that becomes readable when a child ends."""
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(read_fd, False)
+    os.set_blocking(write_fd, False)
+    signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    return read_fd
+
+
 def has_pidfd() -> bool:
     try:
         os.close(os.pidfd_open(os.getpid()))
