@@ -16,7 +16,7 @@ from pilothouse.core import place
 from pilothouse.core.check import RULES, Refusal
 from pilothouse.core.decision_table import WHAT
 from pilothouse.core.misfits import Misfits
-from pilothouse.core.node_index import FreeNodes, NodeTable
+from pilothouse.core.node_index import FreeNodes, NodeTable, units_of
 from pilothouse.core.refused import Refused
 from pilothouse.core.waiting_queue import Queue
 from pilothouse.model import decisions as d
@@ -62,8 +62,8 @@ class Cluster:
         self.registering = begins.dynamic_registration
         self.sharing = begins.compute_sharing if wants.compute_sharing is None else wants.compute_sharing
         self.count_rule = _count_rule(begins, wants)
-        self.all_mask = _mask(begins.nodes)
-        self.storage_mask = _mask(begins.storage)
+        self.all_mask = units_of(begins.nodes)
+        self.storage_mask = units_of(begins.storage)
         self.total = self.all_mask.bit_count()
         self.off_mask = begins.unavailable.mask
         self.away_mask = 0
@@ -137,6 +137,10 @@ class Cluster:
         run = self.running[job_id]
         return run.started_at + run.job.walltime
 
+    def returning(self, run: Running) -> int:
+        """How many units a running job will give back: those that are unavailable stay so."""
+        return (run.units.mask & ~self.off_mask).bit_count() if self.off_mask else len(run.units)
+
     def expected_starts(self) -> dict[str, float]:
         """Job id -> when the policy expects to start it, for those waiting jobs for which it knows."""
         return self.reservations if self.plan_ahead is None else self.plan_ahead()
@@ -159,12 +163,14 @@ class Cluster:
         placement: d.Placement | None = None,
         least: bool = False,
         avoid: int = 0,
+        most: int | None = None,
         lowest: bool = False,
     ) -> Answer:
         """Starts a waiting job, on the first block of free units that holds it (else the lowest free ones), or on `units`.
 
-        `least`: on as few units as it needs, if it could use more; `avoid`: a mask of units to leave alone; `lowest`: on the
-        lowest free units, whether they are a block or not (if it has no shape and avoids none).
+        `least`: on as few units as it needs, if it could use more; `avoid`: a mask of units to leave alone (with their GPUs and
+        memory, where it comes from `when_fits`); `most`: not if a job with a shape would take more units than that (whole nodes);
+        `lowest`: on the lowest free units, whether they are a block or not (if it has no shape and avoids none).
         """
         if units is not None:
             self.book(StartJob(self.now, job.id, units, placement))
@@ -186,8 +192,12 @@ class Cluster:
             found = self._choose(job, least, avoid)
             if type(found) is not int:
                 return found  # type: ignore[return-value]
+            if most is not None and found.bit_count() > most:
+                return NotNow("it would take units that are reserved for another job")
             units = IdSet(found)
             self._take(job, found)
+            if isinstance(avoid, place.Reserved):
+                avoid.take(self.node_table, job, found)
         now = self.now
         del self.waiting[job_id]
         self.running[job_id] = Running(job, units, now)
@@ -207,9 +217,9 @@ class Cluster:
             self._misfits.add(job, least, avoid, found)
         return found
 
-    def when_fits(self, job: Job, ends: Sequence[tuple[float, str]]) -> tuple[float, int] | None:
-        """When a waiting job with a shape can start if these running jobs end then (date, job id; ascending), and the units
-        that it gets; None: it would not fit."""
+    def when_fits(self, job: Job, ends: Sequence[tuple[float, str]]) -> tuple[float, place.Reserved] | None:
+        """When a waiting job with a shape can start if these running jobs end then (date, job id; ascending), and what it
+        gets then; None: it would not fit."""
         return place.when(self, job, ends)
 
     def reject(self, job: Job, reason: str = "") -> None:
@@ -443,17 +453,6 @@ class Cluster:
     def _note_call(self, event: e.CallArrived) -> None:
         if event.last:
             self.calls.discard(event.call_id)
-
-
-def _mask(nodes: tuple[Node, ...]) -> int:
-    """All units of these nodes. Neighbours are joined first: each change of a wide mask makes a new one."""
-    mask = first = end = 0
-    for node in nodes:
-        if node.first != end:
-            mask |= ((1 << (end - first)) - 1) << first
-            first = node.first
-        end = node.first + node.count
-    return mask | ((1 << (end - first)) - 1) << first
 
 
 def _count_rule(begins: e.Begins, wants: d.Wants) -> str | None:

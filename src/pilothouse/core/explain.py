@@ -105,7 +105,7 @@ def _soonest(cluster: Cluster, missing: int) -> tuple[str, ...]:
         if missing <= 0:
             break
         names.append(job_id)
-        missing -= len(cluster.running[job_id].units)
+        missing -= cluster.returning(cluster.running[job_id])
     return tuple(names)
 
 

@@ -40,7 +40,8 @@ class Misfits:
         if not avoid:
             return self._anywhere
         if avoid is not self._avoided:
-            if avoid != self._avoided:
+            # Another reservation of the same units may spare more GPUs or memory.
+            if avoid != self._avoided or type(avoid) is not int:
                 self._aside.clear()
             self._avoided = avoid
         return self._aside

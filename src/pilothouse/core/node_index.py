@@ -152,6 +152,17 @@ class FreeNodes:
         return _at_least(self._by_units, count)
 
 
+def units_of(nodes: tuple[Node, ...]) -> int:
+    """All units of these nodes. Neighbours are joined first: each change of a wide mask makes a new one."""
+    mask = first = end = 0
+    for node in nodes:
+        if node.first != end:
+            mask |= ((1 << (end - first)) - 1) << first
+            first = node.first
+        end = node.first + node.count
+    return mask | ((1 << (end - first)) - 1) << first
+
+
 def gpus_taken(shape: Shape, units: int) -> int:
     """The GPUs that a job takes of a node on which it has so many units."""
     return shape.gpus_per_node + units // max(1, shape.chunk) * shape.gpus_per_chunk

@@ -22,9 +22,54 @@ if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster
 
 
+class Reserved(int):
+    """The mask of the units that a job will get at some date. `spare`: position of a node -> the GPUs and the memory that
+    other jobs may still take there if they run past that date; only for nodes of a job that needs GPUs or memory itself."""
+
+    spare: dict[int, tuple[int, int]]
+    _closed: dict[tuple[int, int], int]
+    """A cache: GPUs and memory that a job wants -> the nodes that are closed to it."""
+
+    def closed(self, shape: Shape) -> int:
+        """The positions of the nodes of which a job of this shape may take nothing."""
+        key = (max(shape.gpus_per_node, shape.gpus_per_chunk), shape.least_memory_mb)
+        found = self._closed.get(key)
+        if found is None:
+            found = 0
+            for position, (gpus, memory_mb) in self.spare.items():
+                if gpus < key[0] or memory_mb < key[1]:
+                    found |= 1 << position
+            self._closed[key] = found
+        return found
+
+    def extras_beside(self, table: NodeTable) -> Callable[[int], tuple[int, int]]:
+        """The GPUs and the memory that another job may take of a node."""
+
+        def left(position: int) -> tuple[int, int]:
+            gpus, memory_mb = table.extras_left(position)
+            if position in self.spare:
+                spare = self.spare[position]
+                return min(gpus, spare[0]), min(memory_mb, spare[1])
+            return gpus, memory_mb
+
+        return left
+
+    def take(self, table: NodeTable, job: Job, mask: int) -> None:
+        """Another job was started beside the reservation, on these units."""
+        shape = job.shape
+        if shape is None or not shape.has_extras or not self.spare:
+            return
+        self._closed.clear()
+        for position, local in table.parts(mask):
+            if position in self.spare:
+                gpus, memory_mb = self.spare[position]
+                gpus -= gpus_taken(shape, local.bit_count())
+                self.spare[position] = (gpus, memory_mb - memory_taken_mb(shape, local.bit_count()))
+
+
 def choose(cluster: Cluster, job: Job, *, least: bool = False, avoid: int = 0) -> int | NotNow | Never:
     """The mask of the units that the job would get now: as many as it may use, or (`least`) as few as it needs; none of
-    the mask `avoid`."""
+    the mask `avoid`, and nothing that a Reserved mask does not spare."""
     if least:
         job = _at_its_least(job)
     if job.shape is not None:
@@ -136,7 +181,7 @@ def misfit(cluster: Cluster, job: Job, mask: int, *, memory: bool = True) -> str
     return None
 
 
-def when(cluster: Cluster, job: Job, ends: Sequence[tuple[float, str]]) -> tuple[float, int] | None:
+def when(cluster: Cluster, job: Job, ends: Sequence[tuple[float, str]]) -> tuple[float, Reserved] | None:
     """When and where a job with a shape can start if these running jobs end then (date, job id; ascending); None: never.
 
     The cost is the number of nodes that become free until then."""
@@ -194,10 +239,16 @@ class _Forecast:
     def fits(self) -> bool:
         return self._holding.bit_count() >= self._shape.nodes if self._shape.nodes else self._have >= self._job.units
 
-    def units(self) -> int:
-        # Who overtakes a job that needs GPUs or memory must leave its nodes alone, as far as its units keep others away.
-        last = None if self._shape.has_extras else self._view.free.__getitem__
-        return _taken(self._table, self._at, self._extras_at, self._holding, self._job, self._shape, last_of=last)[0]
+    def units(self) -> Reserved:
+        shape, table = self._shape, self._table
+        # A job that needs GPUs or memory gets the lowest units of its nodes.
+        last = None if shape.has_extras else self._view.free.__getitem__
+        reserved = Reserved(_taken(table, self._at, self._extras_at, self._holding, self._job, shape, last_of=last)[0])
+        reserved.spare, reserved._closed = {}, {}
+        if shape.has_extras:
+            reserved.spare = {position: self._extras_at(position) for position, _ in table.parts(reserved)}
+            reserved.take(table, self._job, reserved)
+        return reserved
 
     def _at(self, position: int) -> int:
         return self._free.get(position, self._view.free[position])
@@ -226,7 +277,11 @@ def _choose_shaped(cluster: Cluster, job: Job, shape: Shape, avoid: int) -> int 
     view = cluster.free_nodes(avoid)
     table = view.table
     nodes = _candidates(view, job, shape)
-    mask, found = _taken(table, view.free.__getitem__, table.extras_left, nodes, job, shape, cluster.total)
+    extras_of: Callable[[int], tuple[int, int]] = table.extras_left
+    if isinstance(avoid, Reserved) and avoid.spare and shape.has_extras:
+        nodes &= ~avoid.closed(shape)
+        extras_of = avoid.extras_beside(table)
+    mask, found = _taken(table, view.free.__getitem__, extras_of, nodes, job, shape, cluster.total)
     if shape.nodes:
         if found >= shape.nodes:
             return mask

@@ -1199,6 +1199,7 @@ static PyMethodDef queue_methods[] = {
 static PyMemberDef queue_members[] = {
     {"aside", T_BOOL, offsetof(Queue, aside), READONLY, "The job to start must not delay the reservation."},
     {"avoid", T_OBJECT, offsetof(Queue, avoid), READONLY, "The units to leave alone."},
+    {"extra", T_LONGLONG, offsetof(Queue, extra), READONLY, "How many units a job may take beside the reservation, if none are to be left alone."},
     {NULL, 0, 0, 0, NULL},
 };
 

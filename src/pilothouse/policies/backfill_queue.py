@@ -46,8 +46,10 @@ class PlainBackfillQueue:
         program: Program | None = None,
     ) -> None:
         self.aside: bool
-        """The job to start must not delay the reservation: it takes as few units as it can, and none of `avoid`."""
+        """The job to start must not delay the reservation: it takes as few units as it can, and none of `avoid`; where that
+        is 0, at most `extra` units."""
         self.avoid: int
+        self.extra: int
         self._backfill = backfill
         self._reservations = reservations
         self._reserve_shaped = reserve_shaped
@@ -62,7 +64,6 @@ class PlainBackfillQueue:
         """Sorted. Kept for EASY only, which computes reservations from them; with ten thousand jobs that is costly."""
         self._end_of: dict[str, End] = {}
         self._shadow: float
-        self._extra: int
         self._reserved: int
         """The mask of the units that a head with a shape will get; 0 where counts are enough."""
         self._unseen = 0
@@ -183,7 +184,7 @@ class PlainBackfillQueue:
             self._shadow = inf
             return
         if self._backfill == "fill":
-            self._shadow, self._extra, self._reserved = inf, free - self._unseen, 0
+            self._shadow, self.extra, self._reserved = inf, free - self._unseen, 0
         else:
             self._reserve(self._queue[0][2], free)
         by_estimate = self._by_estimate
@@ -219,7 +220,7 @@ class PlainBackfillQueue:
             estimate, units = entry[3], entry[4]
             in_time = now + estimate <= shadow and estimate < inf
             # Where certain units are reserved, any job that fits may find others.
-            most = free - unseen if in_time or self._reserved else min(self._extra, free - unseen)
+            most = free - unseen if in_time or self._reserved else min(self.extra, free - unseen)
             if units > most or entry[1] == head or not (in_time or self._may_try_aside(entry[2])):
                 continue
             self.aside = not in_time
@@ -230,19 +231,19 @@ class PlainBackfillQueue:
             self._note_start(entry, free - left)
             self._forget(entry)
             if not in_time and not self._reserved:
-                self._extra -= free - left
+                self.extra -= free - left
             free = left
 
     def _may_try_aside(self, job: Job) -> bool:
         """Whether a job that does not end by the shadow time might leave the reservation alone."""
         shape = job.shape
-        return bool(self._reserved) or shape is None or job.units * max(1, shape.nodes) <= self._extra
+        return bool(self._reserved) or shape is None or job.units * max(1, shape.nodes) <= self.extra
 
     def _reserve(self, head: Job, free: int) -> None:
         """Computes when enough units are free for the head (shadow), and how many more than it needs (extra)."""
         if head.shape is not None:
             self._shadow, self._reserved = self._reserve_shaped(head)
-            self._extra = 0 if self._reserved else free - self._unseen
+            self.extra = 0 if self._reserved else free - self._unseen
         else:
             self._reserved = 0
             missing, self._shadow = head.units - (free - self._unseen), inf
@@ -251,10 +252,10 @@ class PlainBackfillQueue:
                     break
                 missing -= units
                 self._shadow = date
-            self._extra = -missing
+            self.extra = -missing
             if missing > 0:
                 # It waits for units that no running job holds: no start can delay it.
-                self._shadow, self._extra = inf, free - self._unseen
+                self._shadow, self.extra = inf, free - self._unseen
         # Only the head has one; another job may have been the head before.
         self._reservations.clear()
         self._reservations[head.id] = self._shadow

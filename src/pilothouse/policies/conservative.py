@@ -80,7 +80,7 @@ class Conservative(Policy):
 
     def _hold(self, job: Job, cluster: Cluster) -> None:
         run = cluster.running[job.id]
-        self._plan.hold(job.id, run.started_at + self._estimate(job), len(run.units))
+        self._plan.hold(job.id, run.started_at + self._estimate(job), cluster.returning(run))
 
     def _add(self, job: Job, cluster: Cluster) -> None:
         self._least_priority = min(self._least_priority, job.priority)

@@ -20,7 +20,16 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
 
-from pilothouse.model.events import Event, JobHolds, PrioritiesChanged, UnitsFreed, WalltimeChanged
+from pilothouse.model.events import (
+    Event,
+    JobHolds,
+    PrioritiesChanged,
+    Running,
+    UnitsAvailable,
+    UnitsFreed,
+    UnitsUnavailable,
+    WalltimeChanged,
+)
 from pilothouse.model.job import Job
 from pilothouse.policies.backfill_queue import BackfillQueue, PlainBackfillQueue
 from pilothouse.policies.base import Policy
@@ -83,7 +92,10 @@ class Queueing(Policy):
             self._backfill, self._shortest_first, cluster.reservations, reserve_shaped, self._program
         )
         for run in cluster.running.values():
-            self._queue.hold(run.job.id, run.started_at + self._estimate(run.job), len(run.units))
+            self._hold(run, cluster)
+
+    def _hold(self, run: Running, cluster: Cluster) -> None:
+        self._queue.hold(run.job.id, run.started_at + self._estimate(run.job), cluster.returning(run))
 
     def on_submitted(self, job: Job, cluster: Cluster) -> None:
         # A priority (Flux has them) comes before the order of arrival.
@@ -108,7 +120,11 @@ class Queueing(Policy):
             run = cluster.running.get(event.job_id)
             # It ends at another date, or holds less.
             if run is not None and (self._queue.ended(run.job.id) or type(event) is JobHolds):
-                self._queue.hold(run.job.id, run.started_at + self._estimate(run.job), len(run.units))
+                self._hold(run, cluster)
+        elif type(event) is UnitsAvailable or type(event) is UnitsUnavailable:
+            for run in cluster.running.values():
+                if run.units.mask & event.units.mask and self._queue.ended(run.job.id):
+                    self._hold(run, cluster)
 
     # ---- a pass
 
@@ -125,7 +141,7 @@ class Queueing(Policy):
         job = queue.first(cluster.now, cluster.free)
         while job is not None:
             if queue.aside:
-                cluster.start(job, least=True, avoid=queue.avoid)
+                cluster.start(job, least=True, avoid=queue.avoid, most=None if queue.avoid else queue.extra)
             else:
                 cluster.start(job)
             job = queue.next(cluster.free)

@@ -43,8 +43,8 @@ EASY = Variant(
         "A number of units at a date, for the head of the queue only: the date when, by the estimates, enough units will be "
         "free (shadow time). Which units is left open. Another job may start now if it ends by that date (now + estimate <= "
         "shadow time), or fits into the units that the reservation leaves over. For a head that asks for nodes, GPUs or "
-        "memory particular units are reserved. Where it asks for nodes alone, they are units that are busy now, as far as "
-        "these are enough."
+        "memory particular units are reserved, with the GPUs and the memory of their nodes that it needs. Where it asks for "
+        "nodes alone, they are units that are busy now, as far as these are enough."
     ),
     passes=_EACH_EVENT,
     ties=_ARRIVAL + " Candidates for backfilling are looked at in the same order.",

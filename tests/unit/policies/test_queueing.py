@@ -35,11 +35,13 @@ def job(
     return Job(name, units, limit, at, Profile(name, Delay(seconds)), shape=shape, most_units=most)
 
 
-def starts(jobs: list[Job], policy: str = "easy", *, off: IdSet | None = None) -> dict[str, float | None]:
+def starts(
+    jobs: list[Job], policy: str = "easy", *, off: IdSet | None = None, off_at: float = 0.0, nodes: tuple[Node, ...] = NODES
+) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
-    external = [UnitsUnavailable(0.0, off)] if off else []
+    external = [UnitsUnavailable(off_at, off)] if off else []
     world = SimulatedWorld(
-        Begins(nodes=NODES), jobs, external_events=external, record=lambda r: found.update({r.job.id: r.started_at})
+        Begins(nodes=nodes), jobs, external_events=external, record=lambda r: found.update({r.job.id: r.started_at})
     )
     Session(world, naming.decider(policy)).run()
     return found
@@ -129,3 +131,54 @@ def test_the_end_of_a_job_that_another_scheduler_started_counts_for_reservations
     wide, short, long = job("wide", 8, 10, at=0), job("short", 2, 50, at=0), job("long", 2, 200, at=0)
     reply = decider.decide(Batch(0.0, [foreign, *(JobSubmitted(0.0, one) for one in (wide, long, short))]))
     assert [one.job_id for one in reply.decisions if isinstance(one, StartJob)] == ["short"]
+
+
+@pytest.mark.parametrize("policy", ["easy", "easy-sjbf", "conservative", "saf:backfill=easy"])
+def test_units_that_will_not_come_back_are_not_reserved(policy: str) -> None:
+    """Two units go off while a job holds them: the head waits for other ones."""
+    found = starts(
+        [
+            job("a", 4, 10, at=0, walltime=10),
+            job("b", 3, 20, at=1, walltime=20),
+            job("head", 4, 5, at=3, walltime=5),
+            job("long", 1, 100, at=4, walltime=100),
+        ],
+        policy,
+        off=IdSet.parse("0-3"),
+        off_at=2.0,
+    )
+    assert found["head"] == 21.0 and found["long"] == 26.0
+
+
+@pytest.mark.parametrize("policy", ["easy", "easy-sjbf", "saf:backfill=easy"])
+@pytest.mark.parametrize("extra", [{"gpus_per_node": 2}, {"memory_mb_per_node": 900}, {"chunk": 1, "gpus_per_chunk": 1}])
+def test_gpus_and_memory_of_the_head_are_reserved(policy: str, extra: dict[str, int]) -> None:
+    nodes = (Node("n0", 0, 4, gpus=2, memory_mb=1000),)
+    half = Shape(**{name: value // 2 or 1 for name, value in extra.items()})  # type: ignore[arg-type]
+    units = 2 if "chunk" in extra else 1
+    found = starts(
+        [
+            job("half", 1, 10, at=0, walltime=10, shape=half),
+            job("head", units, 5, at=1, walltime=5, shape=Shape(**extra)),  # type: ignore[arg-type]
+            job("late", 1, 100, at=2, walltime=100, shape=half),
+            job("short", 1, 8, at=2, walltime=8, shape=half),
+            job("other", 1, 100, at=2, walltime=100),
+        ],
+        policy,
+        nodes=nodes,
+    )
+    assert found["head"] == 10.0 and found["short"] == 2.0 and found["late"] == 15.0
+    assert found["other"] == 2.0  # it asks for nothing that the head needs
+
+
+def test_a_whole_node_does_not_take_more_than_is_left_beside_a_counted_reservation() -> None:
+    nodes = (Node("n0", 0, 4), Node("n1", 4, 6))
+    found = starts(
+        [
+            job("a", 4, 10, at=0, walltime=10),
+            job("head", 8, 5, at=1, walltime=5),
+            job("node", 1, 100, at=2, walltime=100, shape=Shape(nodes=1, exclusive=True)),
+        ],
+        nodes=nodes,
+    )
+    assert found["head"] == 10.0 and found["node"] == 15.0

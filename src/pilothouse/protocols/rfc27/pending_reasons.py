@@ -225,7 +225,7 @@ def _expected_start(cluster: Cluster, job: Job) -> float:
     for date, job_id in ends:
         if missing <= 0:
             break
-        missing -= len(cluster.running[job_id].units)
+        missing -= cluster.returning(cluster.running[job_id])
         when = max(when, date)
     return when if missing <= 0 else inf
 
