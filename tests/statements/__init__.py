@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-DOCUMENTS = ("rfc27",)
+DOCUMENTS = ("batprotocol", "rfc27")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import pytest
 
 from golden.batsim5_replay import SimpleComponent
 from pilothouse.core.session import Outcome, Session
+from pilothouse.dropins.batsim5.run import ABORTED
 from pilothouse.model.errors import DecisionError, PeerError
 from pilothouse.model.events import Begins
 from pilothouse.model.job import Job
@@ -164,6 +165,12 @@ def test_jobs_that_have_all_completed_are_acknowledged_as_killed() -> None:
     assert (killed["job_ids"], killed["progresses"]) == (["w0!0", "w0!1"], [])
 
 
+def test_the_drop_in_ends_at_the_kill_of_a_job_whose_end_was_told(bench: Bench) -> None:
+    kill: Order = ("KillJobsEvent", {"job_ids": ["w0!1"]})
+    code, words = bench(Script(JobSubmittedEvent=[[execute("w0!1", "0")]], JobCompletedEvent=[[kill]]))
+    assert code == ABORTED and "job 'w0!1' does not exist (or has been deleted)" in words
+
+
 # ---- probes
 
 
@@ -192,7 +199,7 @@ def test_probes_are_triggered_and_reset() -> None:
 
 
 def test_the_drop_in_triggers_and_resets_probes_where_that_is_asked_for(bench: Bench) -> None:
-    for options, code in (((), -6), (("--all-probes",), 0)):
+    for options, code in (((), ABORTED), (("--all-probes",), 0)):
         component = controlled([TRIGGER, RESET], [TRIGGER], [("StopProbeEvent", {"probe_id": "p"})])
         ended, words = bench(component, "--energy-host", *options, platform=SLEEPY, workload=None)
         assert ended == code, words
@@ -207,3 +214,104 @@ def test_the_end_is_the_last_message() -> None:
     component = Script(JobSubmittedEvent=[[execute("w0!0", "0")]])
     simulated(component, 1.0)
     assert [item["event_type"] for item in component.heard[-1]["events"]] == ["SimulationEndsEvent"]
+
+
+def kinds(component: SimpleComponent) -> list[list[str]]:
+    return [[item["event_type"] for item in message["events"]] for message in component.heard]
+
+
+def test_events_of_a_run_in_their_order() -> None:
+    """The run is suspended while the component thinks: all dates are those of the jobs."""
+    component = Script(JobSubmittedEvent=[[execute("w0!0", "0")], [execute("w0!1", "0")]])
+    simulated(component, 1.0)
+    assert [(message["now"], names) for message, names in zip(component.heard, kinds(component), strict=True)] == [
+        (0, ["SimulationBeginsEvent"]),
+        (0, ["JobSubmittedEvent", "AllStaticJobsHaveBeenSubmittedEvent"]),
+        (1, ["JobCompletedEvent"]),
+        (1, ["SimulationEndsEvent"]),
+    ]
+
+
+def test_our_own_messages_keep_the_rules_of_dates() -> None:
+    component = Script(
+        calls("c", 1, 3), once("d"), JobSubmittedEvent=[[execute("w0!0", "0")], [execute("w0!1", "1")]],
+        JobCompletedEvent=[[KILL_BOTH]],
+    )  # fmt: skip
+    simulated(component, 2.0, 9.0)
+    assert len(component.heard) > 5
+    for message in component.heard:
+        dates = [item["timestamp"] for item in message["events"]]
+        assert dates and dates == sorted(dates) and dates[-1] <= message["now"]
+
+
+def test_a_component_is_busy_until_its_now() -> None:
+    """It answers the submissions with `now` 3: the end of the job at 1 is told at 3."""
+
+    class Busy(Script):
+        def finish(self) -> None:
+            self.now = max(self.now, 3.0) if len(self.heard) == 2 else self.now
+
+    component = Busy(JobSubmittedEvent=[[execute("w0!0", "0")]])
+    _, done = simulated(component, 1.0)
+    assert done[0].ended_at == 1.0
+    assert [(message["now"], names) for message, names in zip(component.heard, kinds(component), strict=True)][2:] == [
+        (3, ["JobCompletedEvent"]), (3, ["SimulationEndsEvent"]),
+    ]  # fmt: skip
+
+
+def test_the_beginning_tells_of_hosts_workloads_and_profiles() -> None:
+    component = Script(features={"forward_profiles_on_simulation_begins": True})
+    simulated(component, 1.0)
+    (begins_event,) = component.told("SimulationBeginsEvent")
+    assert begins_event["computation_host_number"] == 4
+    assert [host["name"] for host in begins_event["computation_hosts"]] == ["h0", "h1", "h2", "h3"]
+    assert [profile["id"] for profile in begins_event["profiles"]] == ["w0!d1"]
+
+
+@pytest.mark.parametrize("forward", [True, False])
+def test_profiles_are_forwarded_with_submissions_and_kills_on_demand(forward: bool) -> None:
+    features = {"forward_profiles_on_job_submission": forward, "forward_profiles_on_jobs_killed": forward}
+    kill: Order = ("KillJobsEvent", {"job_ids": ["w0!0"]})
+    component = Script(once("c"), features=features, JobSubmittedEvent=[[execute("w0!0", "0")]], RequestedCallEvent=[[kill]])
+    simulated(component, 100.0)
+    (submitted,), (killed,) = component.told("JobSubmittedEvent"), component.told("JobsKilledEvent")
+    assert bool(submitted.get("profile")) is forward and bool(killed.get("profiles")) is forward
+    (progress,) = killed["progresses"]
+    assert progress["wrapper"]["kill_progress"] == {"profile_id": "w0!d100", "progress": 0.5}
+
+
+def test_profiles_are_kept_for_new_jobs() -> None:
+    """Also without `profile_reuse`, and after the last job that had it: nothing is lost by that."""
+    component = Script(once("c"), features=DYNAMIC, JobSubmittedEvent=[[execute("w0!0", "0")], [execute("dyn!1", "0")]],
+                       RequestedCallEvent=[[job("dyn!1", "w0!d1"), FINISH]])  # fmt: skip
+    _, done = simulated(component, 1.0)
+    assert [record.job.id for record in done] == ["w0!0", "dyn!1"]
+
+
+def test_calls_come_once_or_periodically_until_they_are_stopped() -> None:
+    stop: Order = ("StopCallMeLaterEvent", {"call_me_later_id": "p"})
+    endless = {"period": 10, "mode_type": "Infinite", "mode": {}}
+    periodic: Order = ("CallMeLaterEvent", {"call_me_later_id": "p", "when_type": "Periodic", "when": endless})
+    component = Script(periodic, once("o"), RequestedCallEvent=[[], [], [stop]])
+    simulated(component)
+    assert [(message["now"], item["event"]["call_me_later_id"]) for message in component.heard
+            for item in message["events"] if item["event_type"] == "RequestedCallEvent"] == [
+        (10, "p"), (20, "p"), (30, "p"), (50, "o"),
+    ]  # fmt: skip
+
+
+def test_a_stop_drops_what_would_have_been_told() -> None:
+    stop: list[Order] = [("ForceSimulationStopEvent", {}), execute("w0!1", "1")]
+    component = Script(JobSubmittedEvent=[[execute("w0!0", "0")], stop])
+    _, done = simulated(component, 1.0, 1.0)
+    assert kinds(component)[-1] == ["SimulationEndsEvent"] and len(component.heard) == 3 and done == []
+
+
+def test_a_hello_names_component_version_protocol_and_features() -> None:
+    component = Script(features={"dynamic_registration": True})
+    decider = EdcDecider(component)
+    wants = decider.hello()
+    hello = decider.hello_event
+    assert hello is not None and wants.dynamic_registration and not wants.profile_reuse
+    assert hello.batprotocol_version and hello.decision_component_version
+    assert decider.name == hello.decision_component_name
