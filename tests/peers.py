@@ -18,6 +18,7 @@ FILE = Path(__file__).with_name("peers.json")
 PEERS = {
     "batsim5": ("Batsim", "5.0.0-rc2"),
     "batsim4": ("Batsim", "4.2.1"),
+    "batsim2": ("Batsim", "2.0.0"),
     "pybatsim3": ("pybatsim", "3.2.1"),
     "pybatsim2": ("pybatsim", "2.1.1"),
     "flux": ("flux-core", "0.88 and 0.21"),

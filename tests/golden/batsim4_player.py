@@ -17,6 +17,7 @@ from math import isclose
 from pathlib import Path
 from typing import Any
 
+import click
 import zmq
 from click.testing import CliRunner
 
@@ -127,9 +128,9 @@ def play(recording: Recording, folder: Path, *more: str, replaced: dict[str, str
     return Played(code, stderr, [json.loads(message) for message in player.heard], files)
 
 
-def run(arguments: list[str]) -> tuple[int, str]:
+def run(arguments: list[str], drop_in: click.Command = command) -> tuple[int, str]:
     """The drop-in in this process: exit code and what it wrote to stderr."""
-    result = CliRunner().invoke(command, arguments)
+    result = CliRunner().invoke(drop_in, arguments)
     if isinstance(result.exception, PilothouseError):
         return result.exception.exit_code, str(result.exception)
     if result.exception is not None and not isinstance(result.exception, SystemExit):

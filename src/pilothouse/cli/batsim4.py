@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import click
 
-if TYPE_CHECKING:
-    from pilothouse.dropins.batsim4.options import Options
+from pilothouse.dropins.batsim4.options import Options
 
 EXAMPLES = """
 \b
@@ -25,16 +25,20 @@ scheduler leaves jobs waiting is told in one line; its exit code is Batsim's 0, 
 """
 
 
-def _parameters() -> list[click.Parameter]:
-    """A click option for each field of Options."""
-    from pilothouse.dropins.batsim4.options import Options
-
+def parameters(
+    options: type[Options], left_out: Collection[str] = (), other_names: Mapping[str, str] | None = None
+) -> list[click.Parameter]:
+    """A click option for each field of a class of options."""
     found: list[click.Parameter] = []
-    for field, hint in get_type_hints(Options, include_extras=True).items():
-        kind, meta = get_args(hint)
-        extra, default = meta.extra, getattr(Options(), field)
+    hints = get_type_hints(options, include_extras=True)
+    for field in options.__struct_fields__:
+        if field in left_out:
+            continue
+        kind, meta = get_args(hints[field])
+        extra, default = meta.extra, getattr(options(), field)
         names = [f"-{extra['short']}"] if extra["short"] else []
-        names += [f"--{extra['name']}", field] if extra["name"] else [f"--{field.replace('_', '-')}"]
+        name = (other_names or {}).get(field, extra["name"])
+        names += [f"--{name}", field] if name else [f"--{field.replace('_', '-')}"]
         more: dict[str, Any] = {"help": meta.description, "metavar": extra["metavar"] or None}
         if kind is bool:
             more["is_flag"] = True
@@ -50,8 +54,6 @@ def _parameters() -> list[click.Parameter]:
 def run(**given: object) -> None:
     import msgspec
 
-    from pilothouse.dropins.batsim4.options import Options
-
     options = msgspec.convert(given, Options)
     if options.version:
         click.echo("v4.2.1")
@@ -62,7 +64,7 @@ def run(**given: object) -> None:
     if options.dump_execution_context:
         click.echo(options.execution_context)
         return
-    code = _wrong(options)
+    code = wrong(options)
     if code:
         raise click.exceptions.Exit(code)
     from pilothouse.dropins.batsim4.run import simulate
@@ -70,7 +72,7 @@ def run(**given: object) -> None:
     raise click.exceptions.Exit(simulate(options))
 
 
-def _wrong(options: Options) -> int:
+def wrong(options: Options) -> int:
     """Batsim's exit code for input files that are not there: one bit for each kind (events share that of workloads)."""
     if not options.platform:
         raise click.UsageError("Missing option '-p' / '--platform'.")
@@ -87,14 +89,14 @@ def _wrong(options: Options) -> int:
     for bit, kind, paths in kinds:
         for path in paths:
             if not Path(path).is_file():
-                click.echo(f"pilothouse batsim4: {kind} file {path!r} cannot be found", err=True)
+                click.echo(f"pilothouse {options.stands_for}: {kind} file {path!r} cannot be found", err=True)
                 code |= bit
     for _, text in options.workflow_start:
-        code |= _wrong_start(text)
+        code |= _wrong_start(text, options.stands_for)
     return code
 
 
-def _wrong_start(text: str) -> int:
+def _wrong_start(text: str, command: str) -> int:
     """The bit for a start of a workflow that is no date; 0: it is one."""
     try:
         start = float(text)
@@ -104,14 +106,14 @@ def _wrong_start(text: str) -> int:
         code = 0 if 0 <= start < inf else 0x20
     if code:
         problem = f"the start of a workflow should be seconds, 0 or more; found {text!r}"
-        click.echo(f"pilothouse batsim4: --WS: {problem}", err=True)
+        click.echo(f"pilothouse {command}: --WS: {problem}", err=True)
     return code
 
 
 command = click.Command(
     "batsim4",
     callback=run,
-    params=_parameters(),
+    params=parameters(Options),
     help="Simulate jobs under a scheduler that speaks the Batsim protocol: a drop-in for Batsim 4.",
     epilog=EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},

@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "slurm-lab": ("pilothouse.cli.slurm_lab", "Start a real Slurm with emulated nodes on this machine."),
     "batsim": ("pilothouse.cli.batsim", "Stand in for Batsim 5."),
     "batsim4": ("pilothouse.cli.batsim4", "Stand in for Batsim 4."),
+    "batsim2": ("pilothouse.cli.batsim2", "Stand in for Batsim 2."),
     "edc-library": ("pilothouse.cli.edc_library", "Build a policy into a library that Batsim 5 can load."),
     "disbatch": ("pilothouse.cli.disbatch", "Stand in for disBatch."),
     "qcg": ("pilothouse.cli.qcg", "Stand in for QCG PilotJob's service."),
@@ -51,7 +52,7 @@ AIMS: dict[str, tuple[str, ...]] = {
     "Run real tasks": ("run", "tasks", "output", "watch", "web"),
     "Steer a resource manager": ("steer", "whatif", "slurm-setup", "slurm-lab", "flux-module", "edc-library"),
     "Look at runs": ("plot", "report", "explain", "diff", "step"),
-    "Replace another program": ("batsim", "batsim4", "disbatch", "qcg", "shims"),
+    "Replace another program": ("batsim", "batsim4", "batsim2", "disbatch", "qcg", "shims"),
     "Your shell": ("completion",),
 }
 """The commands by what one wants to do, as --help shows them."""

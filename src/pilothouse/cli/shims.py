@@ -12,6 +12,7 @@ import click
 @click.option("--disbatch", is_flag=True, help="disBatch and disbatch.")
 @click.option("--batsim", is_flag=True, help="batsim, of generation 5.")
 @click.option("--batsim4", is_flag=True, help="batsim, of generation 4.")
+@click.option("--batsim2", is_flag=True, help="batsim, of generation 2.")
 @click.option("--qcg", is_flag=True, help="qcg-pm-service, qcg-pm, and python/ for programs that use LocalManager.")
 @click.option("--remove", "removing", is_flag=True, help="Remove what an earlier call wrote into DIR.")
 def command(folder: Path, removing: bool, **chosen: bool) -> None:

@@ -70,12 +70,14 @@ class JobsCsv:
     Batsim 4 puts metadata in quotes, and names profiles without their workload.
     """
 
+    columns = COLUMNS
+
     def __init__(self, stream: TextIO, *, profile_prefix: bool = True, quoted_metadata: bool = False) -> None:
         self._stream = stream
         self._profile_prefix = profile_prefix
         self._quoted = quoted_metadata
         self._records: list[JobRecord] = []
-        stream.write(COLUMNS + "\n")
+        stream.write(self.columns + "\n")
 
     def write(self, record: JobRecord) -> None:
         records = self._records

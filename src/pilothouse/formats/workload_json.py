@@ -49,16 +49,22 @@ _FILE_WITH_SOURCES = msgspec.json.Decoder(_FileWithSources)
 _JOB = msgspec.json.Decoder(WrittenJob)
 
 
-def read(path: str | Path, name: str = "w0", *, sources: bool = False) -> Workload:
+def read(path: str | Path, name: str = "w0", *, sources: bool = False, all_profiles: bool = False) -> Workload:
     """Reads and validates a whole workload; InputError names file and place."""
-    return parse(read_bytes(path), path, name, sources=sources)
+    return parse(read_bytes(path), path, name, sources=sources, all_profiles=all_profiles)
 
 
 def parse(
-    data: bytes, path: str | Path, name: str, *, sources: bool = False, elsewhere: Collection[str] = ()
+    data: bytes,
+    path: str | Path,
+    name: str,
+    *,
+    sources: bool = False,
+    elsewhere: Collection[str] = (),
+    all_profiles: bool = False,
 ) -> Workload:
     """The same from the content of the file. `elsewhere` are full names of profiles of other workloads, which sequences
-    may have as parts."""
+    may have as parts. `all_profiles`: also those that no job needs."""
     try:
         if not data.isascii():
             data.decode()  # profiles are only read later
@@ -80,7 +86,7 @@ def parse(
         # QUIRK: jobs of one date are submitted in the order of their ids as text, so 10 comes before 2.
         jobs.sort(key=attrgetter("id"))
     jobs.sort(key=submitted_at)
-    return Workload(name, str(Path(path).absolute()), file.nb_res, jobs, reader.needed())
+    return Workload(name, str(Path(path).absolute()), file.nb_res, jobs, reader.profiles(all_profiles))
 
 
 class _Reader:
@@ -140,14 +146,14 @@ class _Reader:
             seen.add(job.id)
         raise AssertionError("all ids differ")
 
-    def needed(self) -> dict[str, Profile]:
-        """The profiles that a job or a part of one needs, by full name. The others are checked as well."""
+    def profiles(self, with_unneeded: bool) -> dict[str, Profile]:
+        """The profiles that a job or a part of one needs, by full name, or all. The others are checked as well."""
         needed = {profile.name: profile for profile in self._profiles.values()}
         if len(needed) < len(self._written):
             for name in self._written:
                 if name not in self._profiles:
                     self._read(name, f"$.profiles[{name!r}]", ())
-        return needed
+        return {profile.name: profile for profile in self._profiles.values()} if with_unneeded else needed
 
     def _error(self, index: int, field: str, problem: str, **details: str) -> InputError:
         return InputError(f"{self._path}: $.jobs[{index}].{field}", problem, **details)

@@ -33,6 +33,8 @@ class MachineTables(Tracer):
 
     lists_storage = False
     """Storages are among the machines of the first rows of pstate_changes.csv."""
+    energy_format = "f"
+    """How numbers are written in consumed_energy.csv."""
 
     def __init__(
         self,
@@ -108,9 +110,10 @@ class MachineTables(Tracer):
         before, joules_before = self._last_energy
         # Machine by machine: the difference of two large sums would lose what a short time adds.
         added = fsum(map(sub, joules, joules_before)) if joules_before else fsum(joules)
-        power = f"{added / (now - before):f}" if now > before else "NA"
+        spec = self.energy_format
+        power = f"{added / (now - before):{spec}}" if now > before else "NA"
         total = fsum(joules)
-        self._energy.write(f"{now:f},{total:f},{kind},{machines.least_power_w():f},{power}\n")
+        self._energy.write(f"{now:{spec}},{total:{spec}},{kind},{machines.least_power_w():{spec}},{power}\n")
         self._last_energy = (now, joules)
         return total
 

@@ -24,6 +24,7 @@ DROP_INS: dict[str, dict[str, str]] = {
     "disbatch": {"disBatch": _DISBATCH, "disbatch": _DISBATCH},
     "batsim": {"batsim": "from pilothouse.cli.batsim import main; sys.exit(main(sys.argv[1:]))"},
     "batsim4": {"batsim": "from pilothouse.cli.main import main; sys.argv.insert(1, 'batsim4'); main()"},
+    "batsim2": {"batsim": "from pilothouse.cli.main import main; sys.argv.insert(1, 'batsim2'); main()"},
     "qcg": {
         "qcg-pm-service": "from pilothouse.cli.qcg import main; main()",
         "qcg-pm": "from pilothouse.cli.qcg import client_main; client_main()",

@@ -6,6 +6,8 @@ and kept whatever happens.
 
 from __future__ import annotations
 
+from typing import TextIO
+
 from pilothouse.dropins.batsim_tables import BatsimTables, written
 from pilothouse.formats.jobs_csv import JobsCsv
 from pilothouse.formats.paje import PajeTrace
@@ -14,21 +16,27 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.simulated.physics.machines import Machines, Tracer, numbers_of
 
-VERSION = "v4.2.1"
-"""The Batsim whose place is taken; scripts read it from the summary."""
 _CUT = (JobState.KILLED, JobState.TIMED_OUT)
 
 
 class Batsim4Outputs(BatsimTables):
     """`finish` writes the summary."""
 
+    version = "v4.2.1"
+    """The Batsim whose place is taken; scripts read it from the summary."""
+    left_out: frozenset[str] = frozenset()
+    """Figures that are not in the summary."""
+
     def __init__(
         self, prefix: str, *, energy: bool = False, machine_states: bool = True, schedule_trace: bool = True
     ) -> None:
-        jobs = JobsCsv(opened(f"{prefix}_jobs.csv"), profile_prefix=False, quoted_metadata=True)
+        jobs = self.jobs_table(opened(f"{prefix}_jobs.csv"))
         super().__init__(f"{prefix}_", jobs, energy=energy, machine_states=machine_states, pstate_changes=energy)
         self._trace_file = opened(f"{prefix}_schedule.trace") if schedule_trace else None
         self._trace: PajeTrace | None = None
+
+    def jobs_table(self, stream: TextIO) -> JobsCsv:
+        return JobsCsv(stream, profile_prefix=False, quoted_metadata=True)
 
     @property
     def tracers(self) -> list[Tracer]:
@@ -76,9 +84,9 @@ class Batsim4Outputs(BatsimTables):
         self.close()
         if self._trace is not None:
             self._trace.close(machines.agenda.now)
-        figures = self.figures_of(machines, VERSION, len(machines))
+        figures = self.figures_of(machines, self.version, len(machines))
         figures |= {"scheduling_time": scheduling_s, "simulation_time": simulation_s}
-        names = sorted(figures)
+        names = sorted(figures.keys() - self.left_out)
         row = ",".join(written(figures[name]) for name in names)
         with opened(f"{self._prefix}schedule.csv") as stream:
             stream.write(f"{','.join(names)}\n{row}\n")

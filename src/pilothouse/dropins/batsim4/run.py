@@ -26,8 +26,9 @@ from pilothouse.model.errors import DecisionError, InputError, PilothouseError, 
 from pilothouse.model.events import Begins
 from pilothouse.model.profile import Profile, Sequence
 from pilothouse.protocols.batsim.decider import BatsimDecider
-from pilothouse.protocols.batsim.settings import Dialect, Settings
-from pilothouse.worlds.simulated.message_server.generations import BATSIM2, BATSIM4
+from pilothouse.protocols.batsim.settings import Settings
+from pilothouse.worlds.simulated.message_server.generations import BATSIM4, BATSIM4_ANY
+from pilothouse.worlds.simulated.message_server.rules import Rules
 from pilothouse.worlds.simulated.message_server.server import Server
 from pilothouse.worlds.simulated.message_server.sources import EventSource, JobSource, Source
 from pilothouse.worlds.simulated.message_server.world import MessageServerWorld, run_without_decider
@@ -37,12 +38,14 @@ if TYPE_CHECKING:
     from pilothouse.worlds.simulated.message_server.workflow import WorkflowSource
 
 
-def simulate(options: Options) -> int:
+def simulate(
+    options: Options, makes_inputs: type[Batsim4Inputs] | None = None, makes_outputs: type[Batsim4Outputs] = Batsim4Outputs
+) -> int:
     """The whole run; returns the exit code."""
     calm_collector()
     settings = options.settings()
-    inputs = Batsim4Inputs(options, settings)
-    outputs = Batsim4Outputs(
+    inputs = (makes_inputs or Batsim4Inputs)(options, settings)
+    outputs = makes_outputs(
         options.export,
         energy=options.energy,
         machine_states=not options.disable_machine_state_tracing,
@@ -57,48 +60,49 @@ def simulate(options: Options) -> int:
             return 0
         decider = BatsimDecider(
             options.socket_endpoint,
-            dialect=options.decider_dialect,
+            dialect=options.dialect.value,
             settings=settings,
             timeout=options.decider_timeout,
             command=options.decider_command,
-            keeps_rounding=True,
+            drop_in=True,
             profiles=server.profiles,
             any_dialect="--decider-dialect any",
         )
         measured = MeasuredDecider(decider, Wants())
         with on_signals(leave, signal.SIGTERM, signal.SIGHUP):
             try:
-                return _run(server, decider, measured, fail_on_deadlock=options.fail_on_deadlock)
+                return _run(server, decider, measured, options)
             finally:
                 scheduling_s = measured.spent_s
     finally:
         outputs.finish(server.machines, scheduling_s=scheduling_s, simulation_s=time.monotonic() - began_at)
 
 
-def _run(server: Server, decider: BatsimDecider, measured: MeasuredDecider, *, fail_on_deadlock: bool) -> int:
+def _run(server: Server, decider: BatsimDecider, measured: MeasuredDecider, options: Options) -> int:
     """To the end, or to the first mistake."""
+    command = f"pilothouse {options.stands_for}"
     server.decider = decider.name
     try:
         outcome = Session(MessageServerWorld(server), measured, judge=WORLD_JUDGES).run()
     except DecisionError as problem:
         event = decider.event_name(problem.index)
         what = f"event {problem.index} ({event}) refused ({problem.rule}): {problem.detail}"
-        click.echo(f"pilothouse batsim4: {decider.name}: {what}", err=True)
+        click.echo(f"{command}: {decider.name}: {what}", err=True)
         return problem.exit_code
     except PilothouseError as problem:
-        click.echo(f"pilothouse batsim4: {problem}", err=True)
+        click.echo(f"{command}: {problem}", err=True)
         return problem.exit_code
     finally:
         if decider.parting:
-            click.echo(f"pilothouse batsim4: the scheduler ended badly: {decider.parting}", err=True)
+            click.echo(f"{command}: the scheduler ended badly: {decider.parting}", err=True)
     if not outcome.deadlocked:
         return 0
     # Batsim says nothing and exits with 0; we say it, and exit with 0 unless told otherwise.
     waiting = outcome.waiting
     named = f"; jobs that never ran: {', '.join(waiting[:5])}" if waiting else ""
     more = f" and {len(waiting) - 5} more" if len(waiting) > 5 else ""
-    click.echo(f"pilothouse batsim4: deadlock at {outcome.ended_at:f}: {outcome.reason}{named}{more}", err=True)
-    return 1 if fail_on_deadlock else 0
+    click.echo(f"{command}: deadlock at {outcome.ended_at:f}: {outcome.reason}{named}{more}", err=True)
+    return 1 if options.fail_on_deadlock else 0
 
 
 class Batsim4Inputs:
@@ -107,8 +111,9 @@ class Batsim4Inputs:
     def __init__(self, options: Options, settings: Settings) -> None:
         self._options = options
         check_log(options.sg_log)
-        young = Dialect.named(options.decider_dialect).since_three
-        self.workloads = [_workload(path, f"w{i}", young=young) for i, path in enumerate(options.workload)]
+        young = options.dialect.since_three
+        names = [self.workload_name(i, path) for i, path in enumerate(options.workload)]
+        self.workloads = [_workload(path, name, young=young) for path, name in zip(options.workload, names, strict=True)]
         self.workflows = _workflows(options) if options.workflow or options.workflow_start else []
         self._submission = settings.job_submission
         self.platform = Platform.load(
@@ -121,6 +126,13 @@ class Batsim4Inputs:
             settings=simgrid_settings(options.sg_cfg),
         )
         self.begins = self._begins()
+
+    @property
+    def rules(self) -> Rules:
+        return BATSIM4 if self._options.dialect.since_three else BATSIM4_ANY
+
+    def workload_name(self, number: int, path: str) -> str:
+        return f"w{number}"
 
     def _most_hosts(self) -> int:
         options = self._options
@@ -158,8 +170,7 @@ class Batsim4Inputs:
         sources += self.workflows
         sources += _events(options) if options.events else []
         ends = options.ignore_beyond_last_workflow and bool(self.workflows)
-        generation = BATSIM4 if Dialect.named(options.decider_dialect).since_three else BATSIM2
-        rules = msgspec.structs.replace(generation, ends_with_workflows=ends)
+        rules = msgspec.structs.replace(self.rules, ends_with_workflows=ends)
         server = Server(
             self.begins, sources, self.platform, rules, record=outputs.record, tracers=outputs.tracers
         )
@@ -192,9 +203,10 @@ def _events(options: Options) -> list[EventSource]:
 def _workload(path: str, name: str, *, young: bool) -> Workload:
     """A workload whose ids are fit for this protocol, where `!` ends the workload's name, and whose profiles are.
 
-    `young`: types of profiles that Batsim 4 does not know are refused, as it does.
+    `young`: types of profiles that Batsim 4 does not know are refused, as it does, and profiles that no job needs are
+    forgotten.
     """
-    workload = workload_json.read(path, name, sources=True)
+    workload = workload_json.read(path, name, sources=True, all_profiles=not young)
     for job in workload.jobs:
         if job.id.count("!") != 1:
             raise InputError(path, "an id with '!' in it", expected=f"an id, or {name}!id", found=quoted(job.local_id))

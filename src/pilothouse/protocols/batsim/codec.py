@@ -6,6 +6,7 @@ decimals, as Batsim does (also in user data that is passed on); whole numbers st
 
 from __future__ import annotations
 
+import logging
 from functools import cache, lru_cache
 from json.encoder import encode_basestring as quote
 from math import inf
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 32 * 2**20
 """Limit of a message."""
+
+_log = logging.getLogger("pilothouse.batsim")
 
 T = TypeVar("T", bound=WireEvent)
 
@@ -104,17 +107,18 @@ def _blamed_event(data: bytes, problem: str) -> str:
 
 
 def _checked(message: Message[T], peer: str) -> Message[T]:
-    """The specification's rules: dates ascend, and none is later than `now`. (A `now` in the past is allowed.)"""
+    """The specification's rules: no date is later than `now`, and dates ascend. Batsim accepts dates that descend, and so do
+    we, with a warning: the event before delays the one with the earlier date. (A `now` in the past is allowed.)"""
     last = -inf
     now = message.now
-    for event in message.events:
+    for index, event in enumerate(message.events):
         date = event.timestamp
-        if not last <= date <= now:
-            index = next(index for index, other in enumerate(message.events) if other is event)
-            problem = f"is before that of the event before it ({last:g})"
-            if not date <= now:
-                problem = f"should be lower than or equal to now={now:g}"
-            raise PeerError(peer, f"timestamp {date:g} of event {index} {problem}", event=name_of(event))
+        if not date <= now:
+            problem = f"timestamp {date:g} of event {index} should be lower than or equal to now={now:g}"
+            raise PeerError(peer, problem, event=name_of(event))
+        if date < last:
+            what = f"timestamp {date:g} of event {index} is before that of the event before it ({last:g})"
+            _log.warning("%s: %s: %s; events take effect in the order of the message", peer, name_of(event), what)
         last = date
     return message
 

@@ -33,7 +33,7 @@ WRITTEN_PRECISION_S = 6e-7
 class BatsimDecider:
     """A scheduler behind a socket. `timeout` (seconds) limits the wait for an answer; None: no limit.
 
-    `keeps_rounding`: rounded dates stay as they are, as in a real Batsim. `profiles`: a dictionary of the profiles by full
+    `drop_in`: rounds dates and refuses events as the released Batsim does. `profiles`: a dictionary of the profiles by full
     name to which the owner adds registered ones. `any_dialect`: how a user asks for messages that every generation reads.
     """
 
@@ -50,7 +50,7 @@ class BatsimDecider:
         timeout: float | None = None,
         command: str = "",
         name: str = "",
-        keeps_rounding: bool = False,
+        drop_in: bool = False,
         profiles: dict[str, Profile] | None = None,
         any_dialect: str = "?dialect=any",
     ) -> None:
@@ -59,7 +59,7 @@ class BatsimDecider:
         self._timeout_s = timeout or 0.0
         self._command = command
         self._settings = settings or Settings()
-        self._keeps_rounding = keeps_rounding
+        self._drop_in = drop_in
         self._profiles = profiles
         self._dialect = Dialect.named(dialect or "any")
         self._is_any = self._dialect is Dialect.ANY
@@ -81,7 +81,12 @@ class BatsimDecider:
             self._store = RedisStore(self._settings.redis, self.name)
         self._writer = EventWriter(self._settings, self._dialect, self._store, self._profiles)
         self._reader = DecisionReader(
-            self.name, self._writer.profiles, self._store, self._dialect, keeps_profiles=self._profiles is None
+            self.name,
+            self._writer.profiles,
+            self._store,
+            self._dialect,
+            keeps_profiles=self._profiles is None,
+            drop_in=self._drop_in,
         )
         if self._command:
             self._process = PeerProcess(self._command)
@@ -123,7 +128,7 @@ class BatsimDecider:
         reply = self._reader.reply(codec.decode_from_scheduler(answer, self.name))
         if self._is_any:
             self._tell_withheld(now, reply)
-        if not self._keeps_rounding:
+        if not self._drop_in:
             _restore_dates(reply, now)
         return reply
 
@@ -169,7 +174,9 @@ def batsim_decider(address: str, options: dict[str, str], *, timeout: float | No
     if unknown:
         raise InputError(f"batsim:{address}", "unknown option", expected="dialect or config", found=min(unknown))
     settings = Settings.read(options["config"]) if "config" in options else None
-    return BatsimDecider(address, dialect=options.get("dialect", ""), settings=settings, timeout=timeout)
+    # A configuration file is Batsim 2's, and so is the scheduler then.
+    dialect = options.get("dialect", "2" if settings else "")
+    return BatsimDecider(address, dialect=dialect, settings=settings, timeout=timeout)
 
 
 def _restore_dates(reply: d.Reply, now: float) -> None:

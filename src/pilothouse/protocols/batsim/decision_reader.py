@@ -47,8 +47,11 @@ class DecisionReader(WireReader):
         dialect: Dialect = Dialect.ANY,
         *,
         keeps_profiles: bool = True,
+        drop_in: bool = False,
     ) -> None:
+        """`drop_in`: refuses what the released Batsim of this dialect refuses, although the specification allows it."""
         super().__init__(peer, profiles, store)
+        self._drop_in = drop_in
         self._dialect = dialect
         self._keeps_profiles = keeps_profiles
         self._registered: dict[str, Profile] = {}
@@ -162,21 +165,25 @@ class DecisionReader(WireReader):
         decisions: list[d.Decision] = []
         source = self._source(event, data)
         written = self._description(event, data.job_id, source, _RegisteredJob)
-        if self._dialect.since_three:
-            self._check_since_three(event, written)
+        if self._dialect.since_three or (self._drop_in and self._dialect is Dialect.TWO):
+            self._check_released(event, written)
         walltime = inf if written.walltime is None or written.walltime == -1 else written.walltime
         if written.res < 0 or not walltime > 0:
             raise self.error(event, f"job {data.job_id}: res should be 0 or more, walltime above 0 or -1")
         name = full_name(workload, written.profile)
-        if data.profile is not UNSET and self._known(name) is None:
-            profile = self._profile(event, data.profile, workload, written.profile)
-            self._registered[profile.name] = profile
-            decisions.append(d.RegisterProfile(event.timestamp, profile))
+        if self._known(name) is None:
+            told = data.profile
+            if told is UNSET and self._store is not None and not self._dialect.since_three:
+                told = Raw(self._store.get_profile(workload, written.profile))
+            if told is not UNSET:
+                profile = self._profile(event, told, workload, written.profile)
+                self._registered[profile.name] = profile
+                decisions.append(d.RegisterProfile(event.timestamp, profile))
         decisions.append(d.RegisterJob(event.timestamp, self._job(event, data.job_id, written, walltime, source)))
         return decisions
 
-    def _check_since_three(self, event: wire.RegisterJob | wire.SubmitJob, written: JobDescription) -> None:
-        """The additional rules of generations 3 and 4."""
+    def _check_released(self, event: wire.RegisterJob | wire.SubmitJob, written: JobDescription) -> None:
+        """The additional rules of the released programs."""
         data = event.data
         if self._store is not None and data.job is not UNSET:
             raise self.error(event, f"job {data.job_id} has a description, which should be in Redis instead")
@@ -186,12 +193,14 @@ class DecisionReader(WireReader):
         if written.id is None or (own if workload in own else f"{workload}!{own}") != data.job_id:
             raise self.error(event, f"job {data.job_id} has another id in its description: {quoted(written.id)}")
 
-    def _register_profile(self, event: wire.RegisterProfile | wire.SubmitProfile) -> d.Decision:
+    def _register_profile(self, event: wire.RegisterProfile | wire.SubmitProfile) -> d.Decision | list[d.Decision]:
         data = event.data
         profile = self._profile(event, data.profile, data.workload_name, data.profile_name)
         decision = d.RegisterProfile(event.timestamp, profile)
         if self._known(profile.name) is None:
             self._registered[profile.name] = profile
+        elif self._dialect is Dialect.TWO:
+            return []  # Batsim 2: the first of a name stays.
         return decision
 
     def _set_resource_state(self, event: wire.SetResourceState) -> d.Decision:
@@ -230,10 +239,14 @@ class DecisionReader(WireReader):
         if set(event.data.requests) != {"consumed_energy"}:
             names = ", ".join(event.data.requests) or "nothing"
             raise self.error(event, f"only consumed_energy can be asked for; it asks for {names}")
+        if event.data.requests["consumed_energy"] and not self._dialect.since_three:
+            raise self.error(event, "consumed_energy has no arguments")
         return d.MeasureEnergy(event.timestamp)
 
-    def _answer(self, event: wire.Answer) -> d.Decision:
+    def _answer(self, event: wire.Answer) -> d.Decision | list[d.Decision]:
         estimate = event.data.estimate_waiting_time
+        if estimate is UNSET and self._dialect is Dialect.TWO:
+            return []  # Batsim 2 reads no answer.
         if estimate is UNSET:
             raise self.error(event, "an answer should hold estimate_waiting_time")
         return d.AnswerEstimate(event.timestamp, estimate.job_id, estimate.estimated_waiting_time)

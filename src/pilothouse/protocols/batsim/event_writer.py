@@ -303,19 +303,28 @@ def profiles_by_workload(begins: e.Begins) -> dict[str, dict[str, Raw]]:
 
 
 def nested_config(settings: Settings, begins: e.Begins) -> dict[str, object]:
-    """The configuration as generation 2 sends it."""
-    return {
-        **begins.config,
-        **settings.extra,
-        "redis": msgspec.to_builtins(settings.redis),
-        "job_submission": {
-            "forward_profiles": begins.forward_profiles,
-            "from_scheduler": {
-                "enabled": begins.dynamic_registration,
-                "acknowledge": begins.acknowledge_registration,
+    """The configuration as generation 2 sends it: as it was written, with what holds in this run."""
+    dynamic, asked = begins.dynamic_registration, settings.job_submission.from_scheduler
+    acknowledge = begins.acknowledge_registration if dynamic else asked.acknowledge
+    return _merged(
+        begins.config | settings.written,
+        {
+            "redis": msgspec.to_builtins(settings.redis),
+            "job_submission": {
+                "forward_profiles": begins.forward_profiles,
+                "from_scheduler": {"enabled": dynamic, "acknowledge": acknowledge},
             },
         },
-    }
+    )
+
+
+def _merged(written: dict[str, object], known: dict[str, object]) -> dict[str, object]:
+    """`written` with the members of `known`, also inside of members that are objects."""
+    merged = dict(written)
+    for key, value in known.items():
+        before = written.get(key)
+        merged[key] = _merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def flat_config(settings: Settings, begins: e.Begins, dialect: Dialect) -> dict[str, object]:
@@ -341,7 +350,8 @@ def flat_config(settings: Settings, begins: e.Begins, dialect: Dialect) -> dict[
 def _resources(nodes: Iterable[Node], dialect: Dialect) -> list[dict[str, object]]:
     resources: list[dict[str, object]] = []
     for node in nodes:
-        properties = {"role": "", **node.properties}
+        # Batsim 3 and 4 add a role to what the platform says.
+        properties = {"role": "", **node.properties} if dialect.since_three else node.properties
         for index in range(node.count):
             resource: dict[str, object] = {
                 "id": node.first + index,

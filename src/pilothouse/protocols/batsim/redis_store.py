@@ -54,6 +54,10 @@ class RedisStore:
         """The description of a job that the scheduler wrote. Raises PeerError if there is none."""
         return self._get(f"job_{job_id}")
 
+    def get_profile(self, workload: str, name: str) -> bytes:
+        """The profile that the scheduler wrote. Raises PeerError if there is none."""
+        return self._get(f"profile_{workload}!{name}")
+
     def _set(self, key: str, value: bytes) -> None:
         try:
             self._client.set(f"{self._prefix}:{key}", value)

@@ -60,12 +60,12 @@ class JobKill(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """`extra`: all other members of the configuration; they are passed on to the scheduler."""
+    """`written`: the whole configuration file. It is passed on to the scheduler."""
 
     redis: RedisSettings = RedisSettings()
     job_submission: JobSubmission = JobSubmission()
     scheduler_config: str = ""
-    extra: dict[str, object] = {}
+    written: dict[str, object] = {}
     job_kill: JobKill = JobKill()
 
     @classmethod
@@ -84,8 +84,12 @@ class Settings(msgspec.Struct, frozen=True):
             everything = msgspec.json.decode(data, type=dict[str, object])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             raise InputError(where, f"not a configuration: {problem}") from None
-        extra = {key: value for key, value in everything.items() if key not in ("redis", "job_submission")}
-        return cls(known.redis, known.job_submission, extra=extra, job_kill=known.job_kill)
+        return cls(known.redis, known.job_submission, written=everything, job_kill=known.job_kill)
+
+    @property
+    def extra(self) -> dict[str, object]:
+        """The members of the configuration file that only the scheduler reads."""
+        return {key: value for key, value in self.written.items() if key not in ("redis", "job_submission")}
 
 
 class _Written(msgspec.Struct):

@@ -191,11 +191,11 @@ def test_odd_jobs_that_batsim_accepts(tmp_path: Path) -> None:
 def test_the_configuration_file_reaches_the_scheduler(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text('{"job_submission": {"forward_profiles": true}, "mine": {"depth": 3}}')
-    more = ("--config-file", str(config), "--decider-dialect", "2")
+    more = ("--config-file", str(config))  # implies a scheduler of Batsim 2
     heard = conversation(tmp_path, workload(), NOP, execute("w0!1"), NOP, NOP, more=more)
     written = heard[0]["events"][0]["data"]["config"]
     assert written["mine"] == {"depth": 3}
-    assert written["job_submission"]["from_scheduler"] == {"enabled": False, "acknowledge": False}
+    assert written["job_submission"]["from_scheduler"] == {"enabled": False, "acknowledge": True}
     assert heard[1]["events"][0]["data"]["profile"] == {"type": "delay", "delay": 10}
     assert {event["type"] for message in heard for event in message["events"]} == {
         "SIMULATION_BEGINS", "JOB_SUBMITTED", "JOB_COMPLETED", "SIMULATION_ENDS"

@@ -87,13 +87,6 @@ def test_nothing_is_a_nop() -> None:
             answer({"timestamp": 11, "type": "REJECT_JOB", "data": {"job_id": "w0!2"}}),
             "REJECT_JOB: timestamp 11 of event 0 should be lower than or equal to now=10",
         ),
-        (
-            answer(
-                {"timestamp": 5, "type": "REJECT_JOB", "data": {"job_id": "w0!2"}},
-                {"timestamp": 4, "type": "REJECT_JOB", "data": {"job_id": "w0!3"}},
-            ),
-            "timestamp 4 of event 1 is before that of the event before it (5)",
-        ),
     ],
 )
 def test_what_breaks_the_specification_is_named(data: bytes, problem: str) -> None:
@@ -162,18 +155,16 @@ def close(a: object, b: object) -> bool:
 
 
 @pytest.mark.parametrize(("date", "later"), [(10.0, True), (9.0, False), (10.5, True)])
-def test_dates_may_be_equal(date: float, later: bool) -> None:
-    """Dates ascend, none is later than `now`: equal ones are right, in messages of both sides."""
+def test_dates_may_be_equal(date: float, later: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Dates ascend, none is later than `now`: equal ones are right, in messages of both sides. Earlier ones are told."""
     call = {"timestamp": date, "type": "CALL_ME_LATER", "data": {"timestamp": 99}}
     called = {"timestamp": date, "type": "REQUESTED_CALL", "data": {}}
     assert len(codec.decode_from_scheduler(answer(call, call, now=10.5)).events) == 2
     assert len(codec.decode_from_batsim(answer(called, called, now=10.5)).events) == 2
     first = {"timestamp": 10.0, "type": "CALL_ME_LATER", "data": {"timestamp": 99}}
-    if later:
-        assert len(codec.decode_from_scheduler(answer(first, call, now=10.5)).events) == 2
-    else:
-        with pytest.raises(PeerError, match=r"timestamp 9 of event 1 is before that of the event before it \(10\)"):
-            codec.decode_from_scheduler(answer(first, call, now=10.5))
+    assert len(codec.decode_from_scheduler(answer(first, call, now=10.5)).events) == 2
+    told = "CALL_ME_LATER: timestamp 9 of event 1 is before that of the event before it (10)"
+    assert [told in record.getMessage() for record in caplog.records] == ([] if later else [True])
 
 
 @pytest.mark.parametrize("decode", [codec.decode_from_scheduler, codec.decode_from_batsim])

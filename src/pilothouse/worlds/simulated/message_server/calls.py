@@ -47,12 +47,12 @@ def on_call(server: Server, decision: d.CallAt) -> Sequence[Actor]:
 
 def _new_call(server: Server, call_id: str) -> Call:
     call = server.calls[call_id] = Call(call_id)
-    server.pending += 1
+    server.pending += not server.rules.ends_in_last_message
     return call
 
 
 def _forget(server: Server, call: Call) -> None:
-    server.pending -= 1
+    server.pending -= not server.rules.ends_in_last_message
     if server.calls.get(call.id) is call:
         del server.calls[call.id]
 

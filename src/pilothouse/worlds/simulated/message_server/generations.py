@@ -1,4 +1,4 @@
-"""The rules of Batsim 4, of Batsim 5, and of our own server (`pilothouse simulate --control-latency`)."""
+"""The rules of Batsim 2, of Batsim 4, of Batsim 5, and of our own server (`pilothouse simulate --control-latency`)."""
 
 from __future__ import annotations
 
@@ -56,8 +56,26 @@ BATSIM4 = Rules(
     )
 )
 
-BATSIM2 = msgspec.structs.replace(BATSIM4, handlers={**BATSIM4.handlers, d.SetJobState: jobs.on_any_job_state})
-"""Batsim 4, which stands in for its predecessors, with a scheduler of the specification's generation."""
+BATSIM4_ANY = msgspec.structs.replace(BATSIM4, handlers={**BATSIM4.handlers, d.SetJobState: jobs.on_any_job_state})
+"""Batsim 4 with a scheduler of any generation."""
+
+BATSIM2 = Rules(
+    {
+        **BATSIM4.handlers,
+        d.SetJobState: jobs.on_job_state_of_2,
+        d.SetPowerState: power.on_resource_state_of_2,
+        d.SwitchUnits: power.on_resource_state_of_2,
+        d.MeasureEnergy: power.on_measure_energy_of_2,
+    },
+    tiny_messages=True,
+    writes_at_once=True,
+    submits_singly=True,
+    notifies=False,
+    ends_in_last_message=True,
+    keeps_jobs=True,
+    kill_code=-1,
+    any_workload=True,
+)
 
 BATSIM5 = Rules(
     dict.fromkeys(DECISIONS, _unhandled)

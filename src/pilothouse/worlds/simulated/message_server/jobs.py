@@ -29,6 +29,7 @@ from pilothouse.model.profile import (
     TraceReplay,
     parts_of,
 )
+from pilothouse.model.record import JobRecord
 from pilothouse.worlds.simulated.message_server.meter_readings import read_meters
 from pilothouse.worlds.simulated.message_server.rounds import Actor, Mailbox, spawn, turn
 from pilothouse.worlds.simulated.physics.activities import CANCELLED
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pilothouse.worlds.simulated.message_server.server import Server
 
 _WAITING = JobState.WAITING
+_NEVER_STARTED = (JobState.WAITING, JobState.REFUSED, JobState.OMITTED)
 
 
 class TrackedJob(msgspec.Struct, eq=False):
@@ -46,6 +48,7 @@ class TrackedJob(msgspec.Struct, eq=False):
     job: Job
     state: JobState = _WAITING
     run: Run | None = None
+    started_at: float | None = None
     ended_at: float = 0.0
     return_code: int = -1
     kill_asked: bool = False
@@ -55,14 +58,17 @@ class TrackedJob(msgspec.Struct, eq=False):
     """Who is told of its end before the decider is (workflows)."""
     messages: list[str] = []
     """What the decider has sent to the job before it ran."""
+    record: JobRecord | None = None
+    """Once the job is over or refused."""
 
     def step(self, stimulus: Stimulus) -> None:
         """The only way to another state."""
         self.state = step(self.state, stimulus)
 
-    def launch(self, run: Run | None) -> None:
+    def launch(self, run: Run | None, now: float) -> None:
         """The job runs. None: where the server does not see it."""
         self.run = run
+        self.started_at = now
         self.state = launched(self.state)
 
 
@@ -268,7 +274,7 @@ def on_kill(server: Server, decision: d.KillJobs) -> Sequence[Actor] | None:
     asked: list[TrackedJob] = []
     for job_id in decision.job_ids:
         tracked = tracked_job(server, job_id, "kill")
-        if tracked.state is JobState.WAITING:
+        if tracked.state in _NEVER_STARTED:
             raise server.refuse(
                 "job in the wrong state",
                 f"job {job_id} is neither being executed nor completed",
@@ -277,7 +283,7 @@ def on_kill(server: Server, decision: d.KillJobs) -> Sequence[Actor] | None:
         if not tracked.kill_asked:
             tracked.kill_asked = True
             asked.append(tracked)
-    if not asked:
+    if not asked and not (decision.job_ids and server.rules.keeps_jobs):
         if decision.job_ids and not server.rules.in_words_of_5:
             return None
         in_5 = "Invalid kill: the list of jobs to kill is empty"
@@ -302,7 +308,7 @@ def _killer(server: Server, asked: list[TrackedJob]) -> Actor:
         tracked.step(Stimulus.KILLED)
         killed.append(tracked)
         if first_turn:
-            server.release(tracked, run.kill_code)
+            server.release(tracked, _kill_code(server, run))
         elif run.kill_code == CANCELLED:
             # A parallel task is only cancelled: the job notices it, and leaves by itself.
             yield spawn(_killed_job(server, tracked, run))
@@ -319,8 +325,13 @@ def _killer(server: Server, asked: list[TrackedJob]) -> Actor:
     yield server.send(done)
 
 
+def _kill_code(server: Server, run: Run) -> int:
+    code = server.rules.kill_code
+    return run.kill_code if code is None else code
+
+
 def _killed_job(server: Server, tracked: TrackedJob, run: Run) -> Actor:
-    server.release(tracked, run.kill_code)
+    server.release(tracked, _kill_code(server, run))
     yield from read_meters(server, run.units)
 
 
@@ -328,7 +339,10 @@ def _killed_job(server: Server, tracked: TrackedJob, run: Run) -> Actor:
 
 
 def on_metadata(server: Server, decision: d.SetMetadata) -> None:
-    tracked_job(server, decision.job_id).metadata = decision.text
+    tracked = tracked_job(server, decision.job_id)
+    tracked.metadata = decision.text
+    if tracked.record is not None:
+        tracked.record.metadata = decision.text
 
 
 def on_job_state(server: Server, decision: d.SetJobState) -> None:
@@ -338,11 +352,35 @@ def on_job_state(server: Server, decision: d.SetJobState) -> None:
         change = f"{BATSIM[tracked.state]} to {BATSIM[decision.state]}"
         detail = f"job {decision.job_id}: {change}; only SUBMITTED to RUNNING is allowed"
         raise server.refuse("change of state", detail)
-    tracked.launch(None)
+    tracked.launch(None, server.agenda.now)
+
+
+_CHANGES = {
+    JobState.WAITING: (JobState.RUNNING, JobState.REFUSED),
+    JobState.RUNNING: (JobState.SUCCEEDED, JobState.TIMED_OUT, JobState.KILLED),
+}
+"""The changes of state that Batsim 2 knows."""
+
+
+def on_job_state_of_2(server: Server, decision: d.SetJobState) -> None:
+    """Batsim 2: a job may run, and end, outside of its sight. No event follows."""
+    tracked = tracked_job(server, decision.job_id)
+    change = f"job {decision.job_id}: {BATSIM[tracked.state]} to {BATSIM[decision.state]}"
+    if tracked.run is not None:
+        raise server.refuse("change of state", f"{change}; the job was executed, and ends when its profile does")
+    if decision.state not in _CHANGES.get(tracked.state, ()):
+        raise server.refuse("change of state", f"{change} is not allowed")
+    if decision.reason and decision.state is not JobState.KILLED:
+        raise server.refuse("change of state", f"{change}: only COMPLETED_KILLED has a kill_reason")
+    if decision.state is JobState.RUNNING:
+        tracked.launch(None, server.agenda.now)
+    else:
+        tracked.step(ENDS[decision.state])
+        server.forget(tracked)
 
 
 def on_any_job_state(server: Server, decision: d.SetJobState) -> None:
-    """Batsim 2, and as in the simulated world without messages: a job may also be ended."""
+    """As in the simulated world without messages: a job may also be ended."""
     tracked = tracked_job(server, decision.job_id)
     if decision.state is JobState.RUNNING:
         on_job_state(server, decision)
@@ -355,7 +393,7 @@ def on_any_job_state(server: Server, decision: d.SetJobState) -> None:
         raise server.refuse("change of state", detail)
     ran = tracked.state is JobState.RUNNING
     if not ran and not refused:
-        tracked.launch(None)  # Only a job that runs can end.
+        tracked.launch(None, server.agenda.now)  # Only a job that runs can end.
     if tracked.run is not None:
         server.physics.kill(tracked.run)
     tracked.step(stimulus)

@@ -97,9 +97,14 @@ def on_switch(server: Server, decision: d.SwitchUnits) -> Sequence[Actor]:
 
 
 def on_resource_state(server: Server, decision: d.SetPowerState | d.SwitchUnits) -> Sequence[Actor]:
-    units, target, machines = decision.units, decision.power_state, server.machines
     if not server.begins.energy:
         raise server.refuse("energy", "a power state was asked for, and energy is not enabled (-E)")
+    return on_resource_state_of_2(server, decision)
+
+
+def on_resource_state_of_2(server: Server, decision: d.SetPowerState | d.SwitchUnits) -> Sequence[Actor]:
+    """Batsim 2 does not ask whether energy is enabled."""
+    units, target, machines = decision.units, decision.power_state, server.machines
     if not units:
         raise server.refuse("empty set", "no resource was named")
     if units.mask >> len(machines):
@@ -156,3 +161,9 @@ def on_measure_energy(server: Server, decision: d.MeasureEnergy) -> None:
     if not server.begins.energy:
         raise server.refuse("energy", "the consumed energy was asked for, and energy is not enabled (-E)")
     server.tell(e.EnergyMeasured(server.agenda.now, server.machines.energy_j()))
+
+
+def on_measure_energy_of_2(server: Server, decision: d.MeasureEnergy) -> None:
+    """Batsim 2 answers -1 where energy is not enabled."""
+    joules = server.machines.energy_j() if server.begins.energy else -1.0
+    server.tell(e.EnergyMeasured(server.agenda.now, joules))

@@ -61,6 +61,20 @@ class Rules(msgspec.Struct, frozen=True):
     """A machine is not idle again after its last job."""
     registered_when_read: bool = True
     """Jobs and profiles exist as soon as the reply that registers them is read, before its messages are sent."""
+    tiny_messages: bool = False
+    """Messages to the server have almost no size: they take the latency of their route."""
+    writes_at_once: bool = False
+    """A decider that is ready is written to even if another message to the server waits."""
+    submits_singly: bool = False
+    """A source sends each job in a message of its own."""
+    notifies: bool = True
+    """The decider hears that no more jobs or external events will come."""
+    ends_in_last_message: bool = False
+    """The end of the run is told with the event that ends it, and calls that are still to come do not keep the run alive."""
+    keeps_jobs: bool = False
+    """Decisions may name jobs that have ended."""
+    kill_code: int | None = None
+    """The return code of all killed jobs. None: it depends on what the job was doing."""
     any_workload: bool = False
     """Jobs may be registered for workloads that do not exist yet."""
     profiles_outlive_jobs: bool = True

@@ -76,12 +76,12 @@ class Server:
 
     # Python finds the methods of an object with 30 attributes or more slowly, unless they are in slots.
     __slots__ = (
-        "_collected", "_decision_index", "_dependencies", "_end_told", "_event_at", "_events", "_handlers", "_lingering",
-        "_needed", "_open_event_sources", "_open_job_sources", "_open_workflows", "_over_and_told", "_ready",
-        "_ready_message", "_stale_dates", "_succeeded", "_tracers", "agenda", "begins", "calls", "constraints", "costs",
-        "decider", "ended", "hidden_profiles", "jobs", "machines", "mailbox", "met", "meters_read_at", "pending",
-        "periodic", "physics", "profile_users", "profiles", "record", "registering", "rounds", "rules", "sources",
-        "stopped", "strict", "submission_noted", "unfinished", "warn", "workloads",
+        "_collected", "_decision_index", "_dependencies", "_end_told", "_end_written", "_event_at", "_events",
+        "_handlers", "_lingering", "_needed", "_open_event_sources", "_open_job_sources", "_open_workflows",
+        "_over_and_told", "_ready", "_ready_message", "_stale_dates", "_succeeded", "_tracers", "agenda",
+        "begins", "calls", "constraints", "costs", "decider", "ended", "hidden_profiles", "jobs", "machines", "mailbox", "met",
+        "meters_read_at", "pending", "periodic", "physics", "profile_users", "profiles", "record", "registering", "rounds",
+        "rules", "sources", "stopped", "strict", "submission_noted", "unfinished", "warn", "workloads",
     )  # fmt: skip
 
     def __init__(
@@ -98,7 +98,7 @@ class Server:
         exact_energy: bool = False,
     ) -> None:
         self.begins = begins
-        self.costs = MessageCosts(platform)
+        self.costs = MessageCosts(platform, tiny=rules.tiny_messages)
         self.rules = rules
         self._stale_dates, self._handlers = rules.stale_dates, rules.handlers
         self.strict = strict
@@ -172,7 +172,7 @@ class Server:
         self._over_and_told: list[str] = []
         self._ready_message = self.send(self._on_ready)
         self._ready = False
-        self._end_told = False
+        self._end_told = self._end_written = False
         self.stopped = False
         self.ended = False
 
@@ -225,14 +225,16 @@ class Server:
         self.tell(e.Began(self.begins.started_at, self.begins))
         self._ready = True
         while not self.ended:
-            if self._ready and not self._end_told:
+            if self.rules.ends_in_last_message and not self._end_told and self._is_over():
+                yield from self._end()
+            if self._ready and not self._end_written:
                 if self.stopped:
                     self._events.clear()
                     yield from self._end()
                     mailbox.waiting.clear()
                     yield self._write()
-                elif not mailbox.waiting:
-                    if not self._events and self._is_over():
+                elif self.rules.writes_at_once or not mailbox.waiting:
+                    if not self._events and not self._end_told and self._is_over():
                         yield from self._end()
                     if self._events:
                         yield self._write()
@@ -259,6 +261,7 @@ class Server:
         batch = e.Batch(now, self._events)
         self._events = []
         self._ready = False
+        self._end_written = self._end_told
         if self._over_and_told:
             for job_id in self._over_and_told:
                 self._forget_job(job_id)
@@ -266,7 +269,7 @@ class Server:
         return spawn(self._converse(batch))
 
     def _forget_job(self, job_id: str) -> None:
-        profile = self.jobs.pop(job_id).job.profile
+        profile = (self.jobs[job_id] if self.rules.keeps_jobs else self.jobs.pop(job_id)).job.profile
         begins = self.begins
         if profile is None or (begins.dynamic_registration and begins.profile_reuse):
             return
@@ -311,16 +314,16 @@ class Server:
         self._open_workflows -= source.is_workflow
         if source.sends_jobs:
             self._open_job_sources -= 1
-            if not self._open_job_sources:
+            if not self._open_job_sources and self.rules.notifies:
                 self.tell(e.NoMoreJobs(self.agenda.now))
         else:
             self._open_event_sources -= 1
-            if not self._open_event_sources:
+            if not self._open_event_sources and self.rules.notifies:
                 self.tell(e.NoMoreExternalEvents(self.agenda.now))
 
     def _on_ready(self, _: object) -> None:
         self._ready = True
-        if self._end_told:
+        if self._end_written:
             self.ended = True
 
     def _on_decision(self, indexed: tuple[int, d.Decision]) -> Sequence[Actor] | Actor | None:
@@ -381,7 +384,7 @@ class Server:
 
     def start(self, tracked: TrackedJob, run: Run) -> Sequence[Actor]:
         """Starts a job: it runs from now on."""
-        tracked.launch(run)
+        tracked.launch(run, run.started_at)
         return (self._run(run),)
 
     def _run(self, run: Run) -> Actor:
@@ -463,10 +466,10 @@ class Server:
     def forget(self, tracked: TrackedJob) -> None:
         """Records a job that is over or refused."""
         run = tracked.run
-        record = JobRecord(
+        tracked.record = record = JobRecord(
             tracked.job,
             tracked.state,
-            None if run is None else run.started_at,
+            tracked.started_at,
             tracked.ended_at if run is not None else self.agenda.now,
             IdSet() if run is None else run.units,
             tracked.return_code,

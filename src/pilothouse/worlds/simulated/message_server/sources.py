@@ -46,12 +46,14 @@ class JobSource:
         yield server.send(hello)
         asks_hosts = server.rules.hosts_asked_first
         awake_at = agenda.now
+        singly = server.rules.submits_singly
         due: list[Job] = []
         for job in self.jobs:
-            if job.submitted_at > awake_at:
-                if due:
-                    yield server.send(server.on_submitted, (due, None))
-                    due = []
+            is_later = job.submitted_at > awake_at
+            if due and (is_later or singly):
+                yield server.send(server.on_submitted, (due, None))
+                due = []
+            if is_later:
                 yield sleep(job.submitted_at - awake_at)
                 awake_at = agenda.now
             if not due and not asks_hosts:

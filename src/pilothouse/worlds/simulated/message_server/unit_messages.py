@@ -24,13 +24,15 @@ Heard = Callable[[Any], Actor | None]
 class MessageCosts:
     """What one message to the server costs. The server of a platform without a master is on its first host."""
 
-    def __init__(self, platform: Platform) -> None:
+    def __init__(self, platform: Platform, *, tiny: bool = False) -> None:
         master = 0 if platform.master is None else MASTER
 
         @cache
         def from_unit(unit: int) -> Cost:
             route = platform.route(unit, master)
-            return Cost(route.latency, route.bandwidth)
+            if tiny and not route.latency:
+                return FREE
+            return Cost(route.latency, route.bandwidth * 1e6 if tiny else route.bandwidth)
 
         self.from_unit = from_unit
         self.from_master = from_unit(master)
