@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import islice, takewhile
 from pathlib import Path
 from random import Random
@@ -24,6 +25,7 @@ import msgspec
 from fuzz.stories import STORIES
 from fuzz.targets import TARGETS, folder
 from pilothouse.model.errors import PilothouseError
+from pilothouse.worlds.live.records import JobKnown, job_from
 
 RECORDED = Path(__file__).parent / "recorded"
 MOST_INPUTS = 1200
@@ -144,8 +146,10 @@ def show(value: object) -> str:
         return f"{value:.9g}"  # the last digits of sums differ between versions of Python
     if isinstance(value, Exception):
         return f"{type(value).__name__}: {value}".replace("\n", " ")
+    if isinstance(value, JobKnown) and value.data:
+        return f"JobKnown({show(value.job_id)}, {value.task_id}, {show(job_from(value.data))})"
     if isinstance(value, msgspec.Struct):
-        return f"{type(value).__name__}({', '.join(show(getattr(value, name)) for name in value.__struct_fields__)})"
+        return f"{type(value).__name__}({', '.join(_fields(value))})"
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{show(key)}: {show(part)}' for key, part in value.items())}}}"
     if isinstance(value, set | frozenset):
@@ -159,6 +163,24 @@ def show(value: object) -> str:
         parts = [getattr(value, name) for name in slots if hasattr(value, name)] or list(getattr(value, "__dict__", {}).values())
         return f"{type(value).__name__}({', '.join(map(show, parts))})"
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+def _fields(value: msgspec.Struct) -> Iterator[str]:
+    """Fields that have their default value are left out, so that a new field changes no answer that does not use it."""
+    for name, default in _defaults(type(value)):
+        found = getattr(value, name)
+        if default is msgspec.NODEFAULT:
+            yield show(found)
+        elif found != default:
+            yield f"{name}={show(found)}"
+
+
+@cache
+def _defaults(kind: type[msgspec.Struct]) -> tuple[tuple[str, object], ...]:
+    return tuple(
+        (field.name, field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory())
+        for field in msgspec.structs.fields(kind)
+    )
 
 
 def recorded(name: str) -> list[str]:

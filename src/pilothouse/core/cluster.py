@@ -326,7 +326,6 @@ class Cluster:
 
     def _give_back(self, job: Job, units: IdSet, kept: int = 0) -> None:
         """`kept`: a mask of the units that it still holds."""
-        mask = units.mask | kept if kept else 0
         if self.sharing:
             for run in self.running.values():
                 units = units - run.units
@@ -339,7 +338,7 @@ class Cluster:
             self.free += self._free_set.give(units.bits, units.shift)
         if self._table is not None:
             self._misfits.clear()
-            self._table.count_extras(job, mask or units.mask, -1)
+            self._table.count_extras(job, units.mask | kept, -1)
             if kept:
                 self._table.count_extras(job, kept, 1)
 
