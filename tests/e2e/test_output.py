@@ -117,3 +117,28 @@ def test_output_comes_in_the_order_of_the_tasks_not_of_their_ends(tmp_path: Path
     pilothouse(tmp_path, "run", "tasks", "--slots", "2", "--dir", "run", "-q")
     shown = pilothouse(tmp_path, "output", "run").stdout
     assert shown.index("first") < shown.index("second")
+
+
+def test_damage_hides_nothing_that_is_whole(tmp_path: Path) -> None:
+    (tmp_path / "tasks.txt").write_text("".join(f"echo output {number}\n" for number in range(6)))
+    pilothouse(tmp_path, "run", "tasks.txt", "--dir", "R", "--slots", "1", "-q")
+    (pack,) = (tmp_path / "R").glob("*.output")
+    pack.write_bytes(pack.read_bytes().replace(b"output 2", b"output X"))
+    done = pilothouse(tmp_path, "output", "R", "--to", "files", code=2)
+    assert sorted(path.name for path in (tmp_path / "files").iterdir()) == [f"{task}.stdout" for task in (0, 1, 3, 4, 5)]
+    assert "the output of 1 task is damaged (2), the rest is whole" in done.stderr
+    shown = pilothouse(tmp_path, "output", "R", code=2)
+    assert shown.stdout.count("output") == 5 and "damaged" in shown.stderr
+    rows = [json.loads(line) for line in pilothouse(tmp_path, "output", "R", "--json", code=2).stdout.splitlines()]
+    assert [row["task"] for row in rows if row["damage"]] == [2]
+    assert pilothouse(tmp_path, "output", "R", "3").stdout == "output 3\n"
+
+
+def test_a_cut_key_file_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "tasks.txt").write_text("true\n")
+    pilothouse(tmp_path, "run", "tasks.txt", "--dir", "R", "-q")
+    keys = tmp_path / "R" / "keys.json"
+    keys.write_bytes(keys.read_bytes()[:20])
+    assert "remove it" in pilothouse(tmp_path, "run", "--resume", "R", code=2).stderr
+    keys.unlink()
+    pilothouse(tmp_path, "run", "--resume", "R", "-q")

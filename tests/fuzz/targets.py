@@ -533,7 +533,7 @@ def _read_pack(data: bytes) -> object:
     pack = io.BytesIO(data)
     found = list(output_pack.scan(pack, 0, "pack"))
     places = [1, *(end + 1 for end, _ in found)]
-    return found, output_pack.read_backwards(pack, places[max(0, len(places) - 2)], "pack")
+    return found, [*output_pack.read_backwards(pack, places[max(0, len(places) - 2)], "pack")][::-1]
 
 
 # ---- schedulers that answer garbage

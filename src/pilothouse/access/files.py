@@ -81,10 +81,14 @@ def make_private(path: Path) -> None:
 
 
 def write_whole(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Writes a file that has its mode from its first byte on, all or nothing. What was there under the name is replaced."""
+    """Writes a file that has its mode from its first byte on, all or nothing. What was there under the name is replaced. Its
+    contents are on the disk before it has its name: after a loss of power it is whole, or not there (yet).
+    """
     draft = path.with_name(f"{path.name}.new")
     draft.unlink(missing_ok=True)
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     with os.fdopen(fd, "wb") as stream:
         stream.write(data)
+        stream.flush()
+        os.fdatasync(fd)
     draft.rename(path)

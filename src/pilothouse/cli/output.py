@@ -47,18 +47,24 @@ def command(
     with open_outputs(folder) as reader:
         wanted = reader.numbers(tasks) if tasks else None
         if pattern is not None:
-            sys.exit(0 if task_output.search(reader.read(wanted), pattern, streams, write) else 1)
+            found = task_output.search(reader.read(wanted), pattern, streams, write)
+            reader.check()
+            sys.exit(0 if found else 1)
         if target is not None:
             click.echo(f"{task_output.export(reader.read(wanted), streams, target):,} files in {target}", err=True)
+            reader.check()
             return
         if json_lines:
             for _, output in reader.read(wanted):
                 write(task_output.as_json(output) + b"\n")
+            reader.check()
             return
         printer = task_output.Printer(write, lambda text: click.echo(text, err=True), streams, headers=len(tasks) != 1)
         if following:
             task_output.follow(folder, reader, wanted, printer)
+            reader.check()
             return
         if missing := task_output.show_all(reader, wanted, printer):
             names = ", ".join(map(str, missing))
             raise InputError(str(folder), f"nothing is known of task {names}", hint=f"see: pilothouse tasks {folder}")
+        reader.check()

@@ -61,9 +61,8 @@ def encode(chunk: Chunk, before: int) -> bytes:
     return header + _CHECKSUM.pack(zlib.crc32(data, zlib.crc32(header))) + data
 
 
-def read_backwards(pack: BinaryIO, place: int, name: str) -> list[Chunk]:
-    """All chunks of an attempt, in order, from the place of its last one. Raises InputError if the file is damaged."""
-    chunks: list[Chunk] = []
+def read_backwards(pack: BinaryIO, place: int, name: str) -> Iterator[Chunk]:
+    """The chunks of an attempt, the last one first, from the place of the last one. Raises InputError at a damaged one."""
     while place:
         try:
             chunk, before = _read_at(pack, place - 1, name)
@@ -71,9 +70,8 @@ def read_backwards(pack: BinaryIO, place: int, name: str) -> list[Chunk]:
             raise InputError(name, f"damaged at byte {place - 1}", found="the end of the file") from None
         if before >= place:
             raise InputError(name, f"damaged at byte {place - 1}", found=f"a chunk that follows one at byte {before - 1}")
-        chunks.append(chunk)
+        yield chunk
         place = before
-    return chunks[::-1]
 
 
 def scan(pack: BinaryIO, at: int, name: str) -> Iterator[tuple[int, Chunk]]:

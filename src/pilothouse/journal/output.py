@@ -17,6 +17,9 @@ from pilothouse.journal.store import columns_of
 from pilothouse.model.errors import InputError
 from pilothouse.model.numerals import whole_number
 
+MOST_NAMED = 20
+"""Damaged outputs that a message names."""
+
 
 class TaskOutput(msgspec.Struct, frozen=True):
     """One attempt of one task."""
@@ -28,6 +31,8 @@ class TaskOutput(msgspec.Struct, frozen=True):
     chunks: list[Chunk]
     left_out: int = 0
     """Bytes that were not kept: beyond the limit, or the disk was full."""
+    damage: str = ""
+    """Where the pack is damaged, if it is: `chunks` are then what could be read."""
 
     def text(self, stream: int) -> bytes:
         return b"".join(chunk.data for chunk in self.chunks if chunk.stream == stream)
@@ -39,6 +44,8 @@ class OutputReader:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._packs: dict[str, BinaryIO] = {}
+        self._damaged: dict[int, str] = {}
+        """Tasks whose output could not be read whole -> where their pack is damaged."""
         with reading(folder) as db:
             if "output" not in columns_of(db, "ends"):
                 raise InputError(str(folder), "its tasks' output was not kept: an earlier version made this run")
@@ -86,9 +93,11 @@ class OutputReader:
             held = {(row.task, row.attempts): self._key_of(db, row.node) for row in in_hand(db) if row.task in wanted}
         for (task, attempt), key in held.items():
             pack = self._pack(key)
-            chunks = [chunk for _, chunk in scan(pack, 0, pack.name)] if pack is not None else []
+            chunks, damage = _whole(chunk for _, chunk in scan(pack, 0, pack.name)) if pack is not None else ([], "")
+            if damage:
+                self._damaged[task] = damage
             own = [chunk for chunk in chunks if chunk.task_id == task and chunk.attempt == attempt]
-            yield TaskOutput(task, attempt, "running", None, own)
+            yield TaskOutput(task, attempt, "running", None, own, damage=damage)
 
     @staticmethod
     def _key_of(db: sqlite3.Connection, node: str) -> str:
@@ -98,9 +107,13 @@ class OutputReader:
     def _output(self, row: tuple[int, int, int, str, int, int, int, int, int | None, int | None, int]) -> tuple[int, TaskOutput]:
         number, task, attempt, state, code, rank, line, repeat, place, left_out, written = row
         chunks: list[Chunk] = []
+        damage = ""
         pack = self._pack(self._keys.get(rank, "")) if place else None
         if place and pack is not None:
-            chunks = read_backwards(pack, place, pack.name)
+            chunks, damage = _whole(read_backwards(pack, place, pack.name))
+            chunks.reverse()
+            if damage:
+                self._damaged[task] = damage
         elif place:
             left_out = written
         for stream, pattern in ((STDOUT, self._files[0]), (STDERR, self._files[1])):
@@ -108,7 +121,7 @@ class OutputReader:
                 path = self._cwd / pattern.format(task=task, line=line, repeat=repeat, attempt=attempt)
                 if path.is_file():
                     chunks.append(Chunk(stream, attempt, task, 0, path.read_bytes()))
-        return number, TaskOutput(task, attempt, state, code, chunks, left_out or 0)
+        return number, TaskOutput(task, attempt, state, code, chunks, left_out or 0, damage)
 
     def _pack(self, key: str) -> BinaryIO | None:
         """The pack of the engine with this key; None: it has none (yet)."""
@@ -119,9 +132,27 @@ class OutputReader:
                 return None
         return self._packs[key]
 
+    def check(self) -> None:
+        """After reading: raises InputError if some output could not be read whole."""
+        if self._damaged:
+            some = ", ".join(map(str, list(self._damaged)[:MOST_NAMED])) + (", ..." if len(self._damaged) > MOST_NAMED else "")
+            count = len(self._damaged)
+            problem = f"the output of {count:,} task{'s' if count != 1 else ''} is damaged ({some}), the rest is whole"
+            raise InputError(str(self._folder), problem, found=next(iter(self._damaged.values())))
+
     def close(self) -> None:
         for pack in self._packs.values():
             pack.close()
+
+
+def _whole(chunks: Iterator[Chunk]) -> tuple[list[Chunk], str]:
+    """The chunks up to the first damaged one, and what is wrong with that."""
+    whole: list[Chunk] = []
+    try:
+        whole.extend(chunks)
+    except InputError as error:
+        return whole, str(error)
+    return whole, ""
 
 
 def open_outputs(folder: Path) -> closing[OutputReader]:

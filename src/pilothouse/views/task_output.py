@@ -97,18 +97,20 @@ def as_json(output: TaskOutput) -> bytes:
     """One object; bytes that are not UTF-8 are replaced."""
     texts = {name: output.text(stream).decode("utf-8", "replace") for stream, name in _NAMES.items()}
     known = {"task": output.task, "attempt": output.attempt, "state": output.state, "exit_code": output.exit_code}
-    return msgspec.json.encode({**known, **texts, "left_out": output.left_out})
+    return msgspec.json.encode({**known, **texts, "left_out": output.left_out, "damage": output.damage})
 
 
 def export(outputs: Iterator[tuple[int, TaskOutput]], streams: tuple[int, ...], folder: Path) -> int:
-    """Writes TASK.stdout and TASK.stderr, where there is output. The number of files. Existing ones are never overwritten."""
+    """Writes TASK.stdout and TASK.stderr, where there is output, and TASK.stdout.damaged where only a part could be read. Returns
+    the number of files. Existing ones are never overwritten."""
     count = 0
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for _, output in outputs:
             for stream in streams:
                 if text := output.text(stream):
-                    with (folder / f"{output.task}.{_NAMES[stream]}").open("xb") as file:
+                    name = f"{output.task}.{_NAMES[stream]}{'.damaged' if output.damage else ''}"
+                    with (folder / name).open("xb") as file:
                         file.write(text)
                     count += 1
     except OSError as error:

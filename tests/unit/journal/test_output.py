@@ -92,6 +92,26 @@ def test_an_output_whose_pack_is_gone_is_left_out_as_a_whole(run: Run) -> None:
     assert (found.chunks, found.left_out) == ([], 7)
 
 
+def test_a_damaged_pack_hides_no_other_output(run: Run) -> None:
+    """The first engine's pack has a flipped byte in the first chunk of task 1; the second engine's pack is zeroed."""
+    run.ended(0, run.write(0, 0, (STDOUT, b"before")))
+    damaged_at = pack_path(run.folder, "k0").stat().st_size + 50
+    run.ended(1, run.write(0, 1, (STDOUT, b"first part"), (STDOUT, b"second part")))
+    run.ended(2, run.write(0, 2, (STDOUT, b"after")))
+    run.ended(3, run.write(1, 3, (STDOUT, b"zeroed")), rank=1)
+    with pack_path(run.folder, "k0").open("r+b") as pack:
+        pack.seek(damaged_at)
+        pack.write(b"\xff")
+    size = pack_path(run.folder, "k1").stat().st_size
+    pack_path(run.folder, "k1").write_bytes(bytes(size))
+    with open_outputs(run.folder) as outputs:
+        found = {output.task: output for _, output in outputs.read(None)}
+        assert [found[task].text(STDOUT) for task in range(4)] == [b"before", b"second part", b"after", b""]
+        assert [bool(found[task].damage) for task in range(4)] == [False, True, False, True]
+        with pytest.raises(InputError, match=r"the output of 2 tasks is damaged \(1, 3\), the rest is whole"):
+            outputs.check()
+
+
 def test_tasks_by_name_and_by_number(run: Run) -> None:
     run.ended(0, 0, name="mine")
     run.ended(1, 0, name="mine")

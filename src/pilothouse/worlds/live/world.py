@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ from pilothouse.worlds.live.driver import decisions, engine_frames, flow
 from pilothouse.worlds.live.driver.flow import PARTING_S, begins, settle, stop
 from pilothouse.worlds.live.driver.restore import restore
 from pilothouse.worlds.live.driver.state import new_state
-from pilothouse.worlds.live.engine_files import DeadEngines, sizes_of_packs, write_parts
+from pilothouse.worlds.live.engine_files import DeadEngines, PackSync, sizes_of_packs, write_parts
 from pilothouse.worlds.live.engine_supply import EngineSupply
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
@@ -118,6 +119,7 @@ class LiveWorld:
         self._ticked_at = 0.0
         self._not_durable = False
         """Records were written that may be lost with the power."""
+        self._packs = PackSync(folder)
         self._stuck_since = 0.0
         self._stopping = Stopping(options.grace_s)
         self._desk = RequestDesk(self._driver, self._supply, folder, listens, self.call, self.now)
@@ -203,6 +205,10 @@ class LiveWorld:
         if not self._stopping.abandoned:
             self._flush()
         self._part()
+        try:
+            self._packs.sync(self._driver.engines.keys_by_rank, inf)
+        except RunError as error:
+            self._warn(str(error))
         for context in self._supply.contexts:
             context.close(self._driver.engines.keys_seen)
         self._wire.close()
@@ -455,9 +461,12 @@ class LiveWorld:
         durable = bool(frames) or driver.backlog.feeder is None
         if driver.records or driver.outputs or (durable and self._not_durable):
             records, driver.records = driver.records, []
+            self._packs.note(records)
             while True:
                 try:
                     write_parts(self.folder, driver.outputs)
+                    if durable:
+                        self._packs.sync(driver.engines.keys_by_rank, self.now())
                     if records or (durable and self._not_durable):
                         self._recorder.write(records, durable=durable)
                         self._not_durable = not durable

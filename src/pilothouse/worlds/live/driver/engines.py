@@ -125,6 +125,8 @@ class Engines:
         self._names: dict[str, int] = {}
         self._vacant: dict[str, list[tuple[int, int]]] = {}
         """Host -> (first unit, units) of engines that were lost there: an engine that replaces one gets the same."""
+        self.keys_by_rank: dict[int, str] = {}
+        """Rank -> EngineConfig.key, of all engines that have ever joined."""
         self._keys: dict[str, str] = {}
         """EngineConfig.key -> engine, of those that are present."""
 
@@ -174,6 +176,7 @@ class Engines:
         if place in self._vacant.get(host, ()):
             self._vacant[host].remove(place)
         self.present[record.engine] = proxy
+        self.keys_by_rank[record.rank] = record.key
         if record.key:
             self._keys[record.key] = record.engine
         at = bisect_right(self._firsts, record.first_unit)
@@ -206,7 +209,7 @@ class Engines:
     @property
     def keys_seen(self) -> set[str]:
         """The keys of all engines that have ever joined."""
-        return {proxy.joined.key for proxy in (*self.present.values(), *self.departed.values())}
+        return set(self.keys_by_rank.values())
 
     def holder(self, units: IdSet) -> tuple[EngineProxy | None, bool]:
         """The engine that has the first of these units, and whether it has all of them.

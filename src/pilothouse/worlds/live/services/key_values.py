@@ -40,7 +40,8 @@ class KeyValueService:
         except FileNotFoundError:
             pass
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InputError(str(path), f"not the file of a key-value service: {error}") from error
+            hint = "remove it: the service gets a new secret, and tasks that still run lose it"
+            raise InputError(str(path), f"not the file of a key-value service: {error}", hint=hint) from error
         shelf = None
         if redis:
             from pilothouse.worlds.live.services.redis_shelf import RedisShelf

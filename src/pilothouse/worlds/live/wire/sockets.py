@@ -99,7 +99,8 @@ class Keys(msgspec.Struct, frozen=True):
         except FileNotFoundError:
             pass
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InputError(str(path), f"not a key file: {error}") from error
+            hint = "remove it: the run gets new keys, engines that still run end by themselves, and their tasks run again"
+            raise InputError(str(path), f"not a key file: {error}", hint=hint) from error
         keys = cls.make()
         write_whole(path, msgspec.json.encode(keys))
         return keys
