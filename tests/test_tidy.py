@@ -57,7 +57,7 @@ SHELLS = {
     *(f"protocols/batprotocol/{name}.py" for name in ("channel", "library_host", "world")),
     *(f"protocols/batsim/{name}.py" for name in ("redis_store", "world")),
     *(f"protocols/rfc27/{name}.py" for name in ("decider", "server", "unix_socket", "world", "zmq_link")),
-    *(f"worlds/live/{name}.py" for name in ("request_desk", "requests", "stream_lines", "world")),
+    *(f"worlds/live/{name}.py" for name in ("request_desk", "requests", "run_clock", "stream_lines", "world")),
     *(f"worlds/live/contexts/{name}.py" for name in ("auto_allocation", "nodes", "programs")),
     "worlds/slurm_commands.py",
     *(f"worlds/slurm/{name}.py" for name in ("daemons", "lab", "link", "watchdog")),
@@ -65,7 +65,7 @@ SHELLS = {
     *(f"worlds/live/services/{name}.py" for name in ("call_server", "call_worker")),
     *(f"worlds/live/services/{name}.py" for name in ("key_values", "kvs_client", "kvs_server", "redis_shelf")),
     "worlds/live/wire/sockets.py",
-    *(f"journal/{name}.py" for name in ("lock", "present", "run_reader")),
+    *(f"journal/{name}.py" for name in ("lock",)),
     *(f"dropins/{name}.py" for name in ("batsim_decider", "batsim4/run")),
     *(f"dropins/batsim5/{name}.py" for name in ("guard", "run")),
     *(f"dropins/disbatch/{name}.py" for name in ("batcher", "bridge", "names", "run")),
@@ -78,7 +78,7 @@ GENERATED = {f"protocols/batprotocol/{name}.py" for name in ("binary", "messages
 # What the rest of the package may import from worlds/live.
 LIVE_FACE = (
     *("world", "options", "records", "snapshots", "feeder", "requests", "stream_lines", "contexts", "services"),
-    "task_feed",
+    *("run_clock", "task_feed"),
     *("wire.messages", "wire.sockets"),
 )
 FOREIGN_WORDS = {"alloc", "allocs", "res", "subtime", "nb_res", "msg_par", "msg_par_hg"}

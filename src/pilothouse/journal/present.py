@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +18,12 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node, Shape
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live.records import gpus_of_text, job_from
+from pilothouse.worlds.live.run_clock import date_now
 
 
 def read_present(db: sqlite3.Connection, folder: Path, progress: Progress | None = None) -> Present:
     """The run now. `progress`: what its ends say, if that is known already."""
-    notes = dict(db.execute("SELECT name, value FROM notes WHERE name IN ('started', 'decider')"))
+    notes = dict(db.execute("SELECT name, value FROM notes WHERE name IN ('started', 'decider', 'clock')"))
     nodes, engines = [], {}
     columns = "engine, node, first_unit, slots, gpus, memory_mb, cores"
     query = f"SELECT {columns} FROM engines WHERE left_at IS NULL ORDER BY first_unit"
@@ -63,7 +63,7 @@ def read_present(db: sqlite3.Connection, folder: Path, progress: Progress | None
         if job_id not in progress.jobs_ended and data
     ]
     return Present(
-        now=time.time(), started_at=float(notes.get("started") or 0.0), driven=not is_free(folder),
+        now=date_now(notes), started_at=float(notes.get("started") or 0.0), driven=not is_free(folder),
         decider=bytes(notes.get("decider") or b"").decode("utf-8", "replace"), nodes=tuple(nodes), running=tuple(running),
         held=held, progress=progress, submitted=submitted,
     )  # fmt: skip

@@ -5,7 +5,6 @@ In: the run's folder. Out: RunStates. The journal is opened for reading only; it
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
 from itertools import islice
 from pathlib import Path
@@ -22,6 +21,7 @@ from pilothouse.journal.waiting import Progress, UnfinishedLines, WaitingTask, w
 from pilothouse.model.errors import InputError
 from pilothouse.model.idset import IdSet
 from pilothouse.worlds.live.requests import ANSWER_NOTE, Answer, StopContext, StopEngine
+from pilothouse.worlds.live.run_clock import date_now
 
 MOST_RUNNING = 1000
 """The running tasks that are shown: those that were assigned first."""
@@ -87,16 +87,18 @@ class RunReader:
             busy = running.get(name, 0)
             row = EngineRow(rank, name, context, node, slots, busy, finished, failed, state, joined_at or 0.0)
             rows.append(checked(row))
-        now = time.time()
+        now = date_now(notes)
         ended_at = _number(notes.get("ended_at"))
         if ended_at is None and rows and not running and not any(row.present for row in rows):
             ended_at = max([self._last_at, *(left_at for *_, left_at, _lost, _first in engines)])
-        begun = (_number(notes.get("started")), self._first_at, *(row.joined_at for row in rows))
+        started_at = _number(notes.get("started"))
+        if started_at is None:  # engines may have other clocks
+            started_at = min((at for at in (self._first_at, *(row.joined_at for row in rows)) if at), default=now)
         total = _number(notes.get("total"))
         queue = self._queue(notes) if ended_at is None else ()
         return RunState(
             name=self.folder.resolve().name.removesuffix("_run") or str(self.folder),
-            started_at=min((at for at in begun if at), default=now),
+            started_at=started_at,
             now=now,
             finished=self._finished,
             failed=self._failed,

@@ -27,6 +27,7 @@ from pilothouse.journal.store import FILE_NAME, undamaged
 from pilothouse.model.job import Node
 from pilothouse.model.lifecycle import JobState
 from pilothouse.views.schedule import Schedule, Steps, date_or_nan, intervals
+from pilothouse.worlds.live.run_clock import date_now
 
 _NO_SUBMISSION = Submission(units=0)
 _SINCE_1970 = 1e8
@@ -62,7 +63,7 @@ def _read(folder: Path, name: str, last: int | None) -> Schedule:
     for submission in submissions.values():
         _add_unstarted(schedule, submission, origin)
     known = [date for column in (schedule.started, schedule.ended) for date in column if not isnan(date)]
-    schedule.now = time.time() - origin if driven else max(known, default=0.0)
+    schedule.now = date_now(notes) - origin if driven else max(known, default=0.0)
     return schedule
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from contextlib import closing
 from math import inf
 from pathlib import Path
@@ -37,6 +38,7 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node, Shape
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live import records as r
+from pilothouse.worlds.live.run_clock import clock_note, date_now
 from pilothouse.worlds.live.wire.messages import Task
 
 
@@ -339,3 +341,20 @@ def test_tasks_of_a_bundle_and_nodes_that_are_there(tmp_path: Path) -> None:
         "",
         "waits for its slot on n1: 1 task of its bundle is before it",
     ]
+
+
+def test_a_jump_of_the_clock_does_not_make_a_run_days_old(tmp_path: Path) -> None:
+    """The driver began 7 s ago by the monotonic clock; the system's clock was set three days ahead meanwhile."""
+    started_at = time.time() - 3 * 86400
+    with closing(Journal(tmp_path)) as journal:
+        journal.put_notes(started=started_at)
+        journal.write([clock_note(started_at, time.monotonic() - 7.0), joined(0)])
+    with closing(RunReader(tmp_path)) as reader:
+        assert 7.0 <= reader.read().elapsed_s < 60.0
+    with reading(tmp_path) as db:
+        assert read_present(db, tmp_path).now - started_at < 60.0
+
+
+def test_on_another_host_or_after_a_restart_the_clock_of_the_system_counts(tmp_path: Path) -> None:
+    for note in (b"", b"12.5 another-boot", b"x", b"\xff"):
+        assert abs(date_now({"clock": note}) - time.time()) < 60.0

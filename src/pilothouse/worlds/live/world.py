@@ -40,6 +40,7 @@ from pilothouse.worlds.live.engine_supply import EngineSupply
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.request_desk import MakeContext, RequestDesk
+from pilothouse.worlds.live.run_clock import clock_note
 from pilothouse.worlds.live.snapshots import Demand, EngineView, demand, engine_views
 from pilothouse.worlds.live.stopping import Stopping
 from pilothouse.worlds.live.wire.messages import encode, read_engine_frame
@@ -91,7 +92,9 @@ class LiveWorld:
         self.never_started: tuple[str, ...] = ()
         """Tasks that the decider left waiting when nothing could happen any more."""
         self._started_at = time.monotonic()
-        self._driver = new_state(options, session, time.time())
+        began_at = time.time()
+        self._driver = new_state(options, session, began_at)
+        self._driver.records.append(clock_note(began_at, self._started_at))
         self._driver.backlog.total = total
         self._driver.kept_output = sizes_of_packs(folder)
         if feeder is not None:
