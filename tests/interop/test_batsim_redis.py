@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -127,3 +129,18 @@ def test_no_redis_server(tmp_path: Path) -> None:
     )  # fmt: skip
     assert code == 1
     assert f"Redis at 127.0.0.1:{port}: cannot be reached" in stderr
+    assert not list(tmp_path.iterdir()), "nothing is written"
+
+
+def test_no_redis_package(tmp_path: Path) -> None:
+    inputs = HERE / "inputs"
+    without = "import sys; sys.modules['redis'] = None; from pilothouse.cli.main import main; main()"
+    done = subprocess.run(
+        [
+            sys.executable, "-c", without, "batsim4", "-p", inputs / "platforms/small_platform.xml", "--enable-redis",
+            "-w", inputs / "workloads/test_delays.json", "-e", tmp_path / "out",
+        ], capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "needs the redis client" in done.stderr and "pip install" in done.stderr
+    assert not list(tmp_path.iterdir()), "nothing is written"

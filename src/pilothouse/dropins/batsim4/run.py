@@ -45,6 +45,10 @@ def simulate(
     calm_collector()
     settings = options.settings()
     inputs = (makes_inputs or Batsim4Inputs)(options, settings)
+    if settings.redis.enabled:
+        from pilothouse.protocols.batsim.redis_store import RedisStore
+
+        RedisStore(settings.redis)  # a missing package or server is an error before files are written
     outputs = makes_outputs(
         options.export,
         energy=options.energy,
