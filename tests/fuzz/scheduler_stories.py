@@ -198,15 +198,6 @@ class Annotating(ReconnectingPair):
         self.notes: list[d.Decision] = []
         self.simulations: list[object] = []
 
-    def begin_slowly(self) -> None:
-        super().begin_slowly()
-        self.observer = PendingReasons(self, self, ahead=self.ahead)  # type: ignore[arg-type]
-
-    def apply(self, *decisions: Any) -> None:
-        (reply,) = decisions
-        self.notes += reply.decisions
-        self.adapter.apply(self.now, reply.decisions)
-
     def _ahead(self, cluster: Cluster, limit_s: float) -> tuple[dict[str, float], float]:
         took_s = min(limit_s, self.chance.choice((0.0, 0.002, 0.05, 1.0)))
         found = {name: self.now + self.chance.choice((0.5, 1.5, 20.0, inf)) for name in sorted(cluster.waiting)[::2]}
@@ -216,10 +207,19 @@ class Annotating(ReconnectingPair):
     def _decide(self) -> None:
         assert self.decide is not None
         adapter = self.adapter
+        if not isinstance(self.decide, PendingReasons):
+            inner = self.decide
+
+            def decide(batch: Batch) -> d.Reply:
+                adapter.apply(self.now, inner(batch).decisions)
+                return d.Reply(batch.now, [])
+
+            self.decide = PendingReasons(decide, self.cluster, ahead=self.ahead)
         while adapter.events:
             batch = Batch(self.now, adapter.take_events(), waits=self.waits)
-            adapter.apply(self.now, self.decide(batch).decisions)
-            self.observer(batch)
+            noted = self.decide(batch).decisions
+            self.notes += noted
+            adapter.apply(self.now, noted)
             adapter.events += adapter.calls.due(self.now)
 
     def later(self, now: float) -> None:

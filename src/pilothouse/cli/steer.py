@@ -87,14 +87,13 @@ def command(
         world_name += f"{'&' if '?' in world_name else '?'}fail=open"
     decider = naming.decider(by, timeout=timeout)
     with supervised(decider_command):
-        session = Session(naming.world(world_name), decider, name=by)
-        observer = naming.observer(world_name, session, by)
+        session = Session(naming.world(world_name), decider, name=by, around=naming.notes(world_name, by))
         if prefix is None:
-            outcome = session.run(observer)
+            outcome = session.run()
         else:
             from pilothouse.launch.session_files import run_recorded
 
-            outcome = run_recorded(session, prefix, observer)
+            outcome = run_recorded(session, prefix)
     click.echo(f"{world_name} by {by}: ended at {outcome.ended_at:g} s after {outcome.turns:,} turns")
     if outcome.deadlocked:
         sys.exit(1)

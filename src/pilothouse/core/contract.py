@@ -10,6 +10,7 @@ protocol has no word for dependencies can still drive them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -103,6 +104,10 @@ class Decider(Protocol):
     def close(self) -> None:
         """Says goodbye; may be called twice, and after an error."""
         ...
+
+
+Turn = Callable[[Batch], Reply]
+"""What answers batches: a decider's `decide`, or something around it."""
 
 
 class Judge(Protocol):

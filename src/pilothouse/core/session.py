@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from pilothouse.core.cluster import Cluster
-from pilothouse.core.contract import WORLD_JUDGES, Decider, Judge, World
+from pilothouse.core.contract import WORLD_JUDGES, Decider, Judge, Turn, World
 from pilothouse.core.translate import CheckedTurn
 from pilothouse.model.events import Batch, Ended
 
@@ -30,14 +30,24 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """Joins one world to one decider. `run` once. `judge` replaces the Cluster as the judge of decisions."""
+    """Joins one world to one decider. `run` once. `judge` replaces the Cluster as the judge of decisions. `around` makes the
+    turn that is used of the decider's: it may add decisions of its own, such as notes for users."""
 
-    def __init__(self, world: World, decider: Decider, *, name: str = "", judge: Judge | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        decider: Decider,
+        *,
+        name: str = "",
+        judge: Judge | None = None,
+        around: Callable[[Turn, Cluster], Turn] | None = None,
+    ) -> None:
         self.world = world
         self.decider = decider
         self.name = name
         self.cluster: Cluster
         self._judge = judge
+        self._around = around
 
     def run(self, each_turn: Callable[[Batch], None] | None = None) -> Outcome:
         """Runs to the end. World and decider are closed in any case."""
@@ -57,7 +67,9 @@ class Session:
         if traits.speaks_unasked:
             self.world.watch(decider.fileno())
         as_it_is = traits.decides_on_cluster or self._judge is WORLD_JUDGES
-        decide = decider.decide if as_it_is else CheckedTurn(decider, cluster, self._judge or cluster)
+        decide: Turn = decider.decide if as_it_is else CheckedTurn(decider, cluster, self._judge or cluster)
+        if self._around is not None:
+            decide = self._around(decide, cluster)
         advance, apply, turns = self.world.advance, self.world.apply, 0
         batch = last = None
         while (batch := advance()) is not None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
@@ -25,9 +26,8 @@ from pilothouse.policies.typed_options import typed_options
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pilothouse.core.contract import Decider, World
-    from pilothouse.core.session import Session
-    from pilothouse.model.events import Batch
+    from pilothouse.core.cluster import Cluster
+    from pilothouse.core.contract import Decider, Turn, World
 
 
 FOREIGN = {
@@ -105,9 +105,9 @@ def world(text: str) -> World:
     raise InputError(text, "no such world", expected=known)
 
 
-def observer(world_name: str, session: Session, by: str) -> Callable[[Batch], None] | None:
-    """Called after every turn in that world: logs wrong decisions, and tells users why their jobs wait (Flux unless
-    `?notes=0`, Slurm with `?notes=1`). `by`: the name of the decider."""
+def notes(world_name: str, by: str) -> Callable[[Turn, Cluster], Turn] | None:
+    """What stands around a decider's turn in that world (see Session): logs wrong decisions, and tells users why their jobs
+    wait (Flux unless `?notes=0`, Slurm with `?notes=1`). `by`: the name of the decider."""
     kind = world_name.partition("?")[0].partition(":")[0]
     if kind not in ("flux", "slurm"):
         return None
@@ -115,9 +115,9 @@ def observer(world_name: str, session: Session, by: str) -> Callable[[Batch], No
     from pilothouse.protocols.rfc27.pending_reasons import PendingReasons
 
     default = "0" if kind == "slurm" else "1"
-    notes = _query(world_name)[1].get("notes", default) != "0"
+    wanted = _query(world_name)[1].get("notes", default) != "0"
     ahead = None if by.partition(":")[0] in FOREIGN else StartEstimates(policy_maker(by))
-    return PendingReasons(session, session.world, notes=notes, ahead=ahead)
+    return partial(PendingReasons, notes=wanted, ahead=ahead)
 
 
 def _query(text: str) -> tuple[str, dict[str, str]]:

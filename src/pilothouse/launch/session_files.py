@@ -112,7 +112,7 @@ class EndedJobs:
                 self._jobs.setdefault(job_id, run.job)
 
 
-def run_recorded(session: Session, prefix: str, observer: Callable[[Batch], None] | None) -> Outcome:
+def run_recorded(session: Session, prefix: str) -> Outcome:
     """Runs a session in a world that writes nothing itself, with the files of a simulation."""
     outputs = Outputs(prefix)
     now_file = NowFile(prefix, outputs.flush)
@@ -124,8 +124,6 @@ def run_recorded(session: Session, prefix: str, observer: Callable[[Batch], None
     def observe(batch: Batch) -> None:
         nonlocal units
         units = session.cluster.total
-        if observer is not None:
-            observer(batch)
         ended(batch)
         now_file.observe(batch)
 

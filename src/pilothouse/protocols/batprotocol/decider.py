@@ -88,7 +88,7 @@ class EdcDecider:
 
     def decide(self, batch: e.Batch) -> d.Reply:
         try:
-            if self._frequent_in_c:
+            if self._frequent_in_c and batch.events:
                 request = _codec.encode(batch.now, batch.events, _FREQUENT, self._writer.profiles)
                 if request is not None:
                     return self._read_bytes(self._exchange(request), batch.now)

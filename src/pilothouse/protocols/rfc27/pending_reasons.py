@@ -27,8 +27,7 @@ from pilothouse.model.job import Job
 
 if TYPE_CHECKING:
     from pilothouse.core.cluster import Cluster
-    from pilothouse.core.contract import World
-    from pilothouse.core.session import Session
+    from pilothouse.core.contract import Turn
 
 _log = logging.getLogger("pilothouse.rfc27")
 
@@ -50,7 +49,8 @@ CALL = "pilothouse: notes"
 
 
 class PendingReasons:
-    """An observer of a Session: called after each turn.
+    """The turn of a decider, with notes for users: it stands around `decide` (see Session). The calls that it asks for never
+    reach the decider.
 
     `ahead` takes the cluster and a limit in seconds. It returns when waiting jobs will start (those that are known to), and how
     many seconds it took to find out.
@@ -58,14 +58,14 @@ class PendingReasons:
 
     def __init__(
         self,
-        session: Session,
-        world: World,
+        decide: Turn,
+        cluster: Cluster,
         *,
         notes: bool = True,
         ahead: Callable[[Cluster, float], tuple[dict[str, float], float]] | None = None,
     ) -> None:
-        self._session = session
-        self._world = world
+        self._decide = decide
+        self._cluster = cluster
         self._notes = notes
         self._ahead = ahead
         self._simulated: dict[str, float] = {}
@@ -86,16 +86,25 @@ class PendingReasons:
         """Number of reasons that have not been looked at since something changed."""
         self._call_at = -inf
 
-    def __call__(self, batch: Batch) -> None:
-        cluster = self._session.cluster
-        refused = cluster.refused
-        if refused is not None:
-            for warning in refused.take_warnings():
+    def __call__(self, batch: Batch) -> Reply:
+        cluster = self._cluster
+        others = [event for event in batch.events if type(event) is not CallArrived or event.call_id != CALL]
+        called = len(others) < len(batch.events)
+        if called:
+            batch = Batch(batch.now, others, batch.waits)
+        reply = Reply(batch.now, []) if called and not others else self._decide(batch)
+        if cluster.refused is not None:
+            for warning in cluster.refused.take_warnings():
                 _log.warning("%s", warning)
-        if not self._notes:
-            return
+        if self._notes:
+            for decision in self._look(batch, cluster, called=called):
+                cluster.book(decision)
+            reply.decisions = [*reply.decisions, *cluster.take_decisions()]
+        return reply
+
+    def _look(self, batch: Batch, cluster: Cluster, *, called: bool) -> list[Decision]:
+        """What has changed for users, and the call for what could not be looked at now."""
         notes: dict[str, dict[str, object]] = {}
-        called = any(type(event) is CallArrived and event.call_id == CALL for event in batch.events)
         self._look_at_reasons(batch, cluster, notes, called=called)
         if self._ahead is None or batch.waits:
             wanted = self._planned(cluster)
@@ -107,8 +116,7 @@ class PendingReasons:
         if call_at < inf and not batch.waits and self._call_at <= batch.now:
             self._call_at = call_at
             decisions.append(CallAt(batch.now, call_at, CALL))
-        if decisions:
-            self._world.apply(Reply(batch.now, decisions))
+        return decisions
 
     def _next_call(self, now: float) -> float:
         """When there is something to do even if nothing happens; inf: never."""
@@ -122,7 +130,7 @@ class PendingReasons:
         self, batch: Batch, cluster: Cluster, notes: dict[str, dict[str, object]], *, called: bool
     ) -> None:
         looked_at: set[str] = set()
-        changed = len(batch.events) > called
+        changed = bool(batch.events)
         for event in batch.events:
             if type(event) is JobSubmitted:
                 # A request that was canceled and made anew has lost its annotations.

@@ -34,27 +34,10 @@ class Noted(Pair):
 
     ahead: Any = None
 
-    def connect(self) -> None:
-        self.observer: PendingReasons | None = None
-        super().connect()
-
     def _think(self, now: float) -> None:
         super()._think(now)
-        if self.decide is not None and self.observer is None:
-            self.observer = PendingReasons(self, self, ahead=self.ahead)  # type: ignore[arg-type]
-            decide = self.decide
-
-            def observed(batch: Batch) -> Reply:
-                reply = decide(batch)
-                self.adapter.apply(now, reply.decisions)
-                assert self.observer is not None
-                self.observer(batch)
-                return Reply(reply.now, [])
-
-            self.decide = observed
-
-    def apply(self, reply: Reply) -> None:
-        self.adapter.apply(self.now, reply.decisions)
+        if self.decide is not None and not isinstance(self.decide, PendingReasons):
+            self.decide = PendingReasons(self.decide, self.cluster, ahead=self.ahead)
 
     def note(self, job_id: int) -> dict[str, Any]:
         found: dict[str, Any] = (self.manager.jobs[job_id].annotations or {}).get("sched", {})
@@ -254,25 +237,49 @@ def test_the_first_in_line_is_the_most_urgent_and_then_the_first_that_came(pair:
     assert head is not None and head.id == our_id(first)
 
 
+def silent(batch: Batch) -> Reply:
+    """A decider that has nothing to say."""
+    return Reply(batch.now, [])
+
+
 def test_without_notes_nothing_is_sent(pair: Noted) -> None:
-    sent: list[Reply] = []
-
-    class World:
-        def apply(self, reply: Reply) -> None:
-            sent.append(reply)
-
-    silent = PendingReasons(pair, World(), notes=False)  # type: ignore[arg-type]
-    spoken = PendingReasons(pair, World())  # type: ignore[arg-type]
+    without = PendingReasons(silent, pair.cluster, notes=False)
+    spoken = PendingReasons(silent, pair.cluster)
     pair.submit(8)
     pair.submit(8)
     pair.settle()
     (job,) = pair.cluster.waiting.values()
-    silent(Batch(0.0, [JobSubmitted(0.0, job)]))
-    assert sent == []
-    spoken(Batch(0.0, [JobSubmitted(0.0, job)]))
-    assert [decision.job_id for decision in sent[0].decisions if isinstance(decision, Annotate)] == [job.id]
-    spoken(Batch(0.0, []))
-    assert len(sent) == 1, "only changes are sent"
+    assert without(Batch(0.0, [JobSubmitted(0.0, job)])).decisions == []
+    sent = spoken(Batch(0.0, [JobSubmitted(0.0, job)])).decisions
+    assert [decision.job_id for decision in sent if isinstance(decision, Annotate)] == [job.id]
+    assert spoken(Batch(0.0, [])).decisions == [], "only changes are sent"
+
+
+def test_its_own_calls_never_reach_the_decider() -> None:
+    """A scheduler written for Batsim ends when it is called and has not asked for it."""
+    pair = Noted(nodes=2, cores=4, policy="fcfs")
+    heard: list[Batch] = []
+    pair.connect()
+    inner = pair.decide
+    assert isinstance(inner, PendingReasons)
+
+    def hear(batch: Batch) -> Reply:
+        heard.append(batch)
+        return decide(batch)
+
+    decide, inner._decide = inner._decide, hear
+    first, _ = pair.submit(4), pair.submit(4)
+    waiting = [pair.submit(8) for _ in range(3)]
+    pair.settle()
+    pair.now = 1.0
+    pair.finish(first)
+    told = len(heard)
+    assert pair.adapter.calls.next_at == 1.0 + AGAIN_S
+    pair.later(1.0 + AGAIN_S)
+    assert "and 4 are free" in pair.note(waiting[-1])["reason_pending"], "the call did its work"
+    assert len(heard) == told, "a turn in which nothing else happened is none of the decider's"
+    inner(Batch(9.0, [CallArrived(9.0, pending_reasons.CALL), CallArrived(9.0, "its own")]))
+    assert [event.call_id for event in heard[-1].events if isinstance(event, CallArrived)] == ["its own"]
 
 
 @pytest.mark.parametrize(
@@ -338,27 +345,22 @@ def test_so_many_reasons_are_revised_at_a_time(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_one_call_is_asked_for_at_a_time(pair: Noted) -> None:
-    calls: list[CallAt] = []
-
-    class World:
-        def apply(self, reply: Reply) -> None:
-            calls.extend(decision for decision in reply.decisions if isinstance(decision, CallAt))
-
-    notes = PendingReasons(pair, World())  # type: ignore[arg-type]
+    notes = PendingReasons(silent, pair.cluster)
     pair.submit(8)
     waiting = [pair.submit(8) for _ in range(3)]
     pair.settle()
     jobs = [pair.cluster.waiting[our_id(job_id)] for job_id in waiting]
-    notes(Batch(0.0, [JobSubmitted(0.0, job) for job in jobs]))
-    assert calls == [], "all were looked at"
-    for now in (1.0, 1.5, 2.0):
-        notes(Batch(now, [UnitsAvailable(now, IdSet())]))
-    call_at = 1.0 + AGAIN_S
-    assert [(call.at, call.when) for call in calls] == [(1.0, call_at), (2.0, 2.0 + AGAIN_S)]
+
+    def calls(batch: Batch) -> list[tuple[float, float]]:
+        pair.cluster.now = batch.now
+        return [(call.at, call.when) for call in notes(batch).decisions if isinstance(call, CallAt)]
+
+    assert calls(Batch(0.0, [JobSubmitted(0.0, job) for job in jobs])) == [], "all were looked at"
+    made = [calls(Batch(now, [UnitsAvailable(now, IdSet())])) for now in (1.0, 1.5, 2.0)]
+    assert made == [[(1.0, 1.0 + AGAIN_S)], [], [(2.0, 2.0 + AGAIN_S)]]
 
 
 def test_a_call_may_come_when_no_job_waits(pair: Noted) -> None:
-    notes = PendingReasons(pair, pair)  # type: ignore[arg-type]
+    notes = PendingReasons(silent, pair.cluster)
     for waits in (True, False):
-        notes(Batch(1.0, [CallArrived(1.0, pending_reasons.CALL)], waits=waits))
-    assert pair.adapter.calls.next_at == inf
+        assert notes(Batch(1.0, [CallArrived(1.0, pending_reasons.CALL)], waits=waits)).decisions == []

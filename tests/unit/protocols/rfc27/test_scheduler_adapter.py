@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from pilothouse.core.explain import explain
-from pilothouse.core.session import Session
 from pilothouse.formats import jobspec, resource_set
 from pilothouse.model.decisions import Annotate, KillJobs, RejectJob, Reply, SwitchUnits
 from pilothouse.model.events import Batch, JobEnded, JobSubmitted
@@ -281,26 +280,16 @@ def test_the_machine_numbers_cores_that_have_gaps() -> None:
 def test_users_are_told_why_and_when() -> None:
     pair = Pair(policy="easy")
     pair.connect()
-    session = Session(None, None, name="easy")  # type: ignore[arg-type]
-    session.cluster = pair.cluster
-    told: list[Annotate] = []
-
-    class Ear:
-        def apply(self, reply: Reply) -> None:
-            told.extend(reply.decisions)  # type: ignore[arg-type]
-
-    notes = PendingReasons(session, Ear())  # type: ignore[arg-type]
+    notes = PendingReasons(lambda batch: Reply(batch.now, []), pair.cluster)
     pair.submit(8, duration_s=100.0)
     waiting = pair.submit(8, duration_s=50.0)
     pair.settle()
     job = pair.cluster.waiting[our_id(waiting)]
-    notes(Batch(0.0, [JobSubmitted(0.0, job)]))
-    assert [decision.notes for decision in told] == [
+    told = notes(Batch(0.0, [JobSubmitted(0.0, job)])).decisions
+    assert [decision.notes for decision in told if isinstance(decision, Annotate)] == [
         {"sched": {"reason_pending": "it needs 8 units, and 0 are free", "t_estimate": 100.0}}
     ]
-    told.clear()
-    notes(Batch(1.0, []))
-    assert told == []
+    assert notes(Batch(1.0, [])).decisions == []
     pair.adapter.apply(0.0, [Annotate(0.0, job.id, {"sched": {"t_estimate": 100.0}})])
     pair.settle()
     assert pair.manager.jobs[waiting].annotations == {"sched": {"t_estimate": 100.0}}
