@@ -116,7 +116,7 @@ def refuse_calls(cluster: Cluster, decision: d.CallEvery) -> Refusal | None:
 def refuse_register_job(cluster: Cluster, decision: d.RegisterJob) -> Refusal | None:
     if not cluster.registering:
         return Refusal("registration", f"job {decision.job.id} was registered, but dynamic registration is not enabled")
-    if cluster.state_of(decision.job.id) is not None:
+    if decision.job.id in cluster.registered or cluster.state_of(decision.job.id) is not None:
         return Refusal("duplicate job", f"there already was a job {decision.job.id!r}")
     if decision.job.units < 0:
         return Refusal("wrong count", f"job {decision.job.id} asks for {decision.job.units} units")

@@ -51,6 +51,7 @@ class Cluster:
         self.running: dict[str, e.Running] = {}
         self.final: dict[str, JobState] = {}
         self.withdrawn: set[str] = set()
+        self.registered: set[str] = set()
         self.queue = Queue(self.waiting)
         self.decisions: list[d.Decision] = []
         self.calls: set[str] = set()
@@ -290,6 +291,7 @@ class Cluster:
         self.calls.discard(decision.call_id)
 
     def _book_registration(self, decision: d.RegisterJob) -> None:
+        self.registered.add(decision.job.id)
         if not self.begins.acknowledge_registration:
             self.waiting[decision.job.id] = decision.job
 

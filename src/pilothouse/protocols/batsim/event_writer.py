@@ -81,7 +81,7 @@ class EventWriter:
 
     def _began(self, event: e.Began) -> str:
         begins = event.begins
-        self._forward_profiles = begins.forward_profiles
+        self._forward_profiles = begins.forward_profiles or self._settings.job_submission.forward_profiles
         self._registers = begins.dynamic_registration
         self.profiles.update(begins.profiles)
         if self._store is not None:

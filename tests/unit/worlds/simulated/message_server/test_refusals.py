@@ -200,7 +200,7 @@ RIGHT: dict[str, Case] = {
     "a task without work": ("2 4 ours", "JobEnded", [new(profile=NOTHING), start("w!new", A)]),
     "kill": ("2 4 5 ours", "JobsKilled", [start("w!1", A), d.KillJobs(3.0, ("w!1",))]),
     "kill twice": ("4 ours", "JobsKilled", [start("w!1", A), d.KillJobs(3.0, ("w!1",)), d.KillJobs(3.0, ("w!1",))]),
-    "kill of a job that has ended": ("2", "JobsKilled", [start("w!1", A), d.KillJobs(50.0, ("w!1",))]),
+    "kill of a job that has ended": ("2 ours", "JobsKilled", [start("w!1", A), d.KillJobs(50.0, ("w!1",))]),
     "periods with common ticks": ("5", "CallArrived", [d.CallEvery(0.0, 2.0, "c"), d.CallEvery(0.0, 4.0, "e", 1)]),
     "equal periods": ("5", "CallArrived", [d.CallEvery(0.0, 2.0, "c"), d.CallEvery(0.0, 2.0, "e", 1)]),
     "a call and a probe of one name": ("5", "ProbeData", [d.CallEvery(0.0, 2.0, "p"), probe(period=2.0)]),
