@@ -1,5 +1,5 @@
 """What every parser and codec answers to inputs that differ from a seed in one place, and the stories of state machines
-(stories.py), recorded: `recorded/NAME.gz`.
+(stories.py), recorded as text: `recorded/NAME.xz`.
 
 A change of behaviour that was not meant shows here. Where it was meant, record anew and look at what is printed:
 
@@ -8,17 +8,17 @@ A change of behaviour that was not meant shows here. Where it was meant, record 
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from difflib import unified_diff
 from functools import cache
-from itertools import islice, takewhile
+from itertools import islice, zip_longest
 from pathlib import Path
 from random import Random
-from zlib import crc32
 
 import msgspec
 
@@ -32,10 +32,10 @@ MOST_INPUTS = 1200
 """Of a target."""
 MOST_BYTES = 3000
 """Of a seed."""
-MOST_CHARACTERS = 160
-"""Of an answer; what is longer has a checksum."""
-STEPS = 25
-"""Of a story: so many share a checksum."""
+SHOWN_LINES, SHOWN_CHARACTERS = 12, 400
+"""Of a difference."""
+_BETWEEN = "\n\f\n"
+"""Answers in a file."""
 LEFT_OUT = {"grid", "policy", "status", "batsim5-config", "web-request", "now-json", "journal"}
 """They return nothing that could be compared."""
 _TOKEN = re.compile(rb'"[^"\n]*"|[0-9]+(?:\.[0-9]+)?|[A-Za-z_]+|\n|[^\s]')
@@ -124,20 +124,14 @@ def _other_bytes(seed: bytes) -> Iterator[bytes]:
 
 
 def answer(name: str, data: bytes) -> str:
+    """Text of one or more lines; a story has a line or more for each step."""
     if name in STORIES:
-        return " ".join(f"{crc32(part.encode()):08x}" for part in parts_of_story(name, int(data)))
+        return "\n".join(map(show, STORIES[name][0](Random(int(data)))))
     try:
         shown = show(TARGETS[name].run(data))
     except PilothouseError as problem:
         shown = show(problem)
-    shown = shown.replace(f"{folder()}/", "").replace(f"-{os.getpid()}", "")
-    return shown if len(shown) <= MOST_CHARACTERS else f"{shown[:MOST_CHARACTERS]}... {crc32(shown.encode()):08x}"
-
-
-def parts_of_story(name: str, seed: int) -> list[str]:
-    """A story cut into parts of some steps each."""
-    steps = [show(step) for step in STORIES[name][0](Random(seed))]
-    return ["\n".join(steps[at : at + STEPS]) for at in range(0, len(steps), STEPS)]
+    return shown.replace(f"{folder()}/", "").replace(f"-{os.getpid()}", "")
 
 
 def show(value: object) -> str:
@@ -184,33 +178,43 @@ def _defaults(kind: type[msgspec.Struct]) -> tuple[tuple[str, object], ...]:
 
 
 def recorded(name: str) -> list[str]:
-    return gzip.decompress((RECORDED / f"{name}.gz").read_bytes()).decode().splitlines()
+    """Those of before; none if nothing was recorded yet."""
+    path = RECORDED / f"{name}.xz"
+    return lzma.decompress(path.read_bytes()).decode("utf-8", "surrogateescape").split(_BETWEEN) if path.exists() else []
 
 
-def differences(name: str) -> Iterator[tuple[bytes, str, str]]:
-    """Inputs with another answer than before: the input, the answer then, the answer now."""
-    found = inputs(name)
-    before = recorded(name) if (RECORDED / f"{name}.gz").exists() else []
-    before += ["(not recorded)"] * (len(found) - len(before))
-    for data, was in zip(found, before, strict=False):
-        now = answer(name, data).replace("\n", "\\n")
+def differences(name: str) -> Iterator[tuple[bytes, str]]:
+    """Inputs with another answer than before: the input, and how the answers differ."""
+    for data, was in zip_longest(inputs(name), recorded(name)):
+        now = "(no such input any more)" if data is None else answer(name, data)
         if now != was:
-            if name in STORIES:  # the part that differs, in words
-                same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(was.split(), now.split(), strict=False)))
-                now = (*parts_of_story(name, int(data)), "(the end)")[same]
-                was = f"the same up to step {same * STEPS}"
-            yield data, was, now
+            yield data or b"", difference(was or "(not recorded)", now)
+
+
+def difference(was: str, now: str) -> str:
+    lines = unified_diff(_pieces(was), _pieces(now), "before", "now", lineterm="", n=1)
+    return "\n".join(line[:SHOWN_CHARACTERS] for line in islice(lines, 2, 2 + SHOWN_LINES))
+
+
+def _pieces(text: str) -> list[str]:
+    """Lines, and the objects in them: a difference far to the right is seen."""
+    return re.sub(r", (?=[A-Z]\w*\()", ",\n    ", text).split("\n")
+
+
+def record(name: str) -> int:
+    """The number of answers."""
+    found = [answer(name, data) for data in inputs(name)]
+    assert not any(_BETWEEN in one for one in found)
+    RECORDED.mkdir(exist_ok=True)
+    (RECORDED / f"{name}.xz").write_bytes(lzma.compress(_BETWEEN.join(found).encode("utf-8", "surrogateescape")))
+    return len(found)
 
 
 def main() -> None:
     for name in sys.argv[1:] or names():
-        RECORDED.mkdir(exist_ok=True)
-        for data, was, now in islice(differences(name), 5):
-            print(f"{name}\n  input  {data[:200]!r}\n  before {was}\n  now    {now[:300]}")
-        lines = [answer(name, data).replace("\n", "\\n") for data in inputs(name)]
-        text = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
-        (RECORDED / f"{name}.gz").write_bytes(gzip.compress(text, mtime=0))
-        print(f"{name}: {len(lines)} answers, {len(set(lines))} different")
+        for data, changed in islice(differences(name), 5):
+            print(f"{name}: input {data[:200]!r}\n{changed}")
+        print(f"{name}: {record(name)} answers")
 
 
 if __name__ == "__main__":
