@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha1
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,69 @@ class Batsim2Player(Player):
             for key, value in (turn.get("put_into_redis") or {}).items():
                 self._client.set(key, value)
         return prepared
+
+
+Event = dict[str, Any]
+Decide = Callable[[float, list[Event], str], list[Event]]
+"""Date, events and the name of the workload -> decisions."""
+
+
+def event(now: float, kind: str, **data: object) -> Event:
+    return {"timestamp": now, "type": kind, "data": data}
+
+
+class Conversation:
+    """One run under a scheduler that is a function: `code`, `stderr`, `heard` (messages), `rows` (of jobs.csv)."""
+
+    def __init__(
+        self,
+        folder: Path,
+        jobs: list[dict[str, Any]],
+        decide: Decide,
+        *more: str,
+        profiles: dict[str, Any] | None = None,
+        config: dict[str, Any] | None = None,
+        platform: Path,
+    ) -> None:
+        path = folder / "w0.json"
+        path.write_text(json.dumps({"nb_res": 4, "jobs": jobs, "profiles": PROFILES | (profiles or {})}))
+        self.workload = sha1(str(path.resolve()).encode()).hexdigest()[:6]
+        arguments = ["-p", str(platform), "-w", str(path), "-s", f"ipc://{folder}/s", "-e", str(folder / "out"), *more]
+        if config is not None:
+            (folder / "conf.json").write_text(json.dumps(config))
+            arguments += ["--config-file", str(folder / "conf.json")]
+        talk = self
+
+        class Scheduler(Player):
+            def answer(self, prepared: bytes, heard: bytes) -> bytes:
+                message = json.loads(heard)
+                talk.heard.append(message)
+                events = decide(message["now"], message["events"], talk.workload)
+                now = max([message["now"], *(event["timestamp"] for event in events)])
+                return json.dumps({"now": now, "events": events}).encode()
+
+        self.heard: list[dict[str, Any]] = []
+        scheduler = Scheduler(f"ipc://{folder}/s", [b""] * 1000)
+        try:
+            self.code, self.stderr = run(arguments, command)
+        finally:
+            scheduler.close()
+        self.rows = list(csv.DictReader((folder / "out_jobs.csv").open()))
+
+    @property
+    def kinds(self) -> list[list[str]]:
+        """The types of events of each message."""
+        return [[event["type"] for event in message["events"]] for message in self.heard]
+
+    def events(self, kind: str) -> list[Event]:
+        return [event for message in self.heard for event in message["events"] if event["type"] == kind]
+
+
+PROFILES = {f"d{seconds}": {"type": "delay", "delay": seconds} for seconds in (2, 5, 10)}
+
+
+def job(name: str, at: float = 0, profile: str = "d2", **more: object) -> dict[str, Any]:
+    return {"id": name, "subtime": at, "res": 1, "walltime": 100, "profile": profile} | more
 
 
 def stored(client: redis.Redis) -> dict[str, str]:

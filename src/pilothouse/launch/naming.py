@@ -2,7 +2,7 @@
 
 easy, easy:estimate=2x            a policy of the catalog, with options
 file.py:Class, package.mod:Class  a policy of the user's; options follow a second colon
-batsim:ENDPOINT[?dialect=2]       a scheduler that speaks the Batsim 2-4 protocol
+batsim:ENDPOINT[?dialect=2]       a scheduler that speaks the Batsim 2-4 protocol (?config=FILE implies dialect 2)
 edc:./lib.so[?init=...]           a Batsim 5 decision component, as a library
 edc:tcp://...                     ... as a process
 rfc27:PATH                        a Flux scheduler on a UNIX socket
@@ -82,13 +82,13 @@ def decider(text: str, *, timeout: float | None = None) -> Decider:
 
 
 def world(text: str) -> World:
-    """A foreign world by its name: batsim:ENDPOINT, batprotocol:ENDPOINT, flux[:URI], slurm[:QUEUE:GO]."""
+    """A foreign world by its name: batsim:ENDPOINT[?dialect=2], batprotocol:ENDPOINT, flux[:URI], slurm[:QUEUE:GO]."""
     name, options = _query(text)
     kind, _, address = name.partition(":")
     if kind == "batsim":
-        from pilothouse.protocols.batsim.world import BatsimWorld
+        from pilothouse.protocols.batsim.world import batsim_world
 
-        return BatsimWorld(address)
+        return batsim_world(address, options)
     if kind == "batprotocol":
         from pilothouse.protocols.batprotocol.world import BatprotocolWorld
 

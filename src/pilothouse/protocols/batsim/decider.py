@@ -79,7 +79,7 @@ class BatsimDecider:
             from pilothouse.protocols.batsim.redis_store import RedisStore
 
             self._store = RedisStore(self._settings.redis, self.name)
-        self._writer = EventWriter(self._settings, self._dialect, self._store, self._profiles)
+        self._writer = EventWriter(self._settings, self._dialect, self._store, self._profiles, drop_in=self._drop_in)
         self._reader = DecisionReader(
             self.name,
             self._writer.profiles,

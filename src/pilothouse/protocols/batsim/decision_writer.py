@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from heapq import heappush
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
@@ -16,22 +16,26 @@ from msgspec import Raw
 from pilothouse.core.calls import next_multiple
 from pilothouse.core.decision_table import table
 from pilothouse.model import decisions as d
-from pilothouse.model.lifecycle import BATSIM
+from pilothouse.model.lifecycle import BATSIM, JobState
 from pilothouse.protocols.batsim import messages as wire
 from pilothouse.protocols.batsim.codec import profile_text
 from pilothouse.protocols.batsim.event_reader import RequestedCalls
 from pilothouse.protocols.batsim.event_writer import job_text, profile_name
 from pilothouse.protocols.batsim.settings import Dialect
 
+if TYPE_CHECKING:
+    from pilothouse.protocols.batsim.redis_store import RedisStore
+
 SOONEST_CALL_S = 0.01
 """Calls are at least this far away: a Batsim refuses a date that has passed when it handles the message."""
 
 
 class DecisionWriter:
-    """Numbers calls, because Batsim does not."""
+    """Numbers calls, because Batsim does not. `store`: descriptions of registered jobs go through Redis."""
 
-    def __init__(self, dialect: Dialect, calls: RequestedCalls) -> None:
+    def __init__(self, dialect: Dialect, calls: RequestedCalls, store: RedisStore | None = None) -> None:
         self._dialect = dialect
+        self._store = store
         self._calls = calls
         self._number = 0
 
@@ -99,12 +103,20 @@ class DecisionWriter:
             description = Raw(job_text(job).encode())
         else:
             written = msgspec.json.decode(job.source)
-            description = Raw(msgspec.json.encode({**written, "id": job.id, "profile": profile_name(job)}))
+            # Batsim needs a date of submission, which the specification does not ask for.
+            known = {"subtime": job.submitted_at, **written, "id": job.id, "profile": profile_name(job)}
+            description = Raw(msgspec.json.encode(known))
         data = wire.JobData(job.id, description)
+        if self._store is not None:
+            self._store.put_job(job.id, bytes(description))
+            data = wire.JobData(job.id)
         return [wire.SubmitJob(decision.at, data) if self._dialect is Dialect.TWO else wire.RegisterJob(decision.at, data)]
 
     def _register_profile(self, decision: d.RegisterProfile) -> list[wire.WireEvent]:
         workload, _, name = decision.profile.name.rpartition("!")
+        if self._store is not None and self._dialect is Dialect.TWO:
+            self._store.put_profile(workload, name, bytes(profile_text(decision.profile)))
+            return []
         data = wire.RegisterProfileData(workload, name, profile_text(decision.profile))
         two = self._dialect is Dialect.TWO
         return [wire.SubmitProfile(decision.at, data) if two else wire.RegisterProfile(decision.at, data)]
@@ -128,7 +140,8 @@ class DecisionWriter:
         return self._metadata(d.SetMetadata(decision.at, decision.job_id, msgspec.json.encode(decision.notes).decode()))
 
     def _state(self, decision: d.SetJobState) -> list[wire.WireEvent]:
-        data = wire.ChangeJobStateData(decision.job_id, BATSIM[decision.state], decision.reason)
+        reason = decision.reason if decision.state is JobState.KILLED else ""  # Batsim 2 refuses other reasons.
+        data = wire.ChangeJobStateData(decision.job_id, BATSIM[decision.state], reason)
         return [wire.ChangeJobState(decision.at, data)]
 
     def _energy(self, decision: d.MeasureEnergy) -> list[wire.WireEvent]:

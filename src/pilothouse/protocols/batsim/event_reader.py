@@ -16,6 +16,7 @@ from pilothouse.formats.profile_json import full_name
 from pilothouse.formats.text_input import JSON_PROBLEMS
 from pilothouse.model import events as e
 from pilothouse.model.errors import PeerError, quoted
+from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import FROM_BATSIM
 from pilothouse.model.profile import Profile
@@ -204,13 +205,17 @@ def read_begins(data: Raw, peer: str) -> tuple[e.Begins, RedisSettings, Dialect]
         raise PeerError(peer, str(problem), event="SIMULATION_BEGINS") from None
     config = written.config
     dialect = Dialect.TWO if written.resources_data and not written.compute_resources else Dialect.FOUR
+    resources = written.compute_resources or written.resources_data
+    sharing = written.allow_compute_sharing or written.allow_time_sharing
+    usable = ("idle", "computing") if sharing else ("idle",)
     redis = flat if "redis-enabled" in config else nested.redis
     submission = _object_in(config, "job_submission")
     dynamic = _object_in(submission, "from_scheduler")
     begins = e.Begins(
-        nodes=_nodes(written.compute_resources or written.resources_data),
+        nodes=_nodes(resources),
+        unavailable=IdSet.of(resource.id for resource in resources if resource.state not in usable),
         storage=_nodes(written.storage_resources),
-        compute_sharing=written.allow_compute_sharing or written.allow_time_sharing,
+        compute_sharing=sharing,
         storage_sharing=written.allow_storage_sharing,
         dynamic_registration=bool(config.get("dynamic-jobs-enabled", dynamic.get("enabled", False))),
         acknowledge_registration=bool(config.get("dynamic-jobs-acknowledged", dynamic.get("acknowledge", True))),

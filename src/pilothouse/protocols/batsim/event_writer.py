@@ -47,13 +47,17 @@ class EventWriter:
         dialect: Dialect,
         store: RedisStore | None = None,
         profiles: dict[str, Profile] | None = None,
+        *,
+        drop_in: bool = False,
     ) -> None:
+        """`drop_in`: writes no profiles of Batsim 2 into Redis, as the released one."""
         self._settings = settings
         self._dialect = dialect
         self._is_any = dialect is Dialect.ANY
         self._since_three = dialect.since_three
         self._store = store
         self._forward_profiles = False
+        self._puts_profiles = not (drop_in and dialect is Dialect.TWO)
         self._registers = False
         self._withheld: list[str] = []
         self.listener: Dialect | None = None
@@ -105,7 +109,7 @@ class EventWriter:
             tail = f',"profile":{profile}}}}}' if profile else "}}"
             return f'{head},"job":{job_text(job)}{tail}'
         self._store.put_job(job.id, job_text(job).encode())
-        if profile:
+        if profile and self._puts_profiles:
             self._store.put_profile(job.workload, profile_name(job), profile.encode())
         return head + "}}"
 

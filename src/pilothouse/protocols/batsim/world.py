@@ -28,9 +28,10 @@ _SLICE_MS = 100
 
 
 class BatsimWorld:
-    """A Batsim behind a socket. `timeout` (seconds) limits the wait for a message; None: no limit."""
+    """A Batsim behind a socket. `timeout` (seconds) limits the wait for a message; None: no limit. `dialect`: the words of
+    our messages, if not those of its SIMULATION_BEGINS."""
 
-    def __init__(self, endpoint: str = DEFAULT_ENDPOINT, *, timeout: float | None = None) -> None:
+    def __init__(self, endpoint: str = DEFAULT_ENDPOINT, *, timeout: float | None = None, dialect: str = "") -> None:
         self.name = f"Batsim at {endpoint or DEFAULT_ENDPOINT}"
         self._endpoint = endpoint or DEFAULT_ENDPOINT
         self._timeout = timeout
@@ -48,7 +49,7 @@ class BatsimWorld:
             self.close()
             raise InputError("socket endpoint", f"{endpoint!r}: {problem}", hint="e.g. tcp://127.0.0.1:28000") from None
         self._calls = RequestedCalls()
-        self._dialect = Dialect.FOUR
+        self._dialect = Dialect.named(dialect or "any")
         self._reader: EventReader
         self._writer: DecisionWriter
         self._store: RedisStore | None = None
@@ -64,11 +65,13 @@ class BatsimWorld:
         opening = message.events[0] if message.events else None
         if not isinstance(opening, wire.SimulationBegins):
             raise PeerError(self.name, "the first message should begin with SIMULATION_BEGINS")
-        begins, redis, self._dialect = read_begins(opening.data, self.name)
+        begins, redis, spoken = read_begins(opening.data, self.name)
+        if self._dialect is Dialect.ANY:
+            self._dialect = spoken
         if redis.enabled:
             self._store = RedisStore(redis, self.name)
         self._reader = EventReader(self.name, begins, self._store, self._calls)
-        self._writer = DecisionWriter(self._dialect, self._calls)
+        self._writer = DecisionWriter(self._dialect, self._calls, self._store)
         rest = self._reader.batch(wire.Message(message.now, message.events[1:]))
         self._first = e.Batch(message.now, [e.Began(opening.timestamp, begins), *rest.events])
         # A Batsim that waits for registrations never ends without a registration_finished.
@@ -127,3 +130,11 @@ class BatsimWorld:
         store = getattr(self, "_store", None)
         if store is not None:
             store.close()
+
+
+def batsim_world(address: str, options: dict[str, str]) -> BatsimWorld:
+    """The world of the name `batsim:ENDPOINT?dialect=2`."""
+    unknown = set(options) - {"dialect"}
+    if unknown:
+        raise InputError(f"batsim:{address}", "unknown option", expected="dialect", found=min(unknown))
+    return BatsimWorld(address, dialect=options.get("dialect", ""))

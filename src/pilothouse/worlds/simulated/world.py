@@ -338,8 +338,10 @@ class SimulatedWorld:
             return
         if run is None:
             assert job is not None
+            now = self._agenda.now
             metadata = self._metadata.pop(job.id, decision.reason)
-            self._record(JobRecord(job, decision.state, None, self._agenda.now, IdSet(), metadata=metadata))
+            ran = decision.state not in (JobState.REFUSED, JobState.OMITTED)
+            self._record(JobRecord(job, decision.state, now if ran else None, now, IdSet(), metadata=metadata))
             if job.id in self._needed:
                 self._release(job, decision.state)
         else:

@@ -55,7 +55,7 @@ WRITTEN: list[tuple[d.Decision, str, dict[str, Any]]] = [
     (d.RegisterJob(5.0, JOB), "REGISTER_JOB",
      {"job_id": "w!7", "job": {"id": "w!7", "subtime": 2.5, "res": 3, "walltime": 60.0, "profile": "d"}}),
     (d.RegisterJob(5.0, Job("w!8", 1, inf, 0.0, DELAY, source=Raw(b'{"id":1,"res":1,"profile":"x","mine":[1]}'))), "REGISTER_JOB",
-     {"job_id": "w!8", "job": {"id": "w!8", "res": 1, "profile": "d", "mine": [1]}}),
+     {"job_id": "w!8", "job": {"subtime": 0.0, "id": "w!8", "res": 1, "profile": "d", "mine": [1]}}),
     (d.RegisterProfile(5.0, IO), "REGISTER_PROFILE", {"workload_name": "w", "profile_name": "io", "profile": IO_JSON}),
     (d.RegisterProfile(5.0, Profile("w!none", Delay(1.0))), "REGISTER_PROFILE",
      {"workload_name": "w", "profile_name": "none", "profile": {}}),

@@ -95,5 +95,5 @@ def test_decisions_about_jobs_that_run_or_wait_for_no_start_take_effect_at_once(
     kill: list[d.Decision] = [d.KillJobs(1.3, ("0",)), d.SetJobState(1.3, "1", JobState.FAILED)]
     records, heard = play([], call, [], [], kill)
     ended = [(one.job.id, one.state, one.started_at, one.ended_at) for one in records]
-    assert ended == [("0", JobState.KILLED, 1.0, 1.3), ("1", JobState.FAILED, None, 1.3)]
+    assert ended == [("0", JobState.KILLED, 1.0, 1.3), ("1", JobState.FAILED, 1.3, 1.3)]
     assert (1.3, "JobsKilled") in heard
