@@ -25,15 +25,17 @@ DELAYS = GOLDEN / "inputs/workloads/test_delays.json"
 ClientEnv = Callable[[str], Path]
 
 
-def simulate(tmp_path: Path, python: Path, scheduler: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs the drop-in, which starts the scheduler itself."""
+def simulate(
+    tmp_path: Path, python: Path, scheduler: str, *arguments: str, drop_in: str = "batsim4"
+) -> subprocess.CompletedProcess[str]:
+    """Runs a drop-in, which starts the scheduler itself."""
     endpoint = f"ipc://{tmp_path}/s"
     pybatsim = python.parent / "pybatsim"
     # Its second socket, for onlookers, must not meet that of another test.
     events = f"ipc://{tmp_path}/e"
     client = [str(python), str(pybatsim), *shlex.split(scheduler), "-s", endpoint, "-e", events, "-t", "60000"]
     command = [
-        sys.executable, "-m", "pilothouse", "batsim4", "-e", str(tmp_path / "out"), "-s", endpoint,
+        sys.executable, "-m", "pilothouse", drop_in, "-e", str(tmp_path / "out"), "-s", endpoint,
         "--decider-timeout", "60", "--decider-command", shlex.join(client), *arguments,
     ]  # fmt: skip
     return subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path, timeout=120)
@@ -348,3 +350,80 @@ def test_a_scheduler_for_batsim_places_real_tasks(tmp_path: Path, client_env: Cl
         scheduler.kill()
         scheduler.wait()
     assert sorted(path.name for path in tmp_path.glob("made*")) == [f"made{number}" for number in range(6)]
+
+
+SUBMITTER = """
+import json
+from batsim.batsim import BatsimScheduler
+
+class RedisSubmitter(BatsimScheduler):
+    def __init__(self, options):
+        pass
+
+    def onAfterBatsimInit(self):
+        pass
+
+    def onSimulationBegins(self):
+        put = self.bs.redis.redis.set
+        put("t:profile_dyn!p", json.dumps({"type": "delay", "delay": 3}))
+        for number in range(2):
+            name = "dyn!%d" % number
+            job = {"id": name, "subtime": 0.0, "res": 1, "walltime": 50, "profile": "p"}
+            put("t:job_" + name, json.dumps(job))
+            event = {"timestamp": self.bs.time(), "type": "SUBMIT_JOB", "data": {"job_id": name}}
+            self.bs._events_to_send.append(event)
+
+    def onJobSubmission(self, job):
+        assert job.profile_dict == {"type": "delay", "delay": 3}
+        self.bs.start_jobs([job], {job.id: [int(job.id[-1])]})
+
+    def onJobCompletion(self, job):
+        pass
+"""
+
+
+@pytest.mark.peer("pybatsim2", "over `batsim2`: its schedulers, and one that submits jobs through Redis")
+def test_pybatsim_2_submits_jobs_through_redis(
+    tmp_path: Path, client_env: ClientEnv, redis_server: components.RedisServer
+) -> None:
+    workload, config, scheduler = tmp_path / "w.json", tmp_path / "config.json", tmp_path / "redisSubmitter.py"
+    workload.write_text('{"nb_res": 4, "jobs": [], "profiles": {}}')
+    scheduler.write_text(SUBMITTER)
+    redis_at = {"enabled": True, "hostname": redis_server.host, "port": redis_server.port, "prefix": "t"}
+    config.write_text(json.dumps({"redis": redis_at, "job_submission": {"from_scheduler": {"enabled": True}}}))
+    more = ("-p", str(PLATFORM), "-w", str(workload), "--config-file", str(config))
+    done = simulate(tmp_path, client_env("pybatsim2"), str(scheduler), *more, drop_in="batsim2")
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader((tmp_path / "out_jobs.csv").open()))
+    assert [(row["workload_name"], row["job_id"], row["execution_time"]) for row in rows] == [
+        ("dyn", "0", "3.000000"), ("dyn", "1", "3.000000")
+    ]  # fmt: skip
+
+
+@pytest.mark.peer("pybatsim2", "over `batsim2`: its schedulers, and one that submits jobs through Redis")
+@pytest.mark.parametrize("scheduler", ["fillerSched", "schedFcfs"])
+def test_pybatsim_2_under_batsim2(scheduler: str, tmp_path: Path, client_env: ClientEnv) -> None:
+    more = ("-p", str(PLATFORM), "-w", str(DELAYS))
+    done = simulate(tmp_path, client_env("pybatsim2"), scheduler, *more, drop_in="batsim2")
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader((tmp_path / "out_jobs.csv").open()))
+    assert [row["success"] for row in rows] == ["1"] * 10
+
+
+def test_pybatsim_2_reads_static_jobs_from_redis(
+    tmp_path: Path, client_env: ClientEnv, redis_server: components.RedisServer
+) -> None:
+    """It also looks for their profiles there, which are written if they are to be forwarded."""
+    config, endpoint = tmp_path / "config.json", f"ipc://{tmp_path}/s"
+    redis_at = {"enabled": True, "hostname": redis_server.host, "port": redis_server.port, "prefix": "u"}
+    config.write_text(json.dumps({"redis": redis_at, "job_submission": {"forward_profiles": True}}))
+    python = client_env("pybatsim2")
+    client = [str(python), str(python.parent / "pybatsim"), "fillerSched", "-s", endpoint, "-e", f"ipc://{tmp_path}/e"]
+    command = [
+        sys.executable, "-m", "pilothouse", "simulate", "-p", "4", "-w", str(DELAYS), "-e", "out/", "--decider-timeout", "60",
+        "--by", f"batsim:{endpoint}?config={config}", "--decider-command", shlex.join([*client, "-t", "60000"]),
+    ]  # fmt: skip
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 0, done.stderr
+    states = [row["final_state"] for row in csv.DictReader((tmp_path / "out/jobs.csv").open())]
+    assert states == ["COMPLETED_SUCCESSFULLY"] * 10

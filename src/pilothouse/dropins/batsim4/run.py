@@ -68,7 +68,8 @@ def simulate(
             settings=settings,
             timeout=options.decider_timeout,
             command=options.decider_command,
-            drop_in=True,
+            keeps_rounding=True,
+            as_released=options.stands_for == "batsim2",
             profiles=server.profiles,
             any_dialect="--decider-dialect any",
         )

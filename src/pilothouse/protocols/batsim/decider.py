@@ -33,7 +33,8 @@ WRITTEN_PRECISION_S = 6e-7
 class BatsimDecider:
     """A scheduler behind a socket. `timeout` (seconds) limits the wait for an answer; None: no limit.
 
-    `drop_in`: rounds dates and refuses events as the released Batsim does. `profiles`: a dictionary of the profiles by full
+    `keeps_rounding`: rounded dates stay as they are, as in a real Batsim. `as_released`: a scheduler for Batsim 2 is treated as
+    Batsim 2.0.0 does where the specification allows more. `profiles`: a dictionary of the profiles by full
     name to which the owner adds registered ones. `any_dialect`: how a user asks for messages that every generation reads.
     """
 
@@ -50,7 +51,8 @@ class BatsimDecider:
         timeout: float | None = None,
         command: str = "",
         name: str = "",
-        drop_in: bool = False,
+        keeps_rounding: bool = False,
+        as_released: bool = False,
         profiles: dict[str, Profile] | None = None,
         any_dialect: str = "?dialect=any",
     ) -> None:
@@ -59,7 +61,8 @@ class BatsimDecider:
         self._timeout_s = timeout or 0.0
         self._command = command
         self._settings = settings or Settings()
-        self._drop_in = drop_in
+        self._keeps_rounding = keeps_rounding
+        self._as_released = as_released
         self._profiles = profiles
         self._dialect = Dialect.named(dialect or "any")
         self._is_any = self._dialect is Dialect.ANY
@@ -79,14 +82,14 @@ class BatsimDecider:
             from pilothouse.protocols.batsim.redis_store import RedisStore
 
             self._store = RedisStore(self._settings.redis, self.name)
-        self._writer = EventWriter(self._settings, self._dialect, self._store, self._profiles, drop_in=self._drop_in)
+        self._writer = EventWriter(self._settings, self._dialect, self._store, self._profiles, as_released=self._as_released)
         self._reader = DecisionReader(
             self.name,
             self._writer.profiles,
             self._store,
             self._dialect,
             keeps_profiles=self._profiles is None,
-            drop_in=self._drop_in,
+            as_released=self._as_released,
         )
         if self._command:
             self._process = PeerProcess(self._command)
@@ -128,7 +131,7 @@ class BatsimDecider:
         reply = self._reader.reply(codec.decode_from_scheduler(answer, self.name))
         if self._is_any:
             self._tell_withheld(now, reply)
-        if not self._drop_in:
+        if not self._keeps_rounding:
             _restore_dates(reply, now)
         return reply
 

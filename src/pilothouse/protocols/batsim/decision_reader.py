@@ -47,11 +47,11 @@ class DecisionReader(WireReader):
         dialect: Dialect = Dialect.ANY,
         *,
         keeps_profiles: bool = True,
-        drop_in: bool = False,
+        as_released: bool = False,
     ) -> None:
-        """`drop_in`: refuses what the released Batsim of this dialect refuses, although the specification allows it."""
+        """`as_released`: refuses what Batsim 2.0.0 refuses, although the specification allows it."""
         super().__init__(peer, profiles, store)
-        self._drop_in = drop_in
+        self._as_released = as_released
         self._dialect = dialect
         self._keeps_profiles = keeps_profiles
         self._registered: dict[str, Profile] = {}
@@ -165,7 +165,7 @@ class DecisionReader(WireReader):
         decisions: list[d.Decision] = []
         source = self._source(event, data)
         written = self._description(event, data.job_id, source, _RegisteredJob)
-        if self._dialect.since_three or (self._drop_in and self._dialect is Dialect.TWO):
+        if self._dialect.since_three or (self._as_released and self._dialect is Dialect.TWO):
             self._check_released(event, written)
         walltime = inf if written.walltime is None or written.walltime == -1 else written.walltime
         if written.res < 0 or not walltime > 0:

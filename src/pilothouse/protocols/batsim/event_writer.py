@@ -48,16 +48,16 @@ class EventWriter:
         store: RedisStore | None = None,
         profiles: dict[str, Profile] | None = None,
         *,
-        drop_in: bool = False,
+        as_released: bool = False,
     ) -> None:
-        """`drop_in`: writes no profiles of Batsim 2 into Redis, as the released one."""
+        """`as_released`: writes no profiles into Redis, as Batsim 2.0.0."""
         self._settings = settings
         self._dialect = dialect
         self._is_any = dialect is Dialect.ANY
         self._since_three = dialect.since_three
         self._store = store
         self._forward_profiles = False
-        self._puts_profiles = not (drop_in and dialect is Dialect.TWO)
+        self._puts_profiles = not (as_released and dialect is Dialect.TWO)
         self._registers = False
         self._withheld: list[str] = []
         self.listener: Dialect | None = None

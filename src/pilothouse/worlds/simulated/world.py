@@ -110,6 +110,7 @@ class SimulatedWorld:
             "dynamic_registration": wants.dynamic_registration,
             "acknowledge_registration": wants.acknowledge_registration,
             "profile_reuse": wants.profile_reuse,
+            "forward_profiles": wants.forward_profiles,
             "compute_sharing": wants.compute_sharing,
             "storage_sharing": wants.storage_sharing,
         }

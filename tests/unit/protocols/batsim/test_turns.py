@@ -104,13 +104,13 @@ def test_the_date_of_a_message_comes_back_exactly(tmp_path: Path, keeps: bool) -
         return now + 1, [(at, "REJECT_JOB", {"job_id": "w!1"}) for at in dates]
 
     now = 100 / 3
-    with spoken(tmp_path, answer, dialect="4", drop_in=keeps) as (decider, _):
+    with spoken(tmp_path, answer, dialect="4", keeps_rounding=keeps) as (decider, _):
         reply = decider.decide(e.Batch(now, [e.CallArrived(now)]))
         assert decider.event_name(3) == "REJECT_JOB" and decider.event_name(4) == ""
     exact = 33.333333 if keeps else now
     assert [decision.at for decision in reply.decisions] == [32.333333, 33.333333 - 2e-6, exact, 34.333333]
     assert reply.now == 34.333333
-    with spoken(tmp_path, nothing, dialect="4", drop_in=keeps) as (decider, _):
+    with spoken(tmp_path, nothing, dialect="4", keeps_rounding=keeps) as (decider, _):
         assert decider.decide(e.Batch(now, [e.CallArrived(now)])).now == exact
 
 
