@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pickle import loads
 from random import Random
 
-from pilothouse.worlds.live.engine.engine import Engine, EngineState, TellCylinder
+from pilothouse.worlds.live.engine.engine import Engine, EngineState
+from pilothouse.worlds.live.engine.instructions import TellCylinder
 from pilothouse.worlds.live.services.kvs import KeyValueStore, MemoryShelf, Reader, StoreFull, Value
 from pilothouse.worlds.live.wire import messages as m
 

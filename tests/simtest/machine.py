@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go, TellCylinder
+from pilothouse.worlds.live.engine.engine import Engine, EngineState
+from pilothouse.worlds.live.engine.instructions import Go, TellCylinder
 from pilothouse.worlds.live.wire.messages import (
     VERSION,
     Bye,

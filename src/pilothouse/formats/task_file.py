@@ -15,6 +15,9 @@ By default a malformed or late directive is an InputError that names file and li
 task runs. With `lenient` the reader does what disBatch does: an unknown directive is reported and ignored, and a late
 PERENGINE ends the file. A correct file is read the same way in both modes, but for `requests`: for disBatch a `#PILOTHOUSE` line
 is a comment.
+
+With `edition` 2 the language is that of disBatch in 2021: `PERENGINE command` (or PERNODE) may be anywhere and takes a task id,
+as barriers do; `BARRIER CHECK` takes no key.
 """
 
 from __future__ import annotations
@@ -44,6 +47,8 @@ _HASH = ord("#")
 
 _REPEAT = re.compile(rb"REPEAT\s+(\d{1,18})(?:\s+start\s+(\d{1,18}))?(?:\s+step\s+(\d{1,18}))?(?: (.+))?\s*", re.I)
 _PER_ENGINE = re.compile(rb"PERENGINE (START|STOP) (.*)", re.I)
+_PER_ENGINE_2 = re.compile(rb"(?:PERENGINE|PERNODE) (.*)", re.I)
+_BARRIER_2 = re.compile(rb"BARRIER(?: (.*))?", re.I)
 _AFFIX = re.compile(rb"(PREFIX|SUFFIX) (.*)", re.I)
 _MISPLACED_WORD = re.compile(rb"(?:start|step)(?:\s|$)", re.I)
 _ORDINARY = re.compile(rb"^[^\S\n]*+[^\s#]", re.M)
@@ -61,6 +66,8 @@ class LineKind(StrEnum):
     CHECK = "C"
     ENGINE_START = "PSTART"
     ENGINE_STOP = "PSTOP"
+    PER_ENGINE = "P"
+    """Of edition 2: once on each engine, before the tasks below it."""
 
 
 class TaskLine(msgspec.Struct, frozen=True, gc=False):
@@ -68,7 +75,7 @@ class TaskLine(msgspec.Struct, frozen=True, gc=False):
 
     `age` counts the synchronisation events (per-engine commands, barriers) before it. `command` holds bytes that are
     no UTF-8 as surrogate escapes: `os.fsencode` gives the bytes of the file back. `key` is a barrier's KVS key.
-    Tasks and barriers share one sequence of ids; each of the two per-engine lists has its own.
+    Tasks, barriers and the per-engine commands of edition 2 share one sequence of ids; START and STOP commands have one each.
     """
 
     task_id: int
@@ -117,10 +124,17 @@ class TaskReader:
     """
 
     def __init__(
-        self, name: str, *, lenient: bool = False, requests: bool | None = None, on_problem: Problem | None = None
+        self,
+        name: str,
+        *,
+        lenient: bool = False,
+        requests: bool | None = None,
+        on_problem: Problem | None = None,
+        edition: int = 3,
     ) -> None:
-        """`requests`: whether `#PILOTHOUSE` lines count; by default they do unless lenient."""
+        """`requests`: whether `#PILOTHOUSE` lines count; by default they do unless lenient. Edition 2 is read leniently."""
         self.name = name
+        self.edition = edition
         self.lenient = lenient
         self._requests = requests if requests is not None else not lenient
         self._request: TaskRequest | None = None
@@ -179,7 +193,7 @@ class TaskReader:
         for said in self._statements(item):
             if said.kind is LineKind.TASK:
                 tasks += said.count
-            elif said.kind in self._per_engine_ids:
+            elif said.kind in self._per_engine_ids or said.kind is LineKind.PER_ENGINE:
                 per_engine += 1
             else:
                 barriers += 1
@@ -237,6 +251,8 @@ class TaskReader:
 
     def _directive(self, line: bytes) -> _Statement | None:
         rest = line[len(MARK) + 1 :]
+        if self.edition == 2:
+            return self._directive_2(line, rest)
         if not line.startswith(MARK + b" "):
             if not self.lenient:
                 raise self._error(line, "a directive needs one blank after #DISBATCH")
@@ -246,10 +262,7 @@ class TaskReader:
         if match := _PER_ENGINE.fullmatch(rest):
             return self._per_engine(match, line)
         if match := _AFFIX.fullmatch(rest):
-            if match[1].upper() == b"PREFIX":
-                self._prefix = match[2]
-            else:
-                self._suffix = match[2]
+            self._affix(match)
             return None
         # Even a directive that is then ignored closes the block of per-engine commands.
         self._per_engine_allowed = False
@@ -259,6 +272,28 @@ class TaskReader:
             return self._barrier(rest[len(b"BARRIER") :], line)
         self._problem(line, _advice(rest))
         return None
+
+    def _directive_2(self, line: bytes, rest: bytes) -> _Statement | None:
+        if not line.startswith(MARK + b" "):
+            return None  # a comment
+        if match := _AFFIX.fullmatch(rest):
+            self._affix(match)
+            return None
+        if match := _REPEAT.fullmatch(rest):
+            return self._repeat(match, line)
+        if match := _PER_ENGINE_2.fullmatch(rest):
+            return _Statement(LineKind.PER_ENGINE, self._command(match[1]))
+        if match := _BARRIER_2.fullmatch(rest):
+            check = match[1] == b"CHECK"
+            return _Statement(LineKind.CHECK if check else LineKind.BARRIER, line, key=b"" if check else match[1] or b"")
+        self._problem(line, "unknown directive; known are PREFIX, SUFFIX, REPEAT, BARRIER, PERENGINE")
+        return None
+
+    def _affix(self, match: re.Match[bytes]) -> None:
+        if match[1].upper() == b"PREFIX":
+            self._prefix = match[2]
+        else:
+            self._suffix = match[2]
 
     def _per_engine(self, match: re.Match[bytes], line: bytes) -> _Statement | None:
         if not self._per_engine_allowed:
@@ -324,12 +359,12 @@ def read_file(
     return TaskReader(name, lenient=lenient, on_problem=on_problem).read(stream)
 
 
-def check_stream(stream: BinaryIO, name: str, *, lenient: bool = False) -> Totals:
+def check_stream(stream: BinaryIO, name: str, *, lenient: bool = False, edition: int = 3) -> Totals:
     """Reads a whole file without making its tasks. Raises InputError (file:line) at the first mistake unless lenient.
 
     Blocks that hold no directive are only counted, so that a million lines take a fraction of a second.
     """
-    reader = TaskReader(name, lenient=lenient)
+    reader = TaskReader(name, lenient=lenient, edition=edition)
     tasks = barriers = per_engine = 0
     while not reader.over and (block := stream.read(_BLOCK_BYTES)):
         block += stream.readline()

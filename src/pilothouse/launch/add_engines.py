@@ -117,7 +117,7 @@ def main(arguments: Sequence[str]) -> int:
         options = said.or_else(join.options)
         os.chdir(join.launch.cwd)
         context = open_context(folder, options, join.prefix, join.log_level)
-        if options.gpu:
+        if options.gpu and options.edition == 3:
             print("-g/--gpu does nothing: GPUs are found without it", file=sys.stderr)
         layout = context.layout
         context.log.info("%s context started on %s (%d): %r", layout.kind, socket.gethostname(), os.getpid(), layout)
@@ -230,8 +230,8 @@ def add_context_arguments(parser: argparse.ArgumentParser) -> None:
     add("-E", "--env-resource", action="append", default=[], metavar="VAR", help=hidden)
     add("--fill", action="store_true", help="use all allocated cores, also those beyond the requested tasks")
     add("-g", "--gpu", action="store_true", help=hidden)
-    add("--no-retire", dest="retire_cmd", action="store_const", const="", help="keep nodes that are no longer needed")
+    add("-K", "--no-retire", dest="retire_cmd", action="store_const", const="", help="keep nodes that are no longer needed")
     add("-l", "--label", metavar="NAME", help="name of this context")
-    add("--retire-cmd", metavar="COMMAND", help="how to give a node back (NODES, ACTIVE, RETIRED are set)")
+    add("-k", "--retire-cmd", metavar="COMMAND", help="how to give a node back (NODES, NODE, RETCODE, ACTIVE, RETIRED are set)")
     add("-s", "--ssh-node", action="append", metavar="HOST:CORECOUNT", help="run tasks here, over ssh (repeatable)")
     add("-t", "--tasksPerNode", type=int, default=-1, metavar="N", help="most tasks at a time on each node")

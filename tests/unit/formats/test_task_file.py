@@ -181,3 +181,25 @@ def test_lines_that_no_command_can_hold(line: bytes, problem: str) -> None:
     assert len(kept.command) == len(line)
     [longest] = read_file(io.BytesIO(b"x" * MOST_LINE_BYTES), "tasks")
     assert len(longest.command) == MOST_LINE_BYTES
+
+
+def test_the_language_of_2021() -> None:
+    text = b"""#DISBATCH PERENGINE echo E
+one
+#DISBATCH barrier a key
+#DISBATCH BARRIER CHECK
+#DISBATCH BARRIER CHECK key
+#DISBATCHED
+#DISBATCH BARRIERS
+#DISBATCH PERNODE echo N
+#DISBATCH repeat 2 two
+"""
+    problems: list[int] = []
+    reader = TaskReader("tasks", lenient=True, edition=2, on_problem=lambda number, _: problems.append(number))
+    read = list(reader.read(text.splitlines(keepends=True)))
+    assert [(line.task_id, line.kind.value, line.key, line.age) for line in read] == [
+        (0, "P", "", 0), (1, "N", "", 1), (2, "B", "a key", 1), (3, "C", "", 2), (4, "B", "CHECK key", 3), (5, "P", "", 4),
+        (6, "N", "", 5), (7, "N", "", 5),
+    ]  # fmt: skip
+    assert [line.command for line in read if line.kind.value == "P"] == ["echo E", "echo N"]
+    assert problems == [7]

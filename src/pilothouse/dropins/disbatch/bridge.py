@@ -10,7 +10,9 @@ stop an engine or a context) are recognised by disassembling them, which runs no
 from __future__ import annotations
 
 import json
+import os
 import pickletools
+import socket
 import threading
 import time
 from collections import deque
@@ -114,6 +116,7 @@ class KvsTasks:
     """
 
     def __init__(self, kvs: Kvs, wake: Callable[[], None], reader: TaskReader) -> None:
+        """Sources of edition 2 sign in by their name; later ones give their keys as well."""
         self.name = ""
         self.result_key = ""
         self.signed_in = threading.Event()
@@ -122,7 +125,8 @@ class KvsTasks:
         self._reader = reader
         self._items: deque[bytes | None] = deque()
         self._said: dict[str, bytes] = {}
-        for key in _SOURCE_KEYS:
+        self._keys = _SOURCE_KEYS[:1] if reader.edition == 2 else _SOURCE_KEYS
+        for key in self._keys:
             kvs.listen(key, lambda value, key=key: self._hear(key, value))  # type: ignore[misc]
 
     def finish(self) -> None:
@@ -146,8 +150,9 @@ class KvsTasks:
         if self.signed_in.is_set():
             return
         self._said[key] = value.data
-        if len(self._said) == len(_SOURCE_KEYS):
-            name, done, result_key, task_key = (self._said[key] for key in _SOURCE_KEYS)
+        if len(self._said) == len(self._keys):
+            name, *others = (self._said[key] for key in self._keys)
+            done, result_key, task_key = others or (name + b" done!", name + b" result", name + b" task")
             self.name = name.decode("utf-8", "replace")
             self.result_key = result_key.decode("utf-8", "replace")
             self.signed_in.set()
@@ -161,8 +166,11 @@ class KvsTasks:
 class Bridge:
     """Shows a run in the KVS: `write` takes its records; call `update` about once a second."""
 
-    def __init__(self, kvs: Kvs, tasks: KvsTasks | None = None, common_env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, kvs: Kvs, tasks: KvsTasks | None = None, common_env: Mapping[str, str] | None = None, *, edition: int = 3
+    ) -> None:
         self.board = StatusBoard()
+        self._edition = edition
         self._kvs = kvs
         self._tasks = tasks
         self._requests: deque[StopRequest] = deque()
@@ -219,19 +227,24 @@ class Bridge:
         if key := barrier_key(record):
             self._kvs.put(key, str(record.task_id).encode())
         elif self._tasks is not None and self._tasks.result_key and record.kind not in "BCP":
-            line = status_line(record)
+            line = status_line(record, self._edition)
             key = self._tasks.result_key
+            if self._edition == 2:
+                self._kvs.put(f"{key} {record.task_id}", line.text(2).encode("utf-8", "backslashreplace"))
+                return
             self._kvs.put(f"{key} {record.task_id}", json.dumps(_report(line)).encode(), JSON)
             self._kvs.put(f"{key} done tasks", str(record.task_id).encode())
 
 
-def status_line(record: TaskEnded) -> StatusLine:
-    """The status file's line for a task that ended."""
+def status_line(record: TaskEnded, edition: int = 3) -> StatusLine:
+    """The status file's line for a task that ended. Barriers end in the driver."""
+    barrier = record.kind in "BC"
+    node, pid = (socket.gethostname(), os.getpid()) if barrier else (record.node.partition("#")[0], record.pid)
     return StatusLine(
-        record.task_id, record.line_number, record.repeat_index, record.node.partition("#")[0], record.pid,
+        record.task_id, record.line_number, record.repeat_index, node, pid,
         record.return_code, record.started_at, record.ended_at, record.command.decode("utf-8", "surrogateescape"),
-        record.out_bytes, snippet_text(record.out_bytes, record.out_snippet),
-        record.err_bytes, snippet_text(record.err_bytes, record.err_snippet), StatusKind(record.kind),
+        record.out_bytes, snippet_text(record.out_bytes, record.out_snippet, edition),
+        record.err_bytes, snippet_text(record.err_bytes, record.err_snippet, edition), StatusKind(record.kind),
     )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ def disbatch(arguments: Sequence[str], program: str) -> int:
         print("3.0")  # scripts compare it
         print(f"({program} is pilothouse {__version__})", file=sys.stderr)
         return 0
-    if options.context.gpu:
+    if options.context.gpu and options.edition == 3:
         complain("-g/--gpu is not needed any more and changes nothing")
     if options.task_file not in ("", "-"):
         try:

@@ -14,6 +14,7 @@ import msgspec
 from pilothouse.launch.add_engines import UsageError, add_context_arguments, context_options
 from pilothouse.worlds.live.contexts.layout import ContextOptions
 
+EDITIONS = {"3": 3, "2021": 2}
 LOG_LEVELS = ("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG")
 
 
@@ -43,6 +44,11 @@ class RunOptions(msgspec.Struct, frozen=True):
     task_server: bool = False
     version: bool = False
 
+    @property
+    def edition(self) -> int:
+        """Of disBatch: 3, or 2 (2021)."""
+        return self.context.edition
+
 
 def parse_run(arguments: Sequence[str], program: str = "disBatch") -> RunOptions:
     """Reads a run's command line. Raises UsageError, or SystemExit(2) as argparse does."""
@@ -59,7 +65,7 @@ def parse_run(arguments: Sequence[str], program: str = "disBatch") -> RunOptions
     elif isinstance(task_server, str) and isinstance(kvs_server, str) and kvs_server != task_server:
         raise UsageError("--kvsserver and --taskserver name different servers\n")
     return RunOptions(
-        context_options(said),
+        msgspec.structs.replace(context_options(said), edition=EDITIONS[said.dialect]),
         task_file=said.taskfile or "",
         exit_code=said.exit_code,
         force_resume=said.force_resume,
@@ -100,6 +106,7 @@ def _run_parser(program: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
+    add("--dialect", choices=EDITIONS, default="3", help="files and messages of disBatch 3.0, or of November 2021")
     add("-e", "--exit-code", action="store_true", help="end with a code other than 0 if a task failed")
     add("--force-resume", action="store_true", help="with -r: go on even if tasks differ from those of the status file")
     add("--kvsserver", nargs="?", default=_STARTED_HERE, metavar="HOST:PORT", help="use a KVS that runs already")

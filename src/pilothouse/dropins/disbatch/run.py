@@ -99,17 +99,20 @@ class DisbatchRun:
         status_path = Path(f"{self._id}_status.txt")
         if earlier is not None and status_path.is_file():
             status_path.unlink()  # A run may resume from the file that it replaces: `earlier` reads on in the old one.
-        status = StatusWriter(status_path, header=self.options.status_header)
+        status = StatusWriter(status_path, header=self.options.status_header, edition=self.options.edition)
         try:
             feeder = self._feeder(kvs, earlier, status)
-            bridge = Bridge(kvs, self._kvs_tasks, self._common_env())
+            bridge = Bridge(kvs, self._kvs_tasks, self._common_env(), edition=self.options.edition)
             script = write_script(Path(f"{self._id}_dbUtil.sh"), self._id, self._folder, kvs.address)
+            self._touch_context_files()
             if feeder.over and not (feeder.engine_start or feeder.engine_stop):
                 barriers = [barrier_passed(line, time.time()) for line in feeder.passed()]
                 if not (feeder.skipped or barriers):
                     print("No tasks to run.", file=sys.stderr)
+                    # QUIRK: in 2021 this was an error, as its context found the run over (test_disbatch2021).
+                    self._interrupted = 1 if self.options.edition == 2 else 0
                 bridge.write([*barriers])
-                lines = [*self._take_skipped(), *map(status_line, barriers)]
+                lines = [*self._take_skipped(), *(status_line(barrier, self.options.edition) for barrier in barriers)]
                 status.write(sorted(lines, key=lambda line: line.task_id))
                 return self._exit_code()
             return self._run_world(feeder, bridge, kvs, status, script)
@@ -137,7 +140,9 @@ class DisbatchRun:
     def _earlier_runs(self) -> EarlierRuns | None:
         if not self.options.resume_from:
             return None
-        earlier = EarlierRuns(retry=self.options.retry, force=self.options.force_resume)
+        earlier = EarlierRuns(
+            retry=self.options.retry, force=self.options.force_resume, edition=self.options.edition
+        )
         for name in self.options.resume_from:
             earlier.read(Path(name))
         if earlier.unreadable:
@@ -183,12 +188,14 @@ class DisbatchRun:
         def problem(number: int, text: str) -> None:
             log.error("line %d: %s", number, text)
 
-        reader = TaskReader(self.options.task_file, lenient=True, on_problem=problem)
+        edition = self.options.edition
+        reader = TaskReader(self.options.task_file, lenient=True, on_problem=problem, edition=edition)
         lines: Iterator[TaskLine | None]
         if self.options.task_file and self._tasks_at is not None:
             known_already = self._check_resume(earlier) if earlier is not None else 0
             with self._open_tasks() as counted:
-                self._total = check_stream(counted, self.options.task_file, lenient=True).tasks - known_already
+                found = check_stream(counted, self.options.task_file, lenient=True, edition=edition)
+                self._total = found.tasks - known_already
             lines = reader.read(self._open_tasks())
         elif self.options.task_file:
             lines = iter(StreamLines(self._open_tasks(), reader, self._ring))
@@ -220,7 +227,7 @@ class DisbatchRun:
     def _check_resume(self, earlier: EarlierRuns) -> int:
         """All of the file is compared with the earlier results before anything runs. How many tasks have one."""
         with self._open_tasks() as stream:
-            lines = TaskReader(self.options.task_file, lenient=True).read(stream)
+            lines = TaskReader(self.options.task_file, lenient=True, edition=self.options.edition).read(stream)
             return sum(line.kind is LineKind.TASK and earlier.result_of(line) is not None for line in lines)
 
     def _start_task_program(self, kvs: Kvs) -> None:
@@ -286,11 +293,17 @@ class DisbatchRun:
     def _common_env(self) -> dict[str, str]:
         return {"DISBATCH_JOBID": os.path.basename(self._id), "DISBATCH_NAMETASKS": self._source}
 
-    def _first_context(self) -> NodesContext:
-        # disBatch starts its first context as a program with these two output files; ours is part of the driver. Scripts that
-        # tidy up after a run, or look for errors, expect the files.
-        for name in ("context_wrap.out", f"{os.getpid()}_context_launch.log"):
+    def _touch_context_files(self) -> None:
+        """disBatch starts its first context as a program with these output files; ours is part of the driver. Scripts that
+        tidy up after a run, or look for errors, expect the files.
+        """
+        names = ["context_wrap.out", f"{os.getpid()}_context_launch.log"]
+        if self.options.edition == 2:
+            names.append("context_wrap.err")
+        for name in names if not self.options.startup_only else ():
             Path(f"{self._id}_{name}").touch()
+
+    def _first_context(self) -> NodesContext:
         context = open_context(self._folder, self.options.context, self._id, self.options.log_level)
         for warning in context.layout.warnings:
             print(f"disBatch: {warning}", file=sys.stderr)
@@ -304,7 +317,7 @@ class DisbatchRun:
             for record in records:
                 # A task that the end of the run cut short has no line: a later run must not take it for done.
                 if type(record) is TaskEnded and record.final and record.state is not JobState.KILLED:
-                    line = status_line(record)
+                    line = status_line(record, self.options.edition)
                     lines.append(line)
                     if record.kind not in "BC":
                         self.failed += line.return_code != 0

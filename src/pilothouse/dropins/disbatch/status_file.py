@@ -7,6 +7,9 @@ would write, and the answer to "does this task have to run?".
 
 The four flags: R (code is not 0), O and E (output leaked), and P per-engine, S skipped, Z a late report of a task
 already given up. Barriers have `B` or `C` and four blanks. The command comes last because it may hold tabs.
+
+Edition 2 is the file of disBatch in 2021: commands are quoted (Python's repr), bytes of output that are no UTF-8 are left out,
+and the lines of skipped tasks count when a run is resumed from them.
 """
 
 from __future__ import annotations
@@ -68,11 +71,15 @@ class StatusLine(msgspec.Struct, frozen=True, gc=False):
         return marks + (" " if self.kind is StatusKind.TASK else self.kind)
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, edition: int = 3) -> str:
+        command = _shown_command(self.command) if edition == 3 else repr(self.command)
         return (
             f"{self.flags}\t{self.task_id}\t{self.line_number}\t{self.repeat_index}\t{self.node}\t{self.pid}"
             f"\t{self.return_code}\t{self.finish - self.start:.3f}\t{self.start:.3f}\t{self.finish:.3f}"
             f"\t{self.out_bytes}\t{self.out_snippet!r}\t{self.err_bytes}\t{self.err_snippet!r}"
-            f"\t{_shown_command(self.command)}"
+            f"\t{command}"
         )
 
     def skipped(self) -> StatusLine:
@@ -80,17 +87,18 @@ class StatusLine(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(self, kind=StatusKind.SKIPPED)
 
 
-def parse_line(text: str) -> StatusLine:
-    """Reads one line back. Raises ValueError."""
+def parse_line(text: str, edition: int = 3) -> StatusLine:
+    """Reads one line back. Raises ValueError, SyntaxError."""
     fields = text.split("\t", FIELDS - 1)
     if len(fields) != FIELDS or len(fields[0]) < 4:
         raise ValueError(f"{len(fields)} fields where a status line has {FIELDS}")
     flags = fields[0]
     mark = flags[3] if flags[3] in "PSZ" else flags[0] if flags[0] in "BC" else "N"
-    out_snippet, err_snippet = _snippet(fields[11]), _snippet(fields[13])
+    # QUIRK: in 2021 the snippets of skipped tasks were written as they had been read, and so quoted twice (test_disbatch2021).
+    out_snippet, err_snippet = map(_snippet if edition == 3 else str, (fields[11], fields[13]))
     return StatusLine(
         int(fields[1]), int(fields[2]), int(fields[3]), fields[4], int(fields[5]), int(fields[6]),
-        float(fields[8]), float(fields[9]), _read_command(fields[14]),
+        float(fields[8]), float(fields[9]), _read_command(fields[14]) if edition == 3 else _literal(fields[14]),
         int(fields[10]), out_snippet, int(fields[12]), err_snippet, StatusKind(mark),
     )  # fmt: skip
 
@@ -101,8 +109,9 @@ class StatusWriter:
     What a full disk did not take is kept and written with the next lines.
     """
 
-    def __init__(self, path: Path, *, header: bool = False) -> None:
+    def __init__(self, path: Path, *, header: bool = False, edition: int = 3) -> None:
         self.path = path
+        self._edition = edition
         self._unwritten = bytearray()
         try:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666)
@@ -115,7 +124,7 @@ class StatusWriter:
     def write(self, lines: Iterable[StatusLine]) -> bool:
         """Whether everything is in the file now."""
         for line in lines:
-            self._unwritten += str(line).encode("utf-8") + b"\n"
+            self._unwritten += line.text(self._edition).encode("utf-8", "backslashreplace") + b"\n"
         try:
             while self._unwritten:
                 written = os.write(self._fd, self._unwritten)
@@ -138,7 +147,8 @@ class EarlierRuns:
     Only where a task's line is is kept in memory, so that a million results cost some hundred bytes each.
     """
 
-    def __init__(self, *, retry: bool = False, force: bool = False) -> None:
+    def __init__(self, *, retry: bool = False, force: bool = False, edition: int = 3) -> None:
+        self._edition = edition
         self.retry = retry
         self.force = force
         self.unreadable = 0
@@ -169,6 +179,8 @@ class EarlierRuns:
         if where is None or (self.retry and where & 1):
             return None
         found = self._fetch(where >> 1)
+        if found.command == repr(line.command):
+            found = msgspec.structs.replace(found, command=line.command)  # the same command, quoted: a file of edition 2
         if not self.force and (found.line_number, found.repeat_index, found.command) != (
             line.line_number,
             line.repeat_index,
@@ -191,7 +203,7 @@ class EarlierRuns:
         index = bisect_right(self._files, at, key=lambda entry: entry[0]) - 1
         base, file = self._files[index]
         file.seek(at - base)
-        return parse_line(file.readline().decode("utf-8").removesuffix("\n"))
+        return parse_line(file.readline().decode("utf-8").removesuffix("\n"), self._edition)
 
     def _add(self, data: bytes, at: int) -> None:
         if data == HEADER.encode() + b"\n":
@@ -199,24 +211,25 @@ class EarlierRuns:
         try:
             if not data.endswith(b"\n"):
                 raise ValueError("torn")
-            line = parse_line(data[:-1].decode("utf-8"))
+            line = parse_line(data[:-1].decode("utf-8"), self._edition)
         except (ValueError, SyntaxError):
             self.unreadable += 1
             return
         known = self._lines.get(line.task_id)
         # A success in any of the files counts; disBatch means the same but prefers a task killed by a signal.
-        if line.kind is StatusKind.TASK and (known is None or known & 1):
+        counts = line.kind is StatusKind.TASK or (line.kind is StatusKind.SKIPPED and self._edition == 2)
+        if counts and (known is None or known & 1):
             self._lines[line.task_id] = at << 1 | (line.return_code != 0)
 
 
-def snippet_text(count: int, kept: bytes) -> str:
-    """A snippet as it is written: text, with signs for what is none, and dots after the first 40 bytes of a longer one.
+def snippet_text(count: int, kept: bytes, edition: int = 3) -> str:
+    """A snippet as it is written: text, with signs for bytes that are no UTF-8, and dots after the first 40 of many bytes.
 
     `kept` is all of an output of up to 80 bytes, else its two ends already joined by dots.
     """
     if SNIPPET_BYTES < count <= 2 * SNIPPET_BYTES:
         kept = kept[:SNIPPET_BYTES] + b"..." + kept[SNIPPET_BYTES:]
-    return kept.decode("utf-8", "replace")
+    return kept.decode("utf-8", "replace" if edition == 3 else "ignore")
 
 
 def _shown_command(command: str) -> str:
@@ -240,9 +253,11 @@ def _read_command(text: str) -> str:
 
 
 def _snippet(text: str) -> str:
-    if text == "''":
-        return ""
+    return "" if text == "''" else _literal(text)
+
+
+def _literal(text: str) -> str:
     value = literal_eval(text)
     if not isinstance(value, str):
-        raise ValueError(f"not a snippet: {text}")
+        raise ValueError(f"not a text in quotes: {text}")
     return value

@@ -138,6 +138,8 @@ class Feeder:
         self._failed_since_barrier: set[int] = set()
         """Tasks that did not succeed; -1 is a per-engine command."""
         self._passed: list[TaskLine] = []
+        self._commands: set[int] = set()
+        """Per-engine commands with a task id that have not ended on any engine: a barrier waits for them."""
         self._dependencies: Dependencies[TaskLine] = Dependencies()
         self._free: deque[TaskLine] = deque()
         """Tasks that were held, and need not wait any longer."""
@@ -183,8 +185,10 @@ class Feeder:
                 return
             if line is None:
                 return
-            if line.kind is LineKind.ENGINE_START or line.kind is LineKind.ENGINE_STOP:
-                (self.engine_start if line.kind is LineKind.ENGINE_START else self.engine_stop).append(line)
+            if line.kind in (LineKind.ENGINE_START, LineKind.ENGINE_STOP, LineKind.PER_ENGINE):
+                (self.engine_stop if line.kind is LineKind.ENGINE_STOP else self.engine_start).append(line)
+                if line.kind is LineKind.PER_ENGINE:
+                    self._commands.add(line.task_id)
                 self.age = line.age + 1
                 continue
             self.engine_lists_complete = True
@@ -244,9 +248,14 @@ class Feeder:
         if name:
             self._bad_names.setdefault(name, set()).add(task_id)
 
-    def engine_command_failed(self) -> None:
-        """A per-engine command failed: BARRIER CHECK minds that as well, as in disBatch."""
-        self._failed(-1)
+    def engine_command_ended(self, line: TaskLine, *, failed: bool) -> None:
+        """A per-engine command ended on one engine. BARRIER CHECK minds its failure as well, as in disBatch."""
+        if failed:
+            self._failed(-1)
+        if line.kind is LineKind.PER_ENGINE:
+            self._commands.discard(line.task_id)
+            self._try_barrier()
+            self.look()
 
     def passed(self) -> list[TaskLine]:
         """The barriers passed since the last call, in order."""
@@ -300,6 +309,8 @@ class Feeder:
 
     def _try_barrier(self) -> None:
         if self.state is not Feeding.AT_BARRIER or self.outstanding or self._barrier is None or self._holds or self._waiting:
+            return
+        if self._commands:
             return
         barrier, self._barrier = self._barrier, None
         self._passed.append(barrier)

@@ -40,3 +40,13 @@ def test_abbreviations_and_repeats_as_in_disbatch() -> None:
     options = parse_run(["--fail", "-r", "a", "-r", "b", "--tasksPer=3", "-"])
     assert (options.fail_fast, options.resume_from, options.context.tasks_per_node) == (True, ("a", "b"), 3)
     assert options.task_file == "-"
+
+
+def test_short_options_of_2021() -> None:
+    said = parse_run(["--dialect", "2021", "-g", "-E", "A", "-k", "give $NODE back", "-l", "L", "tasks"])
+    assert said.edition == 2
+    assert said.context.dealt == ("A", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+    assert said.context.retire_command == "give $NODE back"
+    assert parse_run(["-K", "tasks"]).context.retire_command == ""
+    assert parse_context(["-k", "x"]).retire_command == "x"
+    assert parse_run(["-g", "tasks"]).context.dealt == ()

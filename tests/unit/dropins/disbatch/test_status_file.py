@@ -97,3 +97,28 @@ def test_another_command_is_refused_unless_forced(tmp_path: Path) -> None:
 def test_a_skipped_line_differs_by_its_flag_only() -> None:
     said = result(0, 3)
     assert str(said.skipped()) == "R  S" + str(said)[4:]
+
+
+QUOTED = " O  \t0\t1\t-1\tn\t1\t0\t0.100\t1.000\t1.100\t2\t'a\\n'\t0\t''\t\"printf 'a\\\\n'\""
+
+
+def test_a_line_of_2021_is_read_and_written_back() -> None:
+    said = parse_line(QUOTED, 2)
+    assert said.command == r"printf 'a\n'"
+    assert parse_line(said.text(2), 2).command == said.command
+    assert said.text(2).endswith(QUOTED.rsplit("\t", maxsplit=1)[-1])
+
+
+def test_quoted_commands_are_resumed_from_in_both_dialects_and_other_ones_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    path.write_text(QUOTED + "\n" + QUOTED.replace(" O  ", " O S").replace("\t0\t1\t", "\t1\t2\t") + "\n")
+    for edition in (3, 2):
+        earlier = EarlierRuns(edition=edition)
+        earlier.read(path)
+        same = TaskLine(0, 1, -1, r"printf 'a\n'")
+        found = earlier.result_of(same)
+        assert found is not None and found.command == same.command
+        with pytest.raises(InputError):
+            earlier.result_of(TaskLine(0, 1, -1, "printf a"))
+        # In 2021 the lines of skipped tasks count as well.
+        assert (earlier.result_of(TaskLine(1, 2, -1, same.command)) is not None) == (edition == 2)

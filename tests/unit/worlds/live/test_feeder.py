@@ -10,7 +10,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pilothouse.formats.task_file import LineKind, TaskLine, read_file
+from pilothouse.formats.task_file import LineKind, TaskLine, TaskReader, read_file
 from pilothouse.worlds.live.feeder import TRANSITIONS, Feeder, Feeding, FeedingStimulus
 
 
@@ -126,3 +126,15 @@ def test_ages_hold_in_every_interleaving(kinds: list[str], slots: int, rng: rand
     passed += [barrier.task_id for barrier in feeder.passed()]
     assert sorted(ran) == [i for i, kind in enumerate(kinds) if kind == "t"]
     assert passed == [i for i, kind in enumerate(kinds) if kind != "t"]
+
+
+def test_a_barrier_waits_for_per_engine_commands_with_ids() -> None:
+    text = b"one\n#DISBATCH PERENGINE echo E\n#DISBATCH BARRIER\ntwo\n"
+    feeder = Feeder(TaskReader("tasks", lenient=True, edition=2).read(text.splitlines()))
+    assert feeder.engine_start == [] and commands(feeder.take(9)) == ["one"]
+    (command,) = feeder.engine_start
+    feeder.ended(failed=False, task_id=0)
+    assert feeder.passed() == []
+    feeder.engine_command_ended(command, failed=False)
+    assert [line.task_id for line in feeder.passed()] == [2]
+    assert commands(feeder.take(9)) == ["two"]

@@ -15,7 +15,7 @@ import msgspec
 from pilothouse.model.errors import InputError, quoted
 from pilothouse.model.numerals import whole_number
 
-SLURM_RETIRE = 'scontrol update JobId="$SLURM_JOBID" NodeList="${DRIVER_NODE:+$DRIVER_NODE,}$ACTIVE"'
+SLURM_RETIRE = 'scontrol update JobId="${SLURM_JOB_ID:-$SLURM_JOBID}" NodeList="${DRIVER_NODE:+$DRIVER_NODE,}$ACTIVE"'
 _SLURM_COUNT = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,6})\))?")
 
 
@@ -32,6 +32,8 @@ class ContextOptions(msgspec.Struct, frozen=True):
     ssh_nodes: tuple[str, ...] = ()
     tasks_per_node: int | None = None
     gpu: bool = False
+    edition: int = 3
+    """Of disBatch, whose rules are used: 3, or 2 (2021)."""
 
     def or_else(self, run: ContextOptions) -> ContextOptions:
         """What a context that was added later takes over from the run."""
@@ -40,7 +42,14 @@ class ContextOptions(msgspec.Struct, frozen=True):
             cpus_per_task=self.cpus_per_task if self.cpus_per_task is not None else run.cpus_per_task,
             tasks_per_node=self.tasks_per_node if self.tasks_per_node is not None else run.tasks_per_node,
             env_resources=self.env_resources or run.env_resources,
+            edition=run.edition,
         )
+
+    @property
+    def dealt(self) -> tuple[str, ...]:
+        """Variables whose values are dealt out to the cylinders."""
+        gpus = ("CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL") if self.gpu and self.edition == 2 else ()
+        return self.env_resources + gpus
 
 
 class NoContext(Exception):
@@ -139,6 +148,8 @@ def _by_cores(cores: Mapping[str, int], options: ContextOptions) -> tuple[NodePl
     nodes = []
     for name, count_here in cores.items():
         cylinders = options.tasks_per_node or _divide(count_here, per_task)
+        if options.edition == 2:
+            cylinders = min(cylinders, _divide(count_here, per_task))
         nodes.append(NodePlan(name, cylinders, count_here // cylinders if cylinders else count_here, count_here))
     return tuple(nodes)
 
@@ -147,9 +158,14 @@ def _slurm(
     options: ContextOptions, env: Mapping[str, str], expand: Callable[[str], list[str]], read: Callable[[str], str]
 ) -> Layout:
     warnings: list[str] = []
-    names = expand(env["SLURM_NODELIST"])
-    cpus = slurm_counts(env["SLURM_JOB_CPUS_PER_NODE"], "SLURM_JOB_CPUS_PER_NODE")
-    tasks = slurm_counts(env["SLURM_TASKS_PER_NODE"], "SLURM_TASKS_PER_NODE")
+    job = env.get("SLURM_JOB_ID") or env["SLURM_JOBID"]
+    names = expand(_set(env, "SLURM_NODELIST"))
+    if options.edition == 2:
+        counts = slurm_counts(_set(env, "SLURM_TASKS_PER_NODE"), "SLURM_TASKS_PER_NODE")
+        nodes_2 = _by_cores(dict(zip(names, counts, strict=True)), options)
+        return Layout("Slurm", nodes_2, options.label or f"J{job}", SLURM_RETIRE, _launch_env(env, read))
+    cpus = slurm_counts(_set(env, "SLURM_JOB_CPUS_PER_NODE"), "SLURM_JOB_CPUS_PER_NODE")
+    tasks = slurm_counts(_set(env, "SLURM_TASKS_PER_NODE"), "SLURM_TASKS_PER_NODE")
     allotted = env.get("SLURM_CPUS_PER_TASK")
     per_task: float = int(allotted) if allotted else 1
     if options.cpus_per_task is not None:
@@ -178,10 +194,15 @@ def _slurm(
         else:
             cores = cpus_here // cylinders if cylinders else cpus_here
         nodes.append(NodePlan(name, cylinders, cores, cpus_here))
-    job = env.get("SLURM_JOB_ID") or env["SLURM_JOBID"]
     return Layout(
         "Slurm", tuple(nodes), options.label or f"J{job}", SLURM_RETIRE, _launch_env(env, read), tuple(warnings)
     )
+
+
+def _set(env: Mapping[str, str], name: str) -> str:
+    if name not in env:
+        raise InputError(name, "is not set, although SLURM_JOBID is", hint="run this inside a Slurm job, or give nodes with -s")
+    return env[name]
 
 
 def _launch_env(env: Mapping[str, str], read: Callable[[str], str]) -> tuple[tuple[str, str], ...]:

@@ -11,6 +11,7 @@ import os
 import shlex
 import subprocess
 import time
+from collections.abc import Container
 from math import inf
 from typing import IO
 
@@ -26,7 +27,8 @@ from pilothouse.worlds.live.contexts.slurm_queue import allocation_end
 from pilothouse.worlds.live.wire.sockets import EngineConfig
 
 RETIRE_AFTER_S = 10.0
-"""Nodes are given back at most this often, all that are free together: Slurm is not to be flooded."""
+"""disBatch 3 gives nodes back to Slurm this long after an engine has ended, all that are free together. All others are given back
+one by one, as soon as it is known that no other engine is started there."""
 TERMINATE_S = 15.0
 
 
@@ -51,6 +53,7 @@ class NodesContext(ProgramContext):
         self._retiring: dict[str, int] = {}
         """Nodes whose engines have gone, and the exit codes of these."""
         self._retire_at = inf
+        self._together = layout.kind == "Slurm" and options.edition == 3
         self._driver_node = ""
         for warning in layout.warnings:
             self.log.warning("%s", warning)
@@ -75,25 +78,29 @@ class NodesContext(ProgramContext):
         super().start(launch)
 
     def ended(self) -> list[Departure]:
-        """Also gives the nodes of engines that ended back, while others still work."""
+        """Also gives the nodes of engines back that had ended before the last call, and were not started again."""
         now = time.monotonic()
+        if now >= self._retire_at and (self._children or not self._together):
+            self._retire()
         departures = super().ended()
         for gone in departures:
             name = self._ended_parts[gone.key]
             self.log.info("the engine on %s ended with code %d", name, gone.code)
             self._retiring[name] = gone.code
-            self._retire_at = min(self._retire_at, now + RETIRE_AFTER_S)
+            self._retire_at = min(self._retire_at, now + (RETIRE_AFTER_S if self._together else 0.0))
             if same_host(name, self._host):
                 self._driver_node = name
-        if now >= self._retire_at and self._children:
-            self._retire()
         return departures
 
     def stop(self) -> None:
         """Ends engines that do not go by themselves."""
-        engines = [child for _, child, _ in self._children.values()]
-        for engine in engines:
+        for _, engine, _ in self._children.values():
             engine.terminate()
+        self.close(self._children)
+
+    def close(self, joined: Container[str] = ()) -> None:
+        """Waits for engines that leave, so that nothing of a run is alive when it has ended, and gives their nodes back."""
+        engines = [child for key, (_, child, _) in self._children.items() if key in joined]
         deadline = time.monotonic() + TERMINATE_S
         for engine in engines:
             try:
@@ -101,7 +108,10 @@ class NodesContext(ProgramContext):
             except subprocess.TimeoutExpired:
                 engine.kill()
                 engine.wait()
-        self.close()
+        self.ended()
+        super().close(joined)
+        if not self._together:
+            self._retire()
 
     def output(self, part: str) -> IO[bytes]:
         return open(self._log_name(part), "ab")
@@ -136,7 +146,7 @@ class NodesContext(ProgramContext):
         if self._options.task_limit:
             properties["task_limit"] = str(self._options.task_limit)
         return msgspec.structs.replace(
-            super().config(part, key, launch), slot_env=slot_env, properties=properties, deal=self._options.env_resources,
+            super().config(part, key, launch), slot_env=slot_env, properties=properties, deal=self._options.dealt,
             log=self._log_name(part),
         )  # fmt: skip
 
@@ -144,11 +154,14 @@ class NodesContext(ProgramContext):
         return f"{self._prefix}_{self.name}_{part}_engine_wrap.log"
 
     def _retire(self) -> None:
-        """Runs the retirement command for the nodes whose engines are gone, while others still work."""
+        """Runs the retirement command for the nodes whose engines are gone: for all together, or for each."""
         gone, self._retiring = self._retiring, {}
         self._retire_at = inf
-        if not gone:
-            return
+        for batch in [gone] if self._together else [{name: code} for name, code in gone.items()]:
+            if batch:
+                self._give_back(batch)
+
+    def _give_back(self, gone: dict[str, int]) -> None:
         names = ", ".join(gone)
         if not self.layout.retire_command:
             self.log.info("%s no longer needed; no command gives nodes back", names)
@@ -159,6 +172,7 @@ class NodesContext(ProgramContext):
             "NODES": ",".join(gone),
             "NODE": list(gone)[-1],
             "RETCODES": ",".join(map(str, gone.values())),
+            "RETCODE": str(list(gone.values())[-1]),
             "ACTIVE": ",".join(active),
             "RETIRED": ",".join(node.name for node in self.layout.nodes if node.name not in active),
         }

@@ -225,8 +225,7 @@ def _engine_command_ended(driver: DriverState, proxy: EngineProxy, result: Resul
     line = next((line for line in lines if line.task_id == index), None)
     if line is not None:
         record(driver, _ended(task_of_line(line), result, state, None, proxy, kind="P"), now)
-        if state is JobState.FAILED:
-            feeder.engine_command_failed()
+        feeder.engine_command_ended(line, failed=state is JobState.FAILED)
 
 
 def _ended(

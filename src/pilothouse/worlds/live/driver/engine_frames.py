@@ -235,6 +235,7 @@ def _welcome_back(driver: DriverState, proxy: EngineProxy, hello: m.Hello, now: 
 def _welcome(driver: DriverState, proxy: EngineProxy) -> None:
     options, feeder, joined = driver.options, driver.backlog.feeder, proxy.joined
     proxy.welcomed = True
+    proxy.commands = len(feeder.engine_start) if feeder else 0
     rank = str(joined.rank)
     own = {"PILOTHOUSE_ENGINE": rank, "PILOTHOUSE_NODE": joined.node, "DISBATCH_ENGINE_RANK": rank}
     proxy.channel.push(
@@ -255,6 +256,17 @@ def _welcome(driver: DriverState, proxy: EngineProxy) -> None:
         )
     )
     driver.speak_to[proxy.id] = None
+
+
+def send_commands(driver: DriverState) -> None:
+    """Per-engine commands that stand below tasks: every engine gets them before tasks that stand below them."""
+    feeder = driver.backlog.feeder
+    assert feeder is not None
+    for proxy in driver.engines.present.values():
+        if proxy.welcomed and proxy.commands < len(feeder.engine_start):
+            proxy.commands = len(feeder.engine_start)
+            proxy.channel.push(m.Commands([task_of_line(line) for line in feeder.engine_start]))
+            driver.speak_to[proxy.id] = None
 
 
 def frames(driver: DriverState, now: float) -> list[m.DriverFrame]:

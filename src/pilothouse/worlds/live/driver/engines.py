@@ -70,6 +70,8 @@ class EngineProxy(msgspec.Struct, eq=False):
     speaks_at: float = 0.0
     """When the driver must send something again, if only a sign of life."""
     welcomed: bool = False
+    commands: int = 0
+    """How many per-engine START commands it was sent."""
     closed_for: str = ""
     """Why it gets no new work; "": it does."""
     leaves_at_once: bool = False

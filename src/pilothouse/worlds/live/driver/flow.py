@@ -18,7 +18,7 @@ from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState, Stimulus
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.assignments import end_task, end_unstarted, kill_for_good, kill_group, omit_line
-from pilothouse.worlds.live.driver.engine_frames import ask_to_leave, send_delayed_leaves
+from pilothouse.worlds.live.driver.engine_frames import ask_to_leave, send_commands, send_delayed_leaves
 from pilothouse.worlds.live.driver.state import DriverState, record, update
 from pilothouse.worlds.live.driver.task_groups import environment_for, group_of_job, task_for
 
@@ -140,6 +140,8 @@ def settle(driver: DriverState, now: float) -> None:
         _submit_work(driver, now)
     feeder = driver.backlog.feeder
     if feeder is not None:
+        if feeder.engine_start:
+            send_commands(driver)
         _record_barriers(driver, now)
         for line in feeder.omitted():
             omit_line(driver, line, now)

@@ -23,6 +23,7 @@ from math import inf
 
 import msgspec
 
+from pilothouse.worlds.live.engine.instructions import Go, Instruction, Renamed, TellCylinder
 from pilothouse.worlds.live.engine.shipping import WINDOW_BYTES, Pack, Shipping
 from pilothouse.worlds.live.wire import messages as m
 from pilothouse.worlds.live.wire.messages import Channel
@@ -73,28 +74,6 @@ TRANSITIONS: dict[tuple[EngineState, EngineStimulus], EngineState] = {
 }
 
 
-class TellCylinder(msgspec.Struct):
-    """An instruction: send this to a cylinder."""
-
-    cylinder: int
-    message: m.ToCylinder
-
-
-class Go(msgspec.Struct):
-    """An instruction: end the process (cylinders and what they run with it)."""
-
-    reason: str
-
-
-class Renamed(msgspec.Struct):
-    """An instruction: the engine has a new id, also on its socket."""
-
-    engine: str
-
-
-Instruction = m.EngineFrame | TellCylinder | Go | Renamed
-
-
 class Held(msgspec.Struct):
     assignment: m.Assignment
     begun: bool = False
@@ -141,6 +120,8 @@ class Engine:
         self._alive_at = inf
         self._parting_until = inf
         self._prepared = False
+        self._commands = 0
+        """How many of the START commands were given to the extra cylinder."""
         self._stop_runs = False
         self._stop_ran = False
         self._extra: m.Assignment | None = None
@@ -288,7 +269,7 @@ class Engine:
         self._abandon(set(self._held).difference(welcome.assignments))
         if not first:
             if self._prepared:
-                self._ready(now)
+                self._prepare(now)
             return
         env = dict(welcome.env)
         for cylinder in range(self._hello.slots + 1):
@@ -299,10 +280,7 @@ class Engine:
                     own[name] = values[cylinder % len(values)]
             self._prepares[cylinder] = m.Prepare(own, welcome.task_env, welcome.grace_s, welcome.linger_s)
             self._tell(cylinder, self._prepares[cylinder])
-        if not self._prepared and welcome.on_join:
-            self._run_extra(_JOIN, welcome.on_join)
-        else:
-            self._ready(now)
+        self._prepare(now)
 
     def _take_body(self, body: m.FromDriver, now: float) -> None:
         match body:
@@ -317,6 +295,11 @@ class Engine:
                             self._end(assignment.id, "leaving", now)
                         elif self._prepared:
                             self._begin(self._held[assignment.id])
+            case m.Commands(on_join):
+                assert self._welcome is not None
+                self._welcome.on_join = on_join
+                if self._prepared and not self._stop_runs:
+                    self._prepare(now)
             case m.Kill(assignments, reason):
                 for number in assignments:
                     self._end(number, reason, now)
@@ -404,6 +387,16 @@ class Engine:
         if leaving:
             self._stop_ran = True
             self._check_empty(now)
+        else:
+            self._prepare(now)
+
+    def _prepare(self, now: float) -> None:
+        """Runs the START commands that have not been run. Assignments that have not begun wait for them."""
+        assert self._welcome is not None
+        if new := self._welcome.on_join[self._commands :]:
+            self._commands += len(new)
+            self._prepared = False
+            self._run_extra(_JOIN, new)
         else:
             self._ready(now)
 

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from pilothouse.worlds.live.engine.cylinder import FORK_AGAIN_S, Cylinder, Inbox, decode_finished, framed
-from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go, Renamed, TellCylinder
+from pilothouse.worlds.live.engine.engine import Engine, EngineState
+from pilothouse.worlds.live.engine.instructions import Go, Renamed, TellCylinder
 from pilothouse.worlds.live.engine.memory import memory_of_node_mb
 from pilothouse.worlds.live.engine.output import PackTail, PackWriter
 from pilothouse.worlds.live.engine.shipping import PIECE_BYTES

@@ -188,6 +188,12 @@ class Welcome(msgspec.Struct, tag="welcome"):
     """How much of its pack the run's folder has, if it sends it."""
 
 
+class Commands(msgspec.Struct, tag="commands"):
+    """All per-engine START commands so far. New ones are done in order, before any assignment that comes later."""
+
+    on_join: list[Task]
+
+
 class Start(msgspec.Struct, tag="start", gc=False):
     assignments: list[Assignment]
 
@@ -220,7 +226,7 @@ class Kept(msgspec.Struct, tag="kept"):
 
 
 FromEngine: TypeAlias = Hello | Report | Bye | Output
-FromDriver: TypeAlias = Welcome | Start | Kill | Leave | Dismiss | Kept
+FromDriver: TypeAlias = Welcome | Commands | Start | Kill | Leave | Dismiss | Kept
 
 
 class Prepare(msgspec.Struct, tag="prepare"):

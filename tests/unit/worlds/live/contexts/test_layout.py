@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 
 from pilothouse.launch.add_engines import parse_context
@@ -96,3 +97,25 @@ def test_slurm_counts() -> None:
     assert slurm_counts("2(x3),1", "") == [2, 2, 2, 1]
     with pytest.raises(InputError):
         slurm_counts("a", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [((), [(3, 1), (3, 1), (1, 1)]), (("-t", "2"), [(2, 1), (2, 1), (1, 1)]), (("-c", "0.5"), [(6, 0), (6, 0), (2, 0)])],
+)
+def test_in_2021_slurms_tasks_per_node_are_the_cores(arguments: tuple[str, ...], expected: list[tuple[int, int]]) -> None:
+    env = {name: value for name, value in SLURM.items() if name != "SLURM_JOB_CPUS_PER_NODE"}
+    options = msgspec.structs.replace(parse_context(arguments), edition=2)
+    found = plan(options, env, rank=0, host="here", expand=lambda text: ["n1", "n2", "n3"], read=lambda path: "")
+    assert [(node.cylinders, node.cores_per_task) for node in found.nodes] == expected
+
+
+def test_in_2021_t_is_at_most_what_the_cores_allow() -> None:
+    options = msgspec.structs.replace(parse_context(["-s", "far:2", "-t", "9"]), edition=2)
+    (node,) = plan(options, {}, rank=0, host="here", expand=str.split, read=str).nodes
+    assert node.cylinders == 2
+
+
+def test_a_variable_that_slurm_has_not_set_is_named() -> None:
+    with pytest.raises(InputError, match="SLURM_JOB_CPUS_PER_NODE"):
+        layout(env={name: value for name, value in SLURM.items() if name != "SLURM_JOB_CPUS_PER_NODE"})

@@ -18,7 +18,8 @@ from pilothouse.worlds.live.driver.engines import SPARE_UNITS, ProxyState
 from pilothouse.worlds.live.driver.flow import begins, bind, settle, stop, submit
 from pilothouse.worlds.live.driver.restore import restore
 from pilothouse.worlds.live.driver.state import DriverState, new_state
-from pilothouse.worlds.live.engine.engine import Engine, EngineState, Go
+from pilothouse.worlds.live.engine.engine import Engine, EngineState
+from pilothouse.worlds.live.engine.instructions import Go
 from pilothouse.worlds.live.feeder import Feeder, Feeding
 from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.records import Assigned, EngineJoined, EngineLeft, JobKnown, TaskEnded

@@ -14,10 +14,8 @@ from pilothouse.worlds.live.engine.engine import (
     Engine,
     EngineState,
     EngineStimulus,
-    Go,
-    Renamed,
-    TellCylinder,
 )
+from pilothouse.worlds.live.engine.instructions import Go, Renamed, TellCylinder
 from pilothouse.worlds.live.engine.shipping import PIECE_BYTES
 from pilothouse.worlds.live.wire import messages as m
 
@@ -146,6 +144,17 @@ def test_assignments_begin_after_the_start_commands() -> None:
     assert works(out) == [(1, 1)]
     assert bodies(out) == [m.Report([], [result(1)])]
     assert lab.engine.state is EngineState.WORKING
+
+
+def test_commands_that_come_later_hold_back_only_what_comes_after_them() -> None:
+    lab = Lab()
+    lab.welcomed()
+    assert works(lab.tell(m.Start([assignment(1, 10)]))) == [(0, 1)]
+    assert works(lab.tell(m.Commands([m.Task(4)]))) == [(EXTRA, -1)]
+    assert works(lab.tell(m.Commands([m.Task(4), m.Task(7)]), m.Start([assignment(2, 11, slots=(1,))]))) == []
+    assert works(lab.report(EXTRA, m.Finished(-1, [result(4)], True))) == [(EXTRA, -1)]
+    assert works(lab.report(EXTRA, m.Finished(-1, [result(7)], True))) == [(1, 2)]
+    assert works(lab.tell(m.Commands([m.Task(4), m.Task(7)]))) == []
 
 
 def test_an_assignment_that_comes_twice_is_begun_once() -> None:
