@@ -66,6 +66,20 @@ def test_the_status_file_has_the_rights_of_the_umask(tmp_path: Path) -> None:
     assert status.stat().st_mode & 0o777 == 0o640
 
 
+def test_no_file_of_disbatch_can_be_written_by_everyone(tmp_path: Path) -> None:
+    """With umask 0; what tasks write has the rights that their umask gives."""
+    (tmp_path / "tasks").write_text("umask; touch mine\n")
+    command = ["disBatch", "-s", "localhost:1", "-p", "x", "tasks"]
+    subprocess.run(command, cwd=tmp_path, env=clean_env(), umask=0, check=True, capture_output=True, timeout=60)
+    assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o666
+    script = tmp_path / "x_dbUtil.sh"
+    subprocess.run([script, "-s", "localhost:1"], cwd=tmp_path, umask=0, check=False, capture_output=True, timeout=60)
+    made = [path for path in tmp_path.iterdir() if path.name.startswith("x_")]
+    assert len(made) > 7
+    assert [path.name for path in made if path.stat().st_mode & 0o002] == []
+
+
+
 def test_programs_on_hosts_of_engines_are_not_told_apart() -> None:
     nodes = {"192.0.2.7"}
     assert batcher._trusts(nodes, Peer(Whose.ELSEWHERE, "192.0.2.7"))

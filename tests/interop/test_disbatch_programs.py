@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,3 +94,31 @@ def test_a_key_value_service_that_somebody_else_runs(client_env: Callable[[str],
         assert source.stdout == "5\n", source.stderr
         assert run.wait(60) == 0
     assert not (tmp_path / "x_kvsinfo.txt").exists()
+
+
+DYING_PROGRAM = """
+import os, sys
+from pilothouse.dropins.disbatch.batcher import DisBatcher
+batcher = DisBatcher("mine", ["-s", "localhost:1", "-p", "x"])
+for task in range(3):
+    batcher.submit(f"echo {task}")
+batcher.syncTasks([0])
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_program_that_dies_leaves_one_line_and_finished_tasks(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", DYING_PROGRAM]
+    # The run has inherited stderr: `run` returns when the run has ended, too.
+    ran = subprocess.run(command, cwd=tmp_path, env=clean_env(), capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == -9
+    lines = ran.stderr.splitlines()
+    assert len(lines) == 1 and "is gone" in lines[0], ran.stderr
+    assert sorted(line.task_id for line in map(parse_line, (tmp_path / "x_status.txt").read_text().splitlines())) == [0, 1, 2]
+
+
+def test_a_service_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "tasks").write_text("true\n")
+    command = ["disBatch", "-s", "localhost:1", "-p", "x", "--kvsserver", "127.0.0.1:1", "tasks"]
+    ran = subprocess.run(command, cwd=tmp_path, env=clean_env(), capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 1 and len(ran.stderr.splitlines()) == 1 and "127.0.0.1:1" in ran.stderr

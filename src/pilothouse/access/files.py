@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import IO
 
 from pilothouse.model.errors import InputError
 
@@ -68,6 +69,11 @@ def read_own(path: Path, *, most_bytes: int = 1 << 20) -> bytes:
     """The contents of a file of ours, as far as `most_bytes`. Raises InputError, FileNotFoundError."""
     with os.fdopen(open_own(path, os.O_RDONLY), "rb") as stream:
         return stream.read(most_bytes)
+
+
+def open_shared(path: str | Path, mode: str) -> IO[bytes]:
+    """Opens a file that others may read, as far as the umask lets them, and that not everyone may write whatever the umask."""
+    return open(path, mode, buffering=0, opener=lambda name, flags: os.open(name, flags, 0o664))
 
 
 def make_private(path: Path) -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pilothouse.access.files import read_own, write_whole
+from pilothouse.access.files import open_shared, read_own, write_whole
 from pilothouse.model.errors import InputError, PilothouseError
 from pilothouse.worlds.live.contexts import Launch
 from pilothouse.worlds.live.contexts.layout import Allocation, ContextOptions, NoContext, plan
@@ -50,6 +50,7 @@ fi
 for word; do
     case $word in -h | --help) exec {python} -c {add} {folder} --help ;; esac
 done
+(umask 022; : > {prefix}_$$_context_launch.log)
 exec {python} -c {add} {folder} "$@" \\
     < /dev/null 1> {prefix}_$$_context_launch.log
 """
@@ -156,7 +157,8 @@ def open_context(folder: Path, options: ContextOptions, prefix: str, log_level: 
 
 def open_log(path: str, level: str, *names: str, mode: str = "a") -> None:
     """Sends the messages of these loggers to a file."""
-    handler = logging.FileHandler(path, mode)
+    open_shared(path, f"{mode}b").close()
+    handler = logging.FileHandler(path)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-8s %(name)-15s: %(message)s"))
     for name in names:
         log = logging.getLogger(name)

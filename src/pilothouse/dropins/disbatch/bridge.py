@@ -17,6 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pickle import dumps
 from typing import Protocol
 
@@ -25,6 +26,7 @@ import msgspec
 from pilothouse.dropins.disbatch.status_file import StatusKind, StatusLine, snippet_text
 from pilothouse.dropins.disbatch.status_json import STARTING, STATUS_KEYS, StatusBoard
 from pilothouse.formats.task_file import TaskLine, TaskReader
+from pilothouse.model.errors import InputError, PeerError
 from pilothouse.worlds.live.records import EngineJoined, EngineLeft, Record, TaskEnded
 from pilothouse.worlds.live.services.key_values import barrier_key
 from pilothouse.worlds.live.services.kvs import JSON, PICKLE, TEXT, Value
@@ -50,29 +52,44 @@ class Kvs(Protocol):
 
 
 class RemoteKvs:
-    """The service of another program (`--kvsserver HOST:PORT`)."""
+    """The service of another program (`--kvsserver HOST:PORT`). When that program has ended, the run goes on without it."""
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self._client = KvsClient(address)
+        self.gone = ""
+        """Why the service cannot be reached any more; "": it can."""
+        self._client = self._connect()
         self._lock = threading.Lock()
         self._posted: set[str] = set()
 
     def put(self, key: str, data: bytes, coding: bytes = TEXT) -> None:
-        with self._lock:
+        with self._lock, self._lost():
             self._client.put(key, data, coding)
 
     def replace(self, key: str, data: bytes, coding: bytes = TEXT) -> None:
         """Takes our last value away before the new one is put; others must leave the key alone."""
-        with self._lock:
+        with self._lock, self._lost():
             if key in self._posted:
                 self._client.get(key)
             self._client.put(key, data, coding)
             self._posted.add(key)
 
+    def _connect(self) -> KvsClient:
+        try:
+            return KvsClient(self.address)
+        except OSError as error:
+            raise InputError(self.address, f"the key-value service cannot be reached: {error.strerror or error}") from error
+
+    @contextmanager
+    def _lost(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, PeerError) as error:
+            self.gone = self.gone or f"the key-value service {self.address} is gone ({error})"
+
     def listen(self, key: str, receive: Callable[[Value], None]) -> None:
         def loop() -> None:
-            with KvsClient(self.address) as client:
+            with self._lost(), KvsClient(self.address) as client:
                 while True:
                     receive(client.get(key))
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from pilothouse.access.files import write_whole
+from pilothouse.access.files import open_shared, write_whole
 from pilothouse.access.interfaces import ALL, towards_by_ssh
 from pilothouse.access.peer import Peer, Whose
 from pilothouse.core.session import Session
@@ -74,6 +74,7 @@ class DisbatchRun:
         self._host = socket.gethostname()
         self._secret = secrets.token_urlsafe(24)
         """Of the key-value service, for our own clients."""
+        self._kvs: Kvs | None = None
         self._world: LiveWorld | None = None
         self._skipped: list[StatusLine] = []
         self._ranks: dict[str, int] = {}
@@ -96,6 +97,7 @@ class DisbatchRun:
             print(f"--web: there is no web interface; see this run with: pilothouse watch {self._folder}", file=sys.stderr)
         earlier = self._earlier_runs()
         kvs, kvs_info = self._open_kvs()
+        self._kvs = kvs
         status_path = Path(f"{self._id}_status.txt")
         if earlier is not None and status_path.is_file():
             status_path.unlink()  # A run may resume from the file that it replaces: `earlier` reads on in the old one.
@@ -301,7 +303,7 @@ class DisbatchRun:
         if self.options.edition == 2:
             names.append("context_wrap.err")
         for name in names if not self.options.startup_only else ():
-            Path(f"{self._id}_{name}").touch()
+            open_shared(f"{self._id}_{name}", "ab").close()
 
     def _first_context(self) -> NodesContext:
         context = open_context(self._folder, self.options.context, self._id, self.options.log_level)
@@ -341,8 +343,8 @@ class DisbatchRun:
         host = record.node.partition("#")[0]
         text = f"engine {record.rank} on {record.node}, pid {record.pid}, {record.context}, {record.slots} slots"
         log.info("%s joined", text)
-        with open(f"{self._id}_{record.context}_{host}_engine_{record.rank}.log", "a", encoding="utf-8") as file:
-            file.write(f"{time.strftime('%F %T')} {text}\n")
+        with open_shared(f"{self._id}_{record.context}_{host}_engine_{record.rank}.log", "ab") as file:
+            file.write(f"{time.strftime('%F %T')} {text}\n".encode())
 
     def _take_skipped(self) -> list[StatusLine]:
         lines, self._skipped = self._skipped, []
@@ -359,6 +361,10 @@ class DisbatchRun:
         bridge.update()
         if self.options.fail_fast and self.failed:
             world.stop("a task failed")
+        if isinstance(self._kvs, RemoteKvs) and self._kvs.gone and self._kvs_tasks is not None and not self._interrupted:
+            print(f"disBatch: {self._kvs.gone}; tasks that it has given are finished", file=sys.stderr)
+            self._kvs_tasks.finish()
+            self._interrupted = 1
         program = self._task_program
         if program is not None and program.poll() is not None and self._kvs_tasks is not None:
             log.info("the command that gives tasks ended with code %d", program.returncode)

@@ -114,7 +114,7 @@ class StatusWriter:
         self._edition = edition
         self._unwritten = bytearray()
         try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666)
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o664)
         except OSError as error:
             raise InputError(str(path), f"cannot write the status file: {error.strerror}") from error
         if header:

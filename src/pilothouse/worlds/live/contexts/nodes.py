@@ -17,6 +17,7 @@ from typing import IO
 
 import msgspec
 
+from pilothouse.access.files import open_shared
 from pilothouse.access.interfaces import LOOPBACK, towards, towards_by_ssh
 from pilothouse.model.errors import InputError
 from pilothouse.worlds.live.contexts import Departure, Launch
@@ -114,7 +115,7 @@ class NodesContext(ProgramContext):
             self._retire()
 
     def output(self, part: str) -> IO[bytes]:
-        return open(self._log_name(part), "ab")
+        return open_shared(self._log_name(part), "ab")
 
     def command(self, part: str, launch: Launch) -> list[str]:
         self._retiring.pop(part, None)
