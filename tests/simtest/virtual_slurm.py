@@ -178,14 +178,14 @@ class VirtualSlurm:
             job.wanted = tuple(name for name in fields["reqnodelist"].split(",") if name)
             if job.wanted != job.own:
                 self.wrongs.append(f"job {job.id} asked for nodes {job.own} and came back with {job.wanted}")
-        job.note = fields.get("admincomment", job.note)
+        job.note = fields.get("admincomment", job.note).strip('"')
         return ""
 
     def _order(self, job: VirtualJob, names: tuple[str, ...], late: bool) -> None:
         self.orders += 1
         if job.partition != "queue" and not job.late and not late:
             self.wrongs.append(f"job {job.id} was ordered while it was in {job.partition}")
-        if job.own and not set(names) <= set(job.own):
+        if job.own and not set(job.own) <= set(names):
             self.wrongs.append(f"job {job.id} asked for {job.own} and was ordered to {names}")
         for other in self.jobs.values():
             taken = other.holds or (other.wanted if other.partition == "go" and other.state == "PENDING" else ())
@@ -201,8 +201,14 @@ class VirtualSlurm:
 
     def facts(self) -> Facts:
         shares = {"OverSubscribe": "EXCLUSIVE"}
-        notes = {job.id: job.note for job in self.jobs.values() if job.note}
-        return Facts({"queue": {"State": "DOWN", **shares}, "go": {"State": "UP", **shares}}, {}, notes)
+        lines = {job.id: self._shown(job) for job in self.jobs.values()}
+        return Facts({"queue": {"State": "DOWN", **shares}, "go": {"State": "UP", **shares}}, {}, lines)
+
+    def _shown(self, job: VirtualJob) -> str:
+        """As `scontrol show job` prints it."""
+        fixed = f"{job.nodes}-{job.nodes}"
+        note = f" AdminComment={job.note}" if job.note else ""
+        return f"JobId={job.id} JobName=wrap NumNodes={fixed} NumCPUs={job.nodes} NumTasks={job.nodes} CPUs/Task=1{note} Power="
 
     @property
     def looking(self) -> bool:
@@ -234,7 +240,7 @@ class VirtualSlurm:
     def send(self, commands: list[Command]) -> None:
         rng = self.rng
         for command in commands:
-            for job_id in command.cancels:
+            for job_id in command.program[1:] if command.program[:1] == ("scancel",) else ():
                 self.cancel(job_id)
             if not command.line:
                 continue
@@ -246,9 +252,11 @@ class VirtualSlurm:
                 if late and self.rng is not None and self.rng.random() < 0.5:
                     return  # scontrol ended with the program that wrote to it.
                 problem = "Unable to contact slurm controller" if refused or self.t < self.away_until else ""
-                problem = problem or self._update(command.line, late)
+                asked = self.jobs.get(command.line.removeprefix("show job "))
+                shown = "" if asked is None else self._shown(asked)
+                problem = problem or ("" if shown else self._update(command.line, late))
                 if not late:
-                    self.at(self.t + 0.002, lambda: self._heard.append(Answer(command.number, problem)))
+                    self.at(self.t + 0.002, lambda: self._heard.append(Answer(command.number, problem, "" if problem else shown)))
 
             # scontrol works on one line after the other.
             self._last_sent = max(self._last_sent, self.t) + delay
@@ -317,7 +325,7 @@ class VirtualSlurm:
         for name in self.names:
             state = "drained" if name in self.down else "allocated" if name in busy else "idle"
             for partition, up in (("main*", "up"), ("queue", "down"), ("go", "up")):
-                lines.append(SEPARATOR.join([name, partition, state, "4", "2000", "(null)", "(null)", up]))
+                lines.append(SEPARATOR.join([name, partition, state, "4", "2000", "(null)", "(null)", up, "1", "0"]))
         return "\n".join(lines)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 
 from pilothouse.access.user import user_name
 from pilothouse.model.errors import PeerError
-from pilothouse.worlds.slurm import commands, set_up
+from pilothouse.worlds.slurm import commands, records, set_up
 from pilothouse.worlds.slurm.link import SlurmLink
 from pilothouse.worlds.slurm.look import SQUEUE, JobReader
 from pilothouse.worlds.slurm.set_up import Asker, Finding
@@ -40,9 +41,10 @@ def undo(pair: Pair) -> list[str]:
     done = []
     for row in JobReader().read(run(SQUEUE)):
         if pair.go in row.partitions and row.state == "PENDING":
-            mark = commands.read_mark(facts.notes.get(row.id, ""))
-            line = commands.take_back(row.id, pair.queue, mark.own_nodes if mark is not None else ())
-            run(["scontrol", *line.split()])
+            request = records.read_request(records.line_of(facts.jobs, row.id))
+            mark = commands.read_mark(request.comment) or commands.Mark(row.submitted_at)
+            later = row.begins_at is not None and row.begins_at > time.time()
+            run(["scontrol", *commands.take_back(row.id, pair.queue, mark, starts_later=later).split()])
             done.append(f"job {row.id} is back in {pair.queue}")
     run(["scontrol", *commands.partition_state(pair.queue, "UP").split()])
     return [*done, f"partition {pair.queue} is UP: Slurm schedules its jobs itself"]

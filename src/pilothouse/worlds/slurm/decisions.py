@@ -42,18 +42,7 @@ class Decisions:
             ended = e.JobEnded(self._now, decision.job_id, JobState.KILLED, 1, decision.units, reason)
             steering.events.insert(0, ended)
             return
-        row = tracked.row
-        tracked.belief = Belief.ORDERED
-        tracked.units = decision.units
-        tracked.node_names = steering.inventory.names(decision.units)
-        steering.inventory.take(decision.units)
-        per_node = row.cpus // len(tracked.node_names) if steering.inventory.by_cpu and not row.whole_nodes else 0
-        steering.send(
-            tracked,
-            commands.start(
-                tracked.id, steering.pair.go, tracked.node_names, per_node, tracked.submitted_at, tracked.own_nodes
-            ),
-        )
+        steering.order(self._now, tracked, decision.units)
 
     def _reject(self, decision: d.RejectJob) -> None:
         tracked = self.steering.jobs.get(decision.job_id)
@@ -75,14 +64,13 @@ class Decisions:
     def _write_note(self, job_id: str, text: str) -> None:
         tracked = self.steering.jobs.get(job_id)
         if self._notes and tracked is not None and tracked.belief in (Belief.WAITING, Belief.REFUSED):
-            line = commands.set_note(job_id, tracked.submitted_at, tracked.own_nodes, text)
-            self.steering.send(None, line)
+            self.steering.send(None, commands.set_note(job_id, self.steering.mark_of(tracked), text))
 
     def _kill(self, decision: d.KillJobs) -> None:
         alive = tuple(job_id for job_id in decision.job_ids if job_id in self.steering.jobs)
         self.steering.events += self.steering.kills.ask(decision, alive, self._now)
         if alive:
-            self.steering.send(None, "", alive)
+            self.steering.send(None, program=("scancel", *alive))
 
     def _ask_calls(self, decision: d.CallAt | d.CallEvery | d.StopCalls) -> None:
         self.steering.calls.ask(decision, self._now)

@@ -1,46 +1,45 @@
-"""The nodes of the steered partition as units: numbers, what is usable, what other jobs hold.
+"""The nodes of the steered partition as units: numbers, what is usable, what is left of each node.
 
 A unit is a whole node, or (`by_cpu`) a CPU. Unit numbers never change; a node that is new gets new ones. Slurm chooses the
-cores of a job itself, so the units of a node are only counted: which of them a job holds is ours to say.
+cores of a job itself, so the units of a node are only counted: which of them a job holds is ours to say. Memory and GRES
+are counted as Slurm gives them out, by the parts of nodes that jobs hold or were ordered to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 
-import msgspec
-
-from pilothouse.formats import slurm_fields as fields
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node
+from pilothouse.model.masks import lowest_bits
 from pilothouse.worlds.slurm.look import JobRow, NodeRow
-
-
-class Holding(msgspec.Struct):
-    """Units that a job holds which the decider was not told of."""
-
-    counts: dict[str, int]
-    """Node -> number of units."""
+from pilothouse.worlds.slurm.records import Part, covers, gpus_of
 
 
 class Inventory:
-    """The nodes of one partition."""
+    """The nodes of one partition. `whole_cores`: Slurm gives out all CPUs of a core (CR_Core)."""
 
-    def __init__(self, partition: str, *, by_cpu: bool, counts_memory: bool = False) -> None:
+    def __init__(self, partition: str, *, by_cpu: bool, counts_memory: bool = False, whole_cores: bool = False) -> None:
         self.by_cpu = by_cpu
+        self.counts_memory = counts_memory
         self.rows: dict[str, NodeRow] = {}
         self.nodes: dict[str, Node] = {}
         self.off = 0
-        """Mask of the units on which nothing may start: of nodes that are down or drained, and those of other jobs."""
+        """Mask of the units of nodes that are down or drained."""
+        self.threads = 1
+        """How many CPUs are given out together."""
+        self._whole_cores = whole_cores
         self._partition = partition
-        self._counts_memory = counts_memory
-        self._others: dict[str, Holding] = {}
         self._used = 0
-        """Mask of the units that jobs of the decider hold."""
+        """Mask of the units that jobs hold, or were ordered to."""
+        self._held: dict[str, dict[str, Part]] = {}
+        """Node -> job id -> what it holds there, or was ordered to."""
 
     def update(self, rows: Iterable[NodeRow]) -> list[Node]:
         """Takes note of what sinfo shows; returns the nodes that are new."""
         self.rows = {row.name: row for row in rows if self._partition in row.partitions}
+        if self._whole_cores:
+            self.threads = max((row.threads for row in self.rows.values()), default=1)
         new = []
         for row in self.rows.values():
             if row.name not in self.nodes:
@@ -54,8 +53,8 @@ class Inventory:
             row.name,
             first,
             row.cpus if self.by_cpu else 1,
-            fields.gres(row.gres).get("gpu", 0),
-            row.memory_mb if self._counts_memory else 0,
+            gpus_of(row.gres),
+            row.memory_mb if self.counts_memory else 0,
             row.cpus,
             dict.fromkeys(row.features, ""),
         )
@@ -69,39 +68,68 @@ class Inventory:
 
     # ---- units that are held
 
-    def take(self, units: IdSet) -> None:
+    def take(self, job_id: str, units: IdSet, parts: Mapping[str, Part]) -> None:
+        """A job holds these units, or was ordered to them."""
         self._used |= units.mask
+        for name, part in parts.items():
+            self._held.setdefault(name, {})[job_id] = part
 
-    def give_back(self, units: IdSet) -> None:
+    def give_back(self, job_id: str, units: IdSet, parts: Mapping[str, Part]) -> None:
         self._used &= ~units.mask
+        for name in parts:
+            self._held.get(name, {}).pop(job_id, None)
 
-    def counts(self, row: JobRow) -> dict[str, int]:
-        """Node -> the units that a running job holds there. Where its CPUs are uneven over nodes, the most that can be."""
-        held = [self.nodes[name] for name in row.node_names if name in self.nodes]
-        if not self.by_cpu or row.whole_nodes:
-            return {node.name: node.count for node in held}
+    def parts(self, row: JobRow, given: Mapping[str, Part]) -> dict[str, Part]:
+        """What a running job holds of each node: what Slurm says in detail, else as much as squeue lets us think."""
+        held = [name for name in row.node_names if name in self.nodes]
+        if held and all(name in given for name in held):
+            return {name: given[name] for name in held}
         most = row.cpus - (len(row.node_names) - 1)
-        if row.cpus % max(1, len(row.node_names)) == 0 and row.cpus_per_node * len(row.node_names) == row.cpus:
-            most = row.cpus_per_node
-        return {node.name: max(1, min(node.count, most)) for node in held}
+        return {name: Part(max(1, min(self.rows[name].cpus if name in self.rows else 1, most))) for name in held}
 
-    def units_of(self, row: JobRow) -> IdSet:
-        """Free units for a job that holds nodes already."""
+    def pick(self, parts: Mapping[str, Part], *, whole: bool) -> IdSet:
+        """Free units for a job that holds these parts of nodes."""
         mask = 0
-        for name, count in self.counts(row).items():
+        for name, part in parts.items():
             node = self.nodes[name]
-            mask |= _lowest(node.mask & ~self._used, count)
+            free, count = node.mask & ~self._used, node.count if whole or not self.by_cpu else part.cpus
+            mask |= lowest_bits(free, min(count, free.bit_count()))
         return IdSet(mask)
 
-    def hold(self, row: JobRow) -> None:
-        """A job that the decider was not told of holds units."""
-        self._others[row.id] = Holding(self.counts(row))
+    def planned(self, units: IdSet, share: Part, *, whole: bool, memory_mb_per_cpu: int) -> dict[str, Part]:
+        """The parts of nodes that a job will hold which is started on these units."""
+        found: dict[str, Part] = {}
+        for name in self.names(units):
+            node, row = self.nodes[name], self.rows.get(name)
+            cpus = (units.mask & node.mask).bit_count() if self.by_cpu else node.cores
+            memory_mb = max(share.memory_mb, cpus * memory_mb_per_cpu)
+            if whole and row is not None:
+                found[name] = Part(node.cores, row.memory_mb if self.counts_memory else 0, row.gres)
+            else:
+                found[name] = Part(cpus, memory_mb if self.counts_memory else 0, share.gres)
+        return found
 
-    def release(self, job_id: str) -> None:
-        self._others.pop(job_id, None)
+    def shortage(self, parts: Mapping[str, Part], *, without: Container[str] = ()) -> str:
+        """Why these parts of nodes cannot be had now. Empty: they can."""
+        return next(iter(self.shortages(parts, without=without).values()), "")
 
-    def holds(self, job_id: str) -> bool:
-        return job_id in self._others
+    def shortages(self, parts: Mapping[str, Part], *, without: Container[str] = ()) -> dict[str, str]:
+        """Node -> what it lacks; `without`: jobs that do not count."""
+        found: dict[str, str] = {}
+        for name, part in parts.items():
+            row = self.rows.get(name)
+            if row is None:
+                found[name] = f"node {name} is gone"
+                continue
+            held = [theirs for job_id, theirs in self._held.get(name, {}).items() if job_id not in without]
+            cpus = row.cpus - sum(theirs.cpus for theirs in held)
+            if part.cpus > cpus:
+                found[name] = f"node {name} has {max(0, cpus)} CPUs left, and it needs {part.cpus}"
+            elif self.counts_memory and part.memory_mb > row.memory_mb - sum(theirs.memory_mb for theirs in held):
+                found[name] = f"node {name} has not enough memory left"
+            elif part.gres and not covers(_left(row.gres, held), part.gres):
+                found[name] = f"node {name} has not enough GRES left"
+        return found
 
     def refresh(self) -> tuple[IdSet, IdSet]:
         """Computes `off` anew; returns what became available, and what no longer is."""
@@ -109,26 +137,17 @@ class Inventory:
         for name, node in self.nodes.items():
             if not self.usable(name):
                 off |= node.mask
-        wanted: dict[str, int] = {}
-        for holding in self._others.values():
-            for name, count in holding.counts.items():
-                wanted[name] = wanted.get(name, 0) + count
-        for name, count in wanted.items():
-            node = self.nodes[name]
-            free = node.mask & ~self._used
-            kept = _lowest(free & self.off, count)
-            # The same units as before, as far as they go: an event for each change is enough.
-            off |= kept | _lowest(free & ~kept, count - kept.bit_count())
         came, went = IdSet(self.off & ~off), IdSet(off & ~self.off)
         self.off = off
         return came, went
 
 
-def _lowest(mask: int, count: int) -> int:
-    found = 0
-    while mask and count > 0:
-        low = mask & -mask
-        found |= low
-        mask ^= low
-        count -= 1
-    return found
+def _left(gres: dict[str, int], held: Iterable[Part]) -> dict[str, int]:
+    left = dict(gres)
+    for part in held:
+        for name, number in part.gres.items():
+            for kind in [kind for kind in left if kind == name or kind.partition(":")[0] == name]:
+                taken = min(left[kind], number)
+                left[kind] -= taken
+                number -= taken
+    return left

@@ -21,6 +21,7 @@ import msgspec
 from pilothouse.formats import slurm_resources
 from pilothouse.model.errors import InputError, PeerError
 from pilothouse.worlds.slurm import look as looks
+from pilothouse.worlds.slurm import records
 from pilothouse.worlds.slurm.commands import Command
 from pilothouse.worlds.slurm.look import JobReader, Look
 from pilothouse.worlds.slurm_commands import COMMAND_TIMEOUT_S, run
@@ -36,15 +37,16 @@ class Facts(msgspec.Struct):
 
     partitions: dict[str, dict[str, str]]
     config: dict[str, str]
-    notes: dict[str, str]
-    """Job id -> admin comment."""
+    jobs: dict[str, str]
+    """Job id -> its line of `scontrol show job`."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A command was carried out; `problem`: Slurm's complaint."""
+    """A command was carried out; `problem`: Slurm's complaint, `shown`: the line of a job that was asked for."""
 
     number: int
     problem: str
+    shown: str = ""
 
 
 class LookFailed(msgspec.Struct, frozen=True):
@@ -83,8 +85,9 @@ class SlurmLink:
         self._input = bytearray()
         self._printed = bytearray()
         self._complaint: list[str] = []
+        self._shown = ""
         self._heard: deque[Heard] = deque()
-        self._cancels: list[subprocess.Popen[bytes]] = []
+        self._programs: list[subprocess.Popen[bytes]] = []
 
     def now(self) -> float:
         return time.time()
@@ -98,7 +101,7 @@ class SlurmLink:
         return Facts(
             {row["PartitionName"]: row for row in shown},
             {key.strip(): value.strip() for key, _, value in lines},
-            looks.read_notes(run(looks.SHOW_JOBS)),
+            records.by_id(run(looks.SHOW_JOBS)),
         )
 
     def watch(self, fd: int) -> None:
@@ -188,8 +191,8 @@ class SlurmLink:
     def send(self, commands: list[Command]) -> None:
         """Passes commands on, in order. Each that has a line is answered."""
         for command in commands:
-            if command.cancels:
-                self._cancel(command)
+            if command.program:
+                self._run(command)
             if command.line:
                 self._pending.append(command.number)
                 line = command.line.replace("\n", " ")
@@ -197,12 +200,12 @@ class SlurmLink:
         if self._input:
             self._write()
 
-    def _cancel(self, command: Command) -> None:
-        self._cancels = [child for child in self._cancels if child.poll() is None]
+    def _run(self, command: Command) -> None:
+        self._programs = [child for child in self._programs if child.poll() is None]
         with contextlib.suppress(OSError):
-            self._cancels.append(
+            self._programs.append(
                 subprocess.Popen(
-                    ["scancel", *command.cancels],
+                    command.program,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -227,9 +230,8 @@ class SlurmLink:
             # It ends with us: what it has not read yet must not reach Slurm after a new process has begun to steer.
             setpriv = shutil.which("setpriv")
             prefix = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
-            control = subprocess.Popen(
-                [*prefix, "scontrol"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-            )
+            command = [*prefix, "scontrol", "--oneliner", "--details", "--all"]
+            control = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         except OSError as problem:
             self._forget_pending(f"scontrol: {problem.strerror}")
             return None
@@ -255,15 +257,18 @@ class SlurmLink:
             line = raw.decode("utf-8", "replace").strip("\r").removeprefix(PROMPT)
             if line.startswith(ACKNOWLEDGED) and line[len(ACKNOWLEDGED) :].isdigit():
                 self._acknowledge(int(line[len(ACKNOWLEDGED) :]))
-            elif line.strip() and not line.startswith(("update ", "show hostnames ")):
+            elif line.startswith("JobId="):
+                self._shown = line
+            elif line.strip() and not line.startswith(("update ", "show ")):
                 # scontrol repeats each line of its input; anything else is a complaint.
                 self._complaint.append(line.strip())
 
     def _acknowledge(self, number: int) -> None:
-        problem = "; ".join(self._complaint)
+        problem, shown = "; ".join(self._complaint), self._shown
         self._complaint.clear()
+        self._shown = ""
         while self._pending and self._pending[0] <= number:
-            self._heard.append(Answer(self._pending.popleft(), problem))
+            self._heard.append(Answer(self._pending.popleft(), problem, shown))
 
     def _control_ended(self) -> None:
         control, self._control = self._control, None
@@ -328,9 +333,9 @@ class SlurmLink:
             child.kill()
             child.wait()
         self._control_ended()
-        for cancel in self._cancels:
+        for program in self._programs:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                cancel.wait(CLOSE_S)
+                program.wait(CLOSE_S)
 
 
 def _read(fd: int) -> bytes | None:
@@ -345,6 +350,11 @@ def _read(fd: int) -> bytes | None:
 
 def counts_memory(config: dict[str, str]) -> bool:
     return "MEMORY" in config.get("SelectTypeParameters", "").upper()
+
+
+def gives_whole_cores(config: dict[str, str]) -> bool:
+    """Whether all CPUs (threads) of a core go to one job."""
+    return any(word in config.get("SelectTypeParameters", "").upper() for word in ("CR_CORE", "CR_SOCKET", "CR_ONE_TASK"))
 
 
 def is_whole_nodes(partition: dict[str, str], config: dict[str, str]) -> bool:

@@ -11,16 +11,18 @@ from math import inf
 import msgspec
 
 from pilothouse.formats import slurm_fields as fields
+from pilothouse.formats import slurm_resources
 from pilothouse.formats.slurm_fields import NOTHING
-from pilothouse.formats.slurm_resources import Reservation, names, records
+from pilothouse.formats.slurm_resources import Reservation, names
 from pilothouse.model.errors import InputError, PeerError, quoted
+from pilothouse.worlds.slurm import records
 
 SEPARATOR = "\x1f"
 """Features hold `|`, reasons hold commas and blanks: only a control character is safe."""
 _JOB_COLUMNS = "%i %P %T %r %Q %D %C %l %N %n %x %V %S %E %u %v %b %W %f %h %m %c"
 JOB_FORMAT = SEPARATOR.join(_JOB_COLUMNS.split())
 _COLUMNS = len(_JOB_COLUMNS.split())
-_NODE_COLUMNS = "%N %P %T %c %m %G %f %a"
+_NODE_COLUMNS = "%N %P %T %c %m %G %f %a %Z %d"
 NODE_FORMAT = SEPARATOR.join(_NODE_COLUMNS.split())
 
 SQUEUE = ("squeue", "--noheader", "--all", "--array", "--states=all", f"--format={JOB_FORMAT}")
@@ -28,7 +30,7 @@ SINFO = ("sinfo", "--noheader", "--all", "--Node", f"--format={NODE_FORMAT}")
 SHOW_PARTITIONS = ("scontrol", "--oneliner", "--all", "show", "partition")
 SHOW_LICENCES = ("scontrol", "--oneliner", "show", "licenses")
 SHOW_RESERVATIONS = ("scontrol", "--oneliner", "show", "reservation")
-SHOW_JOBS = ("scontrol", "--oneliner", "--all", "show", "job")
+SHOW_JOBS = ("scontrol", "--oneliner", "--details", "--all", "show", "job")
 SHOW_CONFIG = ("scontrol", "show", "config")
 
 OVER = frozenset(
@@ -94,8 +96,11 @@ class NodeRow(msgspec.Struct, frozen=True):
     state: str
     cpus: int
     memory_mb: int
-    gres: str
+    gres: dict[str, int]
     features: tuple[str, ...]
+    threads: int = 1
+    """CPUs of a core."""
+    disk_mb: int = 0
 
 
 class Look(msgspec.Struct):
@@ -171,7 +176,7 @@ def read_nodes(text: str) -> tuple[list[NodeRow], frozenset[str]]:
         if not line:
             continue
         cells = line.split(SEPARATOR)
-        cpus = fields.count(cells[3]) if len(cells) == 8 else None
+        cpus = fields.count(cells[3]) if len(cells) == 10 else None
         if cpus is None:
             raise PeerError("sinfo", "a line that cannot be read", event=quoted(line))
         name, partition, state = cells[0], cells[1].removesuffix("*"), cells[2].lower()
@@ -185,8 +190,10 @@ def read_nodes(text: str) -> tuple[list[NodeRow], frozenset[str]]:
             state,
             cpus,
             fields.memory_mb(cells[4]) or 0,
-            cells[5],
+            records.gres(cells[5]),
             tuple(part for part in cells[6].split(",") if part not in NOTHING),
+            fields.count(cells[8]) or 1,
+            fields.memory_mb(cells[9]) or 0,
         )
     return list(found.values()), frozenset(up)
 
@@ -199,19 +206,7 @@ def usable_state(state: str) -> bool:
 
 def read_licences(text: str) -> dict[str, int]:
     found: dict[str, int] = {}
-    for row in records(text, "LicenseName"):
+    for row in slurm_resources.records(text, "LicenseName"):
         free, total, used = (fields.count(row.get(key, "")) for key in ("Free", "Total", "Used"))
         found[row["LicenseName"]] = free if free is not None else (total or 0) - (used or 0)
-    return found
-
-
-def read_notes(text: str) -> dict[str, str]:
-    """Job id -> its admin comment (`scontrol show job`), where it has one."""
-    found: dict[str, str] = {}
-    for row in records(text, "JobId"):
-        note = row.get("AdminComment", "")
-        if note:
-            task = row.get("ArrayTaskId", "")
-            key = f"{row['ArrayJobId']}_{task}" if "ArrayJobId" in row and task.isdigit() else row["JobId"]
-            found[key] = note.strip('"')
     return found

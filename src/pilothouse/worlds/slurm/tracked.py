@@ -20,7 +20,10 @@ import msgspec
 
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
+from pilothouse.worlds.slurm.commands import Mark
 from pilothouse.worlds.slurm.look import JobRow
+from pilothouse.worlds.slurm.records import Part, Request
+from pilothouse.worlds.slurm.requests import Wish
 
 
 class Belief(enum.Enum):
@@ -30,7 +33,7 @@ class Belief(enum.Enum):
     RUNNING = "it runs, and the decider knows where"
     RETURNING = "it is being taken back from the partition of starts"
     REFUSED = "the decider will never start it"
-    FOREIGN = "it runs, and the decider only knows that its units are unavailable"
+    FOREIGN = "it runs, and another scheduler started it"
 
 
 class Seen(enum.Enum):
@@ -50,13 +53,21 @@ class Tracked(msgspec.Struct):
     belief: Belief
     submitted_at: float
     """The first date of submission: a requeue sets a new one in Slurm."""
-    own_nodes: tuple[str, ...] = ()
-    """The nodes that its user named."""
+    request: Request | None = None
+    """None: not read yet."""
+    mark: Mark | None = None
+    """What the last order changed."""
+    wish: Wish | None = None
+    """The request as the decider was told of it."""
     job: Job | None = None
     """As the decider knows it."""
     units: IdSet = IdSet()
     node_names: tuple[str, ...] = ()
     """Where it was ordered to, or runs."""
+    parts: dict[str, Part] = {}
+    """What it holds of these nodes, or will hold."""
+    ordered_nodes: int = 0
+    """The number of nodes that it was ordered to."""
     fresh_from: float = 0.0
     """Looks that were asked for earlier do not show the last order; inf: it was not answered yet."""
     command: int = 0
@@ -110,8 +121,8 @@ ACTIONS: dict[tuple[Belief, Seen], str] = {
     (_B.FOREIGN, _S.READY): "foreign_came_back",
     (_B.FOREIGN, _S.BLOCKED): "foreign_came_back",
     (_B.FOREIGN, _S.ORDERED): "foreign_came_back",
-    (_B.FOREIGN, _S.RUNS): "hold_units",
-    (_B.FOREIGN, _S.OVER): "foreign_ended",
-    (_B.FOREIGN, _S.ELSEWHERE): "foreign_ended",
+    (_B.FOREIGN, _S.RUNS): "compare_running",
+    (_B.FOREIGN, _S.OVER): "ended",
+    (_B.FOREIGN, _S.ELSEWHERE): "ended",
 }
 """What follows from a belief and what is seen: methods of steering.Steering. Total; a test keeps it so."""

@@ -205,7 +205,7 @@ class SlurmWorld:
     def _hear(self, heard: Heard) -> None:
         now = self._link.now()
         if isinstance(heard, Answer):
-            self.steering.answered(now, heard.number, heard.problem)
+            self.steering.answered(now, heard.number, heard.problem, heard.shown)
         elif isinstance(heard, Look):
             self._failures = 0
             self.steering.observe(now, heard)
@@ -254,13 +254,14 @@ def steering_for(pair: Pair, facts: Facts, patience_s: float = DEFAULT_PATIENCE_
     memory = link.counts_memory(facts.config)
     partition = pair.go or pair.queue  # Only looked at, not steered: there is one.
     by_cpu = not link.is_whole_nodes(facts.partitions.get(partition, {}), facts.config)
-    inventory = Inventory(partition, by_cpu=by_cpu, counts_memory=memory)
-    return Steering(pair, inventory, Requests(inventory, counts_memory=memory), patience_s)
+    cores = link.gives_whole_cores(facts.config)
+    inventory = Inventory(partition, by_cpu=by_cpu, counts_memory=memory, whole_cores=cores)
+    return Steering(pair, inventory, Requests(inventory), patience_s)
 
 
 def begins_of(steering: Steering, now: float, look: Look, facts: Facts) -> e.Begins:
     """Takes note of the first look, and says what there is."""
-    running = steering.begin(now, look, facts.notes)
+    running = steering.begin(now, look, facts.jobs)
     steering.inventory.refresh()
     begins = e.Begins(
         nodes=tuple(steering.inventory.nodes.values()),

@@ -10,7 +10,7 @@ import pytest
 
 from pilothouse.formats import slurm_resources
 from pilothouse.model.errors import PilothouseError
-from pilothouse.worlds.slurm import look, requests
+from pilothouse.worlds.slurm import look, records, requests
 from pilothouse.worlds.slurm.look import SEPARATOR, JobReader, NodeRow, read_nodes
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -28,8 +28,12 @@ def squeue_text() -> str:
 
 def sinfo_text() -> str:
     rows = [line.split("|") for line in (SAMPLES / "sinfo-N-o.txt").read_text().splitlines()]
-    lines = [[row[0], row[1], row[2], row[3], row[4], row[6], "(null)", "up"] for row in rows]
+    lines = [[row[0], row[1], row[2], row[3], row[4], row[6], "(null)", "up", "1", "0"] for row in rows]
     return "\n".join(SEPARATOR.join(line) for line in lines)
+
+
+def read_records(text: str) -> list[object]:
+    return [(records.read_request(line), records.read_given(line)) for line in records.by_id(text).values()]
 
 
 def test_the_recorded_look() -> None:
@@ -71,7 +75,8 @@ def test_states_of_nodes(state: str, usable: bool) -> None:
 def test_reservations_and_heterogeneous_jobs() -> None:
     (found,) = slurm_resources.read_reservations((SAMPLES / "scontrol-show-reservation.txt").read_text())
     assert found.name == "r1" and found.nodes == {"n1", "n2"} and found.ends_at - found.starts_at == 300
-    assert look.read_notes((SAMPLES / "scontrol-show-job-het.txt").read_text()) == {"2754": "steered", "2755": "steered"}
+    shown = records.by_id((SAMPLES / "scontrol-show-job-het.txt").read_text())
+    assert {job: records.read_request(line).comment for job, line in shown.items()} == {"2754": "steered", "2755": "steered"}
 
 
 def test_damaged_outputs_are_an_error_of_ours() -> None:
@@ -83,7 +88,7 @@ def test_damaged_outputs_are_an_error_of_ours() -> None:
         for _ in range(rng.randint(1, 6)):
             cut = rng.randrange(len(text))
             text = text[:cut] + rng.choice(alphabet) + text[cut + rng.randint(0, 5) :]
-        for read in (JobReader().read, read_nodes, slurm_resources.read_reservations, look.read_licences, look.read_notes):
+        for read in (JobReader().read, read_nodes, slurm_resources.read_reservations, look.read_licences, read_records):
             try:
                 read(text)
             except PilothouseError as problem:
@@ -98,7 +103,7 @@ def test_damaged_outputs_are_an_error_of_ours() -> None:
     ],
 )
 def test_features(wish: str, found: bool) -> None:
-    node = NodeRow("n1", ("go",), True, "idle", 4, 0, "", ("a", "b"))
+    node = NodeRow("n1", ("go",), True, "idle", 4, 0, {}, ("a", "b"))
     assert requests.has_features(node, wish) is found
 
 

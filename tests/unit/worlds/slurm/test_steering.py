@@ -7,6 +7,7 @@ from tests.simtest.virtual_slurm import START, VirtualJob, VirtualSlurm
 
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
+from pilothouse.model.decisions import Wants
 from pilothouse.model.errors import InputError
 from pilothouse.policies.catalog import make
 from pilothouse.worlds.slurm import commands
@@ -141,12 +142,17 @@ def test_a_slurmctld_that_is_away_is_waited_for() -> None:
 
 def test_what_cannot_be_steered_says_so() -> None:
     slurm = VirtualSlurm(4)
-    slurm.submit(job(1, 2, wanted=("n3",)))
+    slurm.submit(VirtualJob("1+0", 1, 2.0, 60.0, 1000, START))
     world = SlurmWorld(Pair(), slurm=slurm)
-    from pilothouse.model.decisions import Wants
-
     world.begin(Wants())
-    assert "name all of them" in world.steering.jobs["1"].note
+    assert "left to Slurm" in world.steering.jobs["1+0"].note
+
+
+def test_a_user_may_name_a_part_of_the_nodes() -> None:
+    slurm = VirtualSlurm(4)
+    slurm.submit(job(1, 2, wanted=("n3",)))
+    steer(slurm)
+    assert slurm.starts == ["1"]
 
 
 @pytest.mark.parametrize("text", ["queue", "a:b:c", ":go", "same:same"])
@@ -163,8 +169,10 @@ def test_options() -> None:
 
 
 def test_marks() -> None:
-    made = commands.mark(1_800_000_000.0, ("n1", "n2"))
-    found = commands.read_mark(made + " waits: for long")
-    assert found == commands.Mark(1_800_000_000.0, ("n1", "n2"))
+    for mark in (
+        commands.Mark(1_800_000_000.0, ("n1", "n2")),
+        commands.Mark(1_800_000_000.0, (), "2-4", "3", "the site's own text"),
+    ):
+        assert commands.read_mark(mark.text + " waits: for long") == mark
     for other in ("", "steered", "pilothouse/never/n1", "pilothouse/2026"):
         assert commands.read_mark(other) is None
