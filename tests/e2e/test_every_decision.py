@@ -36,7 +36,7 @@ from pilothouse.worlds.live.contexts.local import LocalContext
 from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.world import LiveWorld
 from pilothouse.worlds.simulated.inputs import load
-from pilothouse.worlds.slurm.steering import Pair
+from pilothouse.worlds.slurm.book import Pair
 from pilothouse.worlds.slurm.world import SlurmWorld
 
 ROOT = Path(__file__).parents[2]

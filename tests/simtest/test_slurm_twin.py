@@ -11,7 +11,7 @@ from tests.simtest.virtual_slurm import START, VirtualJob, VirtualSlurm
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
 from pilothouse.policies.catalog import make
-from pilothouse.worlds.slurm.steering import Pair
+from pilothouse.worlds.slurm.book import Pair
 from pilothouse.worlds.slurm.world import SlurmWorld
 
 

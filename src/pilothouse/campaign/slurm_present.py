@@ -22,9 +22,10 @@ from pilothouse.model import events as e
 from pilothouse.model.errors import InputError
 from pilothouse.model.job import Job
 from pilothouse.policies.base import Policy
+from pilothouse.worlds.slurm.book import Pair
 from pilothouse.worlds.slurm.link import SlurmLink
 from pilothouse.worlds.slurm.look import Look
-from pilothouse.worlds.slurm.steering import Pair, Steering
+from pilothouse.worlds.slurm.steering import Steering
 from pilothouse.worlds.slurm.tracked import Belief
 from pilothouse.worlds.slurm.world import begins_of, first_look, pair_of, steering_for
 

@@ -28,7 +28,7 @@ def command(queue: str, go: str, nodes: str, by_cpu: bool, uids: tuple[int, ...]
       pilothouse slurm-setup --undo
     """
     from pilothouse.launch import slurm_setup
-    from pilothouse.worlds.slurm.steering import Pair
+    from pilothouse.worlds.slurm.book import Pair
 
     pair = Pair(queue, go)
     if act == "check":

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pilothouse.access.user import user_name
 from pilothouse.model.errors import PeerError
 from pilothouse.worlds.slurm import commands, records, set_up
+from pilothouse.worlds.slurm.book import Pair
 from pilothouse.worlds.slurm.link import SlurmLink
 from pilothouse.worlds.slurm.look import SQUEUE, JobReader
 from pilothouse.worlds.slurm.set_up import Asker, Finding
-from pilothouse.worlds.slurm.steering import Pair
 from pilothouse.worlds.slurm_commands import run
 
 

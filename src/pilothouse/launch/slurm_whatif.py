@@ -11,8 +11,8 @@ import msgspec
 from pilothouse.campaign.slurm_present import Present, expected_starts, follow, observed_pair, present
 from pilothouse.launch import naming
 from pilothouse.model.errors import InputError, quoted
+from pilothouse.worlds.slurm.book import Pair
 from pilothouse.worlds.slurm.link import SlurmLink
-from pilothouse.worlds.slurm.steering import Pair
 
 
 def pair_named(world_name: str) -> Pair:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import msgspec
 
 from pilothouse.formats import slurm_fields as fields
+from pilothouse.worlds.slurm.book import Pair
 from pilothouse.worlds.slurm.link import Facts
-from pilothouse.worlds.slurm.steering import Pair
 
 MOST_DELAY_S = 1
 LEAST_DEPTH = 1000

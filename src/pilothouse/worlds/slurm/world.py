@@ -16,12 +16,13 @@ from pilothouse.model.decisions import Reply, Wants
 from pilothouse.model.errors import InputError, PeerError, quoted
 from pilothouse.model.idset import IdSet
 from pilothouse.worlds.slurm import commands, link
+from pilothouse.worlds.slurm.book import Pair
 from pilothouse.worlds.slurm.decisions import CANNOT, Decisions
 from pilothouse.worlds.slurm.inventory import Inventory
 from pilothouse.worlds.slurm.link import Answer, Asked, Facts, Heard, LookFailed, SlurmLink, Woken
 from pilothouse.worlds.slurm.look import Look
 from pilothouse.worlds.slurm.requests import Requests
-from pilothouse.worlds.slurm.steering import DEFAULT_PATIENCE_S, Pair, Steering
+from pilothouse.worlds.slurm.steering import DEFAULT_PATIENCE_S, Steering
 from pilothouse.worlds.slurm.watchdog import Lease
 
 _log = logging.getLogger("pilothouse.slurm")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from pilothouse.formats.slurm_resources import records
+from pilothouse.worlds.slurm.book import Pair
 from pilothouse.worlds.slurm.link import Facts
 from pilothouse.worlds.slurm.set_up import Asker, check, conf_lines, job_submit_lua
-from pilothouse.worlds.slurm.steering import Pair
 
 SAMPLES = Path(__file__).parent / "samples"
 CONFIG = {

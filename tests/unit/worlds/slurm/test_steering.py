@@ -11,7 +11,8 @@ from pilothouse.model.decisions import Wants
 from pilothouse.model.errors import InputError
 from pilothouse.policies.catalog import make
 from pilothouse.worlds.slurm import commands
-from pilothouse.worlds.slurm.steering import Pair, Steering
+from pilothouse.worlds.slurm.book import Pair
+from pilothouse.worlds.slurm.steering import Steering
 from pilothouse.worlds.slurm.tracked import ACTIONS, Belief, Seen
 from pilothouse.worlds.slurm.world import SlurmWorld, pair_of, slurm_world
 
