@@ -58,7 +58,7 @@ def test_bac16_of_the_specification_on_two_nodes_with_two_cores(pilot: Pilot, tm
         (tmp_path / f"bac-{name}.sh").write_text(script)
     # The example asks for 4 cores: there are as many here as two nodes have.
     (tmp_path / "bac16.json").write_text(BAC16.read_text())
-    done = pilot("--file-path", "bac16.json", "--nodes", "2,2")
+    done = pilot("bac16.json", "--nodes", "2,2", "--dialect", "2018")
     assert done.returncode == 0, done.stderr
     order = (tmp_path / "order").read_text().splitlines()
     assert len(order) == 32
@@ -72,8 +72,8 @@ def test_bac16_of_the_specification_on_two_nodes_with_two_cores(pilot: Pilot, tm
     report = (tmp_path / "jobs.report").read_text()
     assert (tmp_path / "service.log").stat().st_size > 0
     entry = (
-        rf"amber_bac16_16 \(SUCCEED\)\n    {DATE}: QUEUED\n    {DATE}: EXECUTING\n    {DATE}: SUCCEED\n"
-        rf"    allocation: n0:2,n1:2\n    wd: {re.escape(str(tmp_path))}\n    rtime: 0:00:\d\d\.\d{{6}}\n"
+        rf"amber_bac16_16 \(SUCCEED\)\n\t{DATE}: QUEUED\n\t{DATE}: EXECUTING\n\t{DATE}: SUCCEED\n"
+        rf"\tallocation: n0:2,n1:2\n\twd: {re.escape(str(tmp_path))}\n\trtime: 0:00:\d\d\.\d{{6}}\n"
     )
     assert re.search(entry, report), report[-2000:]
     assert report.count("(SUCCEED)") == 32
@@ -160,76 +160,23 @@ def test_modules_and_virtual_environments_are_there_when_the_job_starts(pilot: P
     assert (tmp_path / "out").read_text() == " mpi/openmpi gcc| mpi/openmpi gcc|a b; c\n"
 
 
-def test_the_only_argument_is_the_request_file(pilot: Pilot, repository: Path, tmp_path: Path) -> None:
-    requests(tmp_path / "bac.json", {"name": "a", "execution": {"exec": "touch", "args": ["made"]}})
-    assert pilot("bac.json", program=repository / "libexec" / "qcg" / "qcg-pm").returncode == 0
-    assert (tmp_path / "made").exists()
-
-
-def test_without_control_the_later_dialect_waits_and_the_specification_does_not(pilot: Pilot, tmp_path: Path) -> None:
-    (tmp_path / "later").mkdir()
-    path = requests(
-        tmp_path / "later" / "r.json", {"name": "a", "execution": {"script": "sleep 0.3; echo > done"}}, end=False
-    )
-    assert pilot("--file-path", path, "--wd", "later", "--nodes", "1").returncode == 0
-    assert (tmp_path / "later" / "done").exists()
-    (tmp_path / "spec").mkdir()
-    job = {
-        "name": "b_${it}",
-        "iterate": [0, 1],
-        "execution": {"exec": "sleep", "args": ["60"]},
-        "resources": {"numCores": {"exact": 1}},
-    }
-    assert (
-        pilot(
-            "--file-path", requests(tmp_path / "spec" / "r.json", job, end=False), "--wd", "spec", "--nodes", "1"
-        ).returncode
-        == 0
-    )
-    told = (tmp_path / "spec" / "jobs.report").read_text()
-    assert "b_0" not in told or told.startswith("b_0 (CANCELED)"), "the specification's report is text"
-
-
-SPECIFICATIONS_MARKS: dict[str, list[dict[str, object]]] = {
-    "a loop": [{"name": "l_${it}", "iterate": [0, 2], "execution": {"exec": "true"}}],
-    "a split": [{"name": "s", "execution": {"exec": "true"}, "resources": {"numCores": {"min": 1, "split-into": 1}}}],
-    "a name": [],
-}
-
-
-@pytest.mark.parametrize("mark", SPECIFICATIONS_MARKS)
-def test_a_job_without_resources_is_reported_in_the_form_of_its_file(mark: str, pilot: Pilot, tmp_path: Path) -> None:
-    jobs = [{"name": "a", "execution": {"exec": "true"}}, *SPECIFICATIONS_MARKS[mark]]
-    written: list[object] = [{"request": "submit", "jobs": jobs}]
-    if mark == "a name":
-        written.append({"request": "jobStatus", "jobName": "a"})
-    written.append({"request": "control", "command": "finishAfterAllTasksDone"})
-    (tmp_path / "r.json").write_text(json.dumps(written))
-    done = pilot("--file-path", "r.json", "--nodes", "1")
-    assert done.returncode == 0, done.stderr
-    report = (tmp_path / "jobs.report").read_text()
-    history = rf"    {DATE}: QUEUED\n    {DATE}: EXECUTING\n    {DATE}: SUCCEED\n"
-    assert re.search(rf"^a \(SUCCEED\)\n{history}    allocation: n0:1$", report, re.M)
-    assert "\t" not in report
-    assert report.count("(SUCCEED)") == {"a loop": 3, "a split": 2, "a name": 1}[mark]
-
-
 def test_the_links_of_the_specification_are_those_of_the_latest_manager(pilot: Pilot, tmp_path: Path) -> None:
-    job = {"execution": {"exec": "true"}, "resources": {"numCores": {"exact": 1}}}
-    loop = requests(tmp_path / "r.json", {"name": "a_${it}", "iterate": [0, 1], **job})
-    later = requests(tmp_path / "later.json", {"name": "b", "execution": {"script": "true"}})
-    for number, path in enumerate((loop, loop, later)):
-        assert pilot("--file-path", path, "--nodes", "1", "--id", f"run{number}").returncode == 0
+    job = {"name": "a", "execution": {"exec": "true"}, "resources": {"numCores": {"exact": 1}}}
+    path = requests(tmp_path / "r.json", job)
+    common = ("--file-path", path, "--nodes", "1", "--id")
+    for number, dialect in enumerate(("2018", "2018", "0.14")):
+        assert pilot(*common, f"run{number}", "--dialect", dialect).returncode == 0
         for name in ("jobs.report", "service.log"):
             assert (tmp_path / name).resolve() == tmp_path / f".qcgpjm-service-run{number}" / name
-    # Files of somebody else stay, and a manager of 0.14's dialect makes no links of its own.
+    # A manager of 0.14's dialect makes no links of its own. The file of another program is kept under another name.
     for name in ("jobs.report", "service.log"):
         (tmp_path / name).unlink()
     (tmp_path / "jobs.report").write_text("mine")
-    assert pilot("--file-path", later, "--nodes", "1").returncode == 0
+    assert pilot(*common, "run3").returncode == 0
     assert (tmp_path / "jobs.report").read_text() == "mine" and not (tmp_path / "service.log").exists()
-    assert pilot("--file-path", loop, "--nodes", "1").returncode == 0
-    assert (tmp_path / "jobs.report").read_text() == "mine" and (tmp_path / "service.log").is_symlink()
+    assert pilot(*common, "run4", "--dialect", "2018").returncode == 0
+    assert (tmp_path / "jobs.report").read_text().startswith("a (SUCCEED)") and (tmp_path / "service.log").is_symlink()
+    assert (tmp_path / "jobs.report.before-run4").read_text() == "mine"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import msgspec
 
 from pilothouse.dropins.qcg.job_queue import JobQueue
 from pilothouse.dropins.qcg.registry import Entry, Item, Runtime
-from pilothouse.formats.qcg_description import Dialect
+from pilothouse.formats.qcg_dialect import LATER, SPECIFICATION
 from pilothouse.formats.qcg_requests import RequestError, Submit, SubmittedJob, parse_request
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node
@@ -160,8 +160,9 @@ def queue(random: Random) -> Iterator[object]:
 
     def submitted() -> list[SubmittedJob]:
         jobs = [described(name) for name in random.sample(NAMES, random.randrange(1, 4))]
+        dialect = SPECIFICATION if any("iterate" in job for job in jobs) else LATER
         try:
-            request = parse_request(msgspec.json.encode({"request": "submit", "jobs": jobs}), lambda: {}, Dialect.EITHER)
+            request = parse_request(msgspec.json.encode({"request": "submit", "jobs": jobs}), lambda: {}, dialect)
         except RequestError:
             return []
         assert isinstance(request, Submit)

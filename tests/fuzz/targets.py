@@ -53,7 +53,7 @@ from pilothouse.formats import (
     workload_json,
 )  # fmt: skip
 from pilothouse.formats.command_template import CommandTemplate
-from pilothouse.formats.qcg_description import Dialect
+from pilothouse.formats.qcg_dialect import DIALECTS, Dialect
 from pilothouse.journal.read import read_jobs, read_nodes, read_tasks
 from pilothouse.journal.store import Journal
 from pilothouse.model import decisions as d
@@ -190,8 +190,8 @@ file_target("jobs-csv", ".csv", lambda path: used_up(jobs_csv.read(path)),
             "batsim4/recordings/bs-easy-redis-small-delays/out_jobs.csv")  # fmt: skip
 file_target("settings", ".json", Settings.read, "tests/fuzz/corpus/settings/all.json")
 file_target("qcg-file", ".json",
-            lambda path: [or_problem(lambda nodes=nodes: qcg_workload.load_workload(path, TEN_S, nodes))  # type: ignore[misc]
-                          for nodes in (NODES, QCG_NODES)],
+            lambda path: [or_problem(lambda n=nodes, d=dialect: qcg_workload.load_workload(path, TEN_S, n, dialect=d))  # type: ignore[misc]
+                          for nodes in (NODES, QCG_NODES) for dialect in DIALECTS.values()],
             "examples/requests.json")  # fmt: skip
 file_target("status", ".txt", lambda path: EarlierRuns().read(path), "disbatch/disbatch-ssh_status.txt")
 file_target("batsim5-config", ".toml", lambda path: batsim5_config.read(str(path), BY_KEY),
@@ -622,10 +622,10 @@ def _qcg_requests(data: bytes) -> object:
         texts = qcg_requests.split_requests(data, "requests") if data.lstrip().startswith(b"[") else [data]
     except qcg_requests.RequestError as problem:
         return problem
-    return qcg_requests.preferred_dialect(texts), [
+    return [
         or_problem(lambda text=text, dialect=dialect: read(text, dialect), qcg_requests.RequestError)  # type: ignore[misc]
         for text in texts
-        for dialect in Dialect
+        for dialect in DIALECTS.values()
     ]
 
 
@@ -638,11 +638,15 @@ def _qcg_nodes() -> tuple[Node, ...]:
 def _qcg_manager(data: bytes) -> object:
     from pilothouse.dropins.qcg.manager import Manager, System
 
-    manager = Manager(System("x", 0.0), _qcg_nodes(), lambda: "id")
-    job = b'{"request": "submit", "jobs": [{"name": "a", "execution": {"exec": "true"}}]}'
-    manager.handle(job, 0.5)
-    answer = msgspec.json.encode(manager.handle(data, 1.0))
-    return answer, msgspec.json.encode(manager.handle(b'{"request": "listJobs"}', 2.0))
+    resources = b'"resources": {"numCores": {"exact": 1}}'
+    job = b'{"request": "submit", "jobs": [{"name": "a", "execution": {"exec": "true"}, %b}]}' % resources
+    answers = []
+    for dialect in DIALECTS.values():
+        manager = Manager(System("x", 0.0), _qcg_nodes(), lambda: "id", dialect=dialect)
+        manager.handle(job, 0.5)
+        answers.append(msgspec.json.encode(manager.handle(data, 1.0)))
+        answers.append(msgspec.json.encode(manager.handle(b'{"request": "listJobs"}', 2.0)))
+    return answers
 
 
 # ---- doors: sockets that strangers can reach

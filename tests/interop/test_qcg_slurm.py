@@ -90,12 +90,15 @@ def test_environment_of_the_specification(slurm_cluster: SlurmCluster, repositor
         "execution": {"exec": "env", "stdout": "${jname}.out"},
         "resources": {"numCores": {"exact": 5}},
     }
-    report = manage(slurm_cluster, repository / "libexec" / "qcg" / "qcg-pm-service", tmp_path, loop)
+    options = ("--dialect", "2018", "--report-format", "json")
+    report = manage(slurm_cluster, repository / "libexec" / "qcg" / "qcg-pm-service", tmp_path, loop, options=options)
     assert report["old_0"]["state"] == "SUCCEED"
     old = environment(tmp_path / "old_0.out")
     for name in ("SLURM_NTASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "QCG_PM_TASKS_PER_NODE"):
         assert old[name] in ("4,1", "1,4"), "one number per node"
     assert old["SLURM_NNODES"] == "2" and old["SLURM_NPROCS"] == "5"
+    assert Counter(Path(old["SLURM_HOSTFILE"]).read_text().split()) == _nodes(report["old_0"])
+    assert (tmp_path / ".old_0.runconfig").read_text() == "0\tenv\n1-4 /bin/true\n"
 
 
 def test_a_part_of_the_allocation(slurm_cluster: SlurmCluster, repository: Path, tmp_path: Path) -> None:

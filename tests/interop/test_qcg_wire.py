@@ -31,9 +31,9 @@ MASKED |= {"StatusPublisher", "PythonVersion", "Python", "Platform", "Started", 
 class Wire:
     """One manager, one client, one subscriber."""
 
-    def __init__(self, executable: Path, folder: Path) -> None:
+    def __init__(self, executable: Path, folder: Path, *options: str) -> None:
         self.folder = folder
-        self.process = subprocess.Popen([executable, "--net", "--nodes", "4", "--wd", folder])
+        self.process = subprocess.Popen([executable, "--net", "--nodes", "4", "--wd", folder, *options])
         address = qcg_address(folder, self.process)
         self._context = zmq.Context()
         self._client = self._context.socket(zmq.REQ)
@@ -72,6 +72,13 @@ class Wire:
 @pytest.fixture
 def wire(repository: Path, tmp_path: Path) -> Iterator[Wire]:
     made = Wire(repository / "libexec" / "qcg" / "qcg-pm-service", tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def wire_2018(repository: Path, tmp_path: Path) -> Iterator[Wire]:
+    made = Wire(repository / "libexec" / "qcg" / "qcg-pm-service", tmp_path, "--dialect", "2018")
     yield made
     made.close()
 
@@ -218,7 +225,8 @@ def test_who_hears_of_an_end_sees_those_that_came_with_it(wire: Wire) -> None:
     assert (heard_at - ended_at).total_seconds() >= GATHER_S, "told before others could have ended, too"
 
 
-def test_the_specifications_dialect_over_the_network(wire: Wire) -> None:
+def test_the_specifications_dialect_over_the_network(wire_2018: Wire) -> None:
+    wire = wire_2018
     size = {"numCores": {"exact": 2}}
     sleep = {"exec": "sleep", "args": ["60"], "stdout": "${jname}.${ncores}.out"}
     loop = {"name": "s_${it}", "iterate": [1, 4], "execution": sleep, "resources": size}
@@ -230,7 +238,7 @@ def test_the_specifications_dialect_over_the_network(wire: Wire) -> None:
         "dependencies": {"after": ["s_1", "huge"]},
     }
     answer = wire.ask({"request": "submit", "jobs": [loop, huge, after]})
-    assert answer["data"] == {"submitted": 5, "jobs": ["s_1", "s_2", "s_3", "huge", "after"]}
+    assert answer == {"code": 0, "message": "5 jobs submited"}
 
     def status(name: str) -> dict[str, Any]:
         data = wire.ask({"request": "jobStatus", "jobName": name})["data"]

@@ -1,4 +1,4 @@
-"""`pilothouse qcg`: a drop-in for qcg-pm-service, the QCG PilotJob Manager's service."""
+"""`pilothouse qcg`: the QCG PilotJob Manager of the specification. As qcg-pm-service it is a drop-in for that of 0.14."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 _IGNORED = "Accepted for compatibility."
 _NO_STATISTICS = "no such statistics are kept; run times are in the report"
@@ -48,6 +49,10 @@ class _Word(click.Choice):  # type: ignore[type-arg]  # click 8.1 has no argumen
     help="Let every user and host send requests, without a key. They can then run commands as you.",
 )  # fmt: skip
 @click.option("--disable-pub", is_flag=True, help="No events.")
+@click.option(
+    "--dialect", type=click.Choice(["2018", "0.14"]), default="2018", show_default=True,
+    help="The specification's, or that of qcg-pilotjob 0.14 (qcg-pm-service: 0.14).",
+)  # fmt: skip
 @click.option("--file", "file", is_flag=True, help="Read requests from a file.")
 @click.option("--file-path", metavar="FILE", help="The request file (implies --file; default qcg_pm_reqs.json).")
 @click.option("--wd", default=".", show_default=True, metavar="DIR", help="Working directory of the manager.")
@@ -63,7 +68,7 @@ class _Word(click.Choice):  # type: ignore[type-arg]  # click 8.1 has no argumen
 @click.option("--ssh", "hosts", multiple=True, metavar="HOST:CORES,...", help="Nodes reached over ssh.")
 @click.option(
     "--report-format", type=_Word(["json", "text", "none"]),
-    help="Format of jobs.report (default: json; text for a request file in the specification's dialect).",
+    help="Format of jobs.report (default: text; json in the dialect of 0.14).",
 )  # fmt: skip
 @click.option("--report-file", default="jobs.report", show_default=True, metavar="NAME", help="Name of the report.")
 @click.option(
@@ -105,18 +110,20 @@ class _Word(click.Choice):  # type: ignore[type-arg]  # click 8.1 has no argumen
 @click.option("--enable-proc-stats", is_flag=True, hidden=True, help=_IGNORED)
 @click.option("--enable-rt-stats", is_flag=True, hidden=True, help=_IGNORED)
 @click.option("--wrapper-rt-stats", metavar="FILE", hidden=True, help=_IGNORED)
-def command(**given: object) -> None:
+@click.pass_context
+def command(ctx: click.Context, /, **given: object) -> None:
     """Run many jobs inside one allocation, as the QCG PilotJob Manager does.
 
-    Requests come from a file (REQUESTS, or --file-path) or over the network (--net). Both dialects are understood: the
-    specification's of 2018 and that of qcg-pilotjob 0.14. Takes qcg-pm-service's options.
+    Requests come from a file (REQUESTS, or --file-path) or over the network (--net), in the dialect of the specification
+    (2018) or, with --dialect 0.14, in that of qcg-pilotjob 0.14. Takes qcg-pm-service's options.
 
-    Exit code 0 when the manager has ended in order, whatever became of its jobs; 1 where it could not begin.
+    Exit code 0 when the manager has ended in order, whatever became of its jobs; 1 where it could not begin; 3 if jobs were
+    left undone because the request file has no control request that says to wait for them.
 
     \b
     Examples:
       pilothouse qcg bac16.json
-      pilothouse qcg --file-path jobs.json --nodes 4,4 --report-format text
+      pilothouse qcg --file-path jobs.json --nodes 4,4 --dialect 0.14
       pilothouse qcg --net --net-port 5555
       pilothouse qcg --resume .qcgpjm-service-host.4711
       pilothouse qcg jobs.json --policy easy
@@ -130,12 +137,13 @@ def command(**given: object) -> None:
     unused = [f"--{name.replace('_', '-')}: {said}" for name, said in _WITHOUT_EFFECT.items() if given.pop(name)]
     if given.pop("nl_start_method") == "ssh":
         unused.append("--nl-start-method: nodes of a Slurm allocation are reached by srun all the same (see --ssh)")
-    sys.exit(run(QcgOptions(without_effect=unused, **given)))  # type: ignore[arg-type]
+    named = frozenset(name for name in given if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE)
+    sys.exit(run(QcgOptions(without_effect=unused, given=named, **given)))  # type: ignore[arg-type]
 
 
 def main() -> None:
-    """The executable qcg-pm-service."""
-    command.main(prog_name="qcg-pm-service")
+    """The executable qcg-pm-service, which speaks as 0.14 does."""
+    command.main(prog_name="qcg-pm-service", default_map={"dialect": "0.14"})
 
 
 def client_main() -> None:

@@ -2,19 +2,18 @@
 
 Comes in: one job of a submit request, decoded from JSON. Goes out: a `Description`, or a `DescriptionError`. Its text
 is that of QCG PilotJob 0.14.2 where that is known (users' scripts match it), otherwise it names the job and the field.
-The specification's dialect (2018) differs in `iterate`, in `split-into` inside a size and in names that hold variables.
-Everything else is common, so that a file may use the newer fields with the older loops.
+The specification's dialect takes the fields that 0.14 added to jobs, too: wt, nodeCrs, script, modules, venv, model, attributes.
 """
 
 from __future__ import annotations
 
-import enum
 import re
 from collections.abc import Mapping
 from typing import TypeGuard
 
 import msgspec
 
+from pilothouse.formats.qcg_dialect import LATER, Dialect
 from pilothouse.model.errors import quoted
 
 MOST_ITERATIONS = 10_000_000
@@ -22,14 +21,6 @@ MOST_ITERATIONS = 10_000_000
 
 _WALLTIME = re.compile("(?:([0-9]{1,12})h)?(?:([0-9]{1,12})m)?(?:([0-9]{1,12})s)?")
 _CONSUMABLES = {"gpu": "gpus", "mem": "memory"}
-
-
-class Dialect(enum.Enum):
-    """The language of a request; EITHER if it fits both."""
-
-    SPECIFICATION = "specification"
-    LATER = "0.14.2"
-    EITHER = "either"
 
 
 class DescriptionError(ValueError):
@@ -156,7 +147,7 @@ class Description(msgspec.Struct, frozen=True):
     iteration: Iteration | None = None
     after: tuple[str, ...] = ()
     attributes: dict[str, object] | None = None
-    dialect: Dialect = Dialect.LATER
+    dialect: Dialect = LATER
 
     def written(self) -> dict[str, object]:
         """The description as 0.14.2 writes it into track.reqs, from which a resumed manager reads it."""
@@ -178,10 +169,11 @@ class Description(msgspec.Struct, frozen=True):
 def describe(raw: Mapping[str, object], dialect: Dialect) -> Description:
     """Checks one job. Variables of the first phase have been replaced already. Raises DescriptionError."""
     where = _Where(str(raw.get("name")), dialect)
-    loop = "iterate" if dialect is Dialect.SPECIFICATION else "iteration"
     for key in raw:
-        if key not in ("name", "execution", "resources", "dependencies", "attributes", loop):
+        if key not in ("name", "execution", "resources", "dependencies", "attributes", "iteration"):
             raise where.unknown(key, "Job")
+    if dialect.loops_are_jobs and "iteration" in raw:
+        raise where.wrong("iteration", 'unknown in this dialect: use "iterate": [start, stop], or choose the dialect 0.14')
     name = raw.get("name")
     if not isinstance(name, str) or not name:
         raise where.wrong("name", "must be a text", name)
@@ -210,10 +202,9 @@ class _Where:
     def __init__(self, job: str, dialect: Dialect) -> None:
         self.job = job
         self.dialect = dialect
-        self.specified = dialect is Dialect.SPECIFICATION
 
     def unknown(self, field: str, peers_class: str) -> DescriptionError:
-        if self.specified:
+        if self.dialect.sizes_required:
             return self.wrong(field, "an unknown field")
         # QUIRK: 0.14.2 shows its Python error here, and clients match it (tests/golden/qcg, 04-errors).
         key = field.rpartition("/")[2]
@@ -268,13 +259,15 @@ _TEXTS = frozenset({"exec", "script", "wd", "stdin", "stdout", "stderr", "venv",
 MODELS = frozenset({"default", "threads", "openmpi", "intelmpi", "srunmpi"})
 _NO_ENV: dict[str, str] = {}
 _NO_OPTIONS: dict[str, object] = {}
-_last: list[tuple[bytes, Dialect, Resources]] = [(b"", Dialect.EITHER, ONE_CORE)]
+_last: list[tuple[bytes, Dialect, Resources]] = [(b"", LATER, ONE_CORE)]
 """The last resources that were read, as text (1, 1.0 and true are equal otherwise). Jobs of one list mostly ask for the same:
 they share one object."""
 
 
 def _resources(job: Mapping[str, object], where: _Where) -> Resources:
     if "resources" not in job:
+        if where.dialect.sizes_required:
+            raise where.wrong("resources", 'missing; expected such as {"numCores": {"exact": 1}}')
         return ONE_CORE
     raw = job["resources"]
     text = msgspec.json.encode(raw)
@@ -305,15 +298,14 @@ def _new_resources(raw: object, where: _Where) -> Resources:
 def _size(raw: object, field: str, where: _Where) -> Size | None:
     if raw is None:
         return None
-    if is_integer(raw):
+    dialect = where.dialect
+    if is_integer(raw) and not dialect.sizes_required:
         raw = {"exact": raw}
     if not isinstance(raw, dict):
-        if where.specified:
-            raise where.wrong(f"resources/{field}", "must be a number or a dictionary", raw)
+        if dialect.sizes_required:
+            raise where.wrong(f"resources/{field}", "must be a dictionary with exact, min or max", raw)
         raise DescriptionError(f"Wrong definition of number of {field[3:].lower()} ({type(raw).__name__})")
-    known = {"exact", "min", "max", "scheduler"}
-    if where.specified:
-        known.add("split-into")
+    known = {"exact", "min", "max", "split-into" if dialect.split_inside else "scheduler"}
     numbers: dict[str, int | None] = {}
     for key, value in raw.items():
         if key not in known:
@@ -331,20 +323,20 @@ def _size(raw: object, field: str, where: _Where) -> Size | None:
     if least is not None and most is not None and least > most:
         raise DescriptionError("Maximum number greater than minimal")
     if exact is None and least is None and most is None:
-        if split is not None:
-            raise where.wrong(f"resources/{field}/split-into", "needs min beside it")
-        raise DescriptionError("No resources defined")
+        if split is None:
+            raise DescriptionError("No resources defined")
+        least = 1  # the specification says that min comes along; the program of 2018 takes such a job, too
     if any(number is not None and number < 0 for number in (exact, least, most)):
         # QUIRK: the spelling is 0.14.2's (tests/unit/formats/test_qcg_requests.py).
         raise DescriptionError("Neative number of resources")
-    if (exact == 0 and where.specified) or most == 0:
+    if most == 0 and not dialect.too_large_fails:
         raise where.wrong(f"resources/{field}", "must be at least 1", 0)
     if split is not None:
         if split < 1:
             raise where.wrong(f"resources/{field}/split-into", "must be at least 1", split)
-        if least is None or most is not None:
-            # The specification: split-into comes along with min, and is itself the upper end of the range.
-            raise where.wrong(f"resources/{field}/split-into", "needs min beside it, and no max")
+        if most is not None:
+            # The specification: split-into is itself the upper end of the range.
+            raise where.wrong(f"resources/{field}/split-into", "is the upper end of the range: max must not be beside it")
         return Size(least=least, scheduler="split-into", parts=split, inside=True)
     return Size(exact=exact, least=least, most=most, scheduler=scheduler, parts=parts)
 
@@ -438,11 +430,13 @@ def _after(raw: object, where: _Where) -> tuple[str, ...]:
         raise DescriptionError("Job dependencies wrong type")
     for key in raw:
         if key != "after":
-            if where.specified:
+            if where.dialect.sizes_required:
                 raise where.wrong(f"dependencies/{key}", "an unknown field")
             raise DescriptionError("Job dependencies wrong specification")
     names = raw.get("after")
     if names is None:
+        if where.dialect.sizes_required:
+            raise where.wrong("dependencies/after", "missing; expected a list of job names")
         return ()
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise DescriptionError("Dependency task's list must be an array of job names")

@@ -1,9 +1,7 @@
-"""QCG requests: JSON in, typed requests out, in both dialects.
+"""QCG requests: JSON in, typed requests out, in the dialect that the manager speaks.
 
 Comes in: the text of one request, or a file with a list of them. Goes out: a `Request`, whose jobs are checked and
-whose variables of the first phase are replaced, or a `RequestError` with the text of the refusal. The fields of a
-request show its dialect: `iterate`, `split-into` inside a size and `jobName` are the specification's; `iteration`,
-`jobNames`, schedulers as objects, jobs without resources and most newer fields are 0.14.2's; the rest fits both.
+whose variables of the first phase are replaced, or a `RequestError` with the text of the refusal.
 
 Each index of a loop of the specification is a job of its own (its name holds `${it}`). Such jobs share one template,
 and are described when they are needed, so that a long loop takes little memory before it runs.
@@ -12,7 +10,7 @@ and are described when they are needed, so that a long loop takes little memory 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -22,17 +20,17 @@ from pilothouse.formats.qcg_description import (
     MOST_ITERATIONS,
     Description,
     DescriptionError,
-    Dialect,
     describe,
     is_integer,
 )
-from pilothouse.formats.qcg_variables import KNOWN, LOOP_ONLY, replaced, replaced_deep, unknown_variables
+from pilothouse.formats.qcg_dialect import Dialect
+from pilothouse.formats.qcg_variables import replaced, replaced_deep
 from pilothouse.formats.text_input import JSON_PROBLEMS
 from pilothouse.model.errors import InputError, quoted
 
 FORBIDDEN_IN_NAMES = frozenset("${}()'\" \t\n")
-LATER_EXECUTION = frozenset({"script", "modules", "venv", "model", "model_opts"})
-LATER_RESOURCES = frozenset({"wt", "nodeCrs"})
+LINE_BREAKS = frozenset("\r\n")
+"""They would spoil the text report."""
 FINISH_WHEN_DONE = "finishAfterAllTasksDone"
 
 
@@ -52,13 +50,10 @@ def request_variables(number: int, unique: str, cluster: str, day: str, clock: s
 class SubmittedJob:
     """One job of a submit request: its final name, and its description (for a loop made when it is needed)."""
 
-    __slots__ = ("_description", "_index", "_loop", "dialect", "name")
+    __slots__ = ("_description", "_index", "_loop", "name")
 
-    def __init__(
-        self, name: str, dialect: Dialect, description: Description | None, loop: _Loop | None = None, index: int = 0
-    ) -> None:
+    def __init__(self, name: str, description: Description | None, loop: _Loop | None = None, index: int = 0) -> None:
         self.name = name
-        self.dialect = dialect
         self._description = description
         self._loop = loop
         self._index = index
@@ -67,6 +62,19 @@ class SubmittedJob:
     def loop_free(self) -> bool:
         """False for one index of the specification's loops, which never has iterations of its own."""
         return self._loop is None
+
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect that it is written in."""
+        if self._description is not None:
+            return self._description.dialect
+        assert self._loop is not None
+        return self._loop.dialect
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the first index of its loop, or in no loop: the others differ in texts only."""
+        return self._loop is None or self._index == self._loop.start
 
     @property
     def after(self) -> tuple[str, ...]:
@@ -86,7 +94,6 @@ class SubmittedJob:
 
 class Submit(msgspec.Struct):
     jobs: list[SubmittedJob]
-    dialect: Dialect
 
 
 class NamedJobs(msgspec.Struct):
@@ -94,7 +101,8 @@ class NamedJobs(msgspec.Struct):
 
     kind: str
     names: list[str]
-    dialect: Dialect
+    one: bool = False
+    """Named by `jobName`, the specification's form."""
     with_childs: bool = False
 
 
@@ -140,8 +148,8 @@ class _Envelope(msgspec.Struct):
     entity: object = None
 
 
-def parse_request(text: bytes, variables: Callable[[], dict[str, str]], preferred: Dialect) -> Request:
-    """Reads one request. `preferred` is the dialect of requests that fit both. Raises RequestError."""
+def parse_request(text: bytes, variables: Callable[[], dict[str, str]], dialect: Dialect) -> Request:
+    """Reads one request. Raises RequestError."""
     try:
         text.decode()  # parts of it are only read later
         if b"u0000" in text and _NUL.search(text):
@@ -156,7 +164,7 @@ def parse_request(text: bytes, variables: Callable[[], dict[str, str]], preferre
         raise RequestError("Invalid request: Invalid request")
     match kind:
         case "submit":
-            return _submit(envelope.jobs, variables(), preferred)
+            return _submit(envelope.jobs, variables(), dialect)
         case "control":
             if not isinstance(envelope.command, str):
                 raise RequestError("Invalid request: Wrong control request - missing command")
@@ -164,7 +172,7 @@ def parse_request(text: bytes, variables: Callable[[], dict[str, str]], preferre
                 raise RequestError(f'Invalid request: Wrong control request - unknown command "{envelope.command}"')
             return Plain("control")
         case "jobStatus" | "jobInfo" | "cancelJob" | "removeJob":
-            return _named(str(kind), envelope)
+            return _named(str(kind), envelope, dialect)
         case "listJobs" | "resourcesInfo" | "finish":
             return Plain(str(kind))
         case "status":
@@ -174,12 +182,12 @@ def parse_request(text: bytes, variables: Callable[[], dict[str, str]], preferre
     raise RequestError(f"Invalid request: Unknown request name: {kind}")
 
 
-def _named(kind: str, envelope: _Envelope) -> NamedJobs:
+def _named(kind: str, envelope: _Envelope, dialect: Dialect) -> NamedJobs:
     names = envelope.jobNames
     if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
-        found = NamedJobs(kind, names, Dialect.LATER)
-    elif names is None and isinstance(envelope.jobName, str) and envelope.jobName:
-        found = NamedJobs(kind, [envelope.jobName], Dialect.SPECIFICATION)
+        found = NamedJobs(kind, names)
+    elif dialect.one_name and names is None and isinstance(envelope.jobName, str) and envelope.jobName:
+        found = NamedJobs(kind, [envelope.jobName], one=True)
     else:
         raise RequestError(f"Invalid request: {MISSING_NAMES[kind]}")
     if kind == "jobInfo":
@@ -211,43 +219,25 @@ def _decoded(item: msgspec.Raw) -> object:
         raise RequestError(f"Invalid request: not JSON ({error})") from None
 
 
-def _submit(raw: msgspec.Raw, variables: dict[str, str], preferred: Dialect) -> Submit:
+def _submit(raw: msgspec.Raw, variables: dict[str, str], dialect: Dialect) -> Submit:
     try:
         items = msgspec.json.decode(raw, type=list[msgspec.Raw]) if bytes(raw) else []
     except msgspec.ValidationError:
         items = []
     if not items:
         raise RequestError("Invalid request: Wrong submit request - missing jobs data")
-    decoded: Iterator[tuple[object, bool]] = ((_decoded(item), _mentions_dollar(item)) for item in items)
-    dialect = preferred
-    text = bytes(raw)
-    if b'"iterate"' in text or b'"split-into"' in text:
-        jobs = list(decoded)
-        if any(isinstance(job, dict) and dialect_of(job) is Dialect.SPECIFICATION for job, _ in jobs):
-            dialect = Dialect.SPECIFICATION
-        decoded = iter(jobs)
     submitted: list[SubmittedJob] = []
-    later = False
-    for number, (job, variables_inside) in enumerate(decoded, 1):
+    for number, item in enumerate(items, 1):
+        job = _decoded(item)
         try:
             _check_outline(job)
             assert isinstance(job, dict)
-            own = dialect_of(job, dialect)
-            later = later or own is Dialect.LATER
-            if own is Dialect.EITHER and dialect is not Dialect.SPECIFICATION and not variables_inside:
-                # The usual job of a long list: nothing to replace.
-                name = _name_of(job)
-                _check_name(name)
-                submitted.append(SubmittedJob(name, own, _described(job, dialect)))
-            else:
-                submitted.extend(_jobs_of(job, own, dialect, variables if variables_inside else {}))
+            submitted.extend(_jobs_of(job, dialect, variables if _mentions_dollar(item) else {}))
         except RequestError as error:
             if len(items) == 1:
                 raise
             raise RequestError(_naming(str(error), job, number)) from None
-    if dialect is not Dialect.SPECIFICATION and later:
-        dialect = Dialect.LATER
-    return Submit(submitted, dialect)
+    return Submit(submitted)
 
 
 def _naming(problem: str, job: object, number: int) -> str:
@@ -257,32 +247,6 @@ def _naming(problem: str, job: object, number: int) -> str:
         return f"{problem} (job number {number})"
     named = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", problem)
     return problem if named else f"{problem} (job {name})"
-
-
-def dialect_of(job: Mapping[str, object], preferred: Dialect = Dialect.EITHER) -> Dialect:
-    """Which dialect one job description is written in.
-
-    The specification requires resources. A job without them is therefore read as one of 0.14.2 (and refused if it has
-    `iterate`), except where its request or file is the specification's (`preferred`): there it asks for one core.
-    """
-    resources = job.get("resources")
-    sizes = [resources.get(key) for key in ("numCores", "numNodes")] if isinstance(resources, dict) else []
-    dictionaries = [size for size in sizes if isinstance(size, dict)]
-    in_file = preferred is Dialect.SPECIFICATION
-    if (resources is not None or in_file) and ("iterate" in job or any("split-into" in size for size in dictionaries)):
-        return Dialect.SPECIFICATION
-    execution = job.get("execution")
-    if (
-        (resources is None and not in_file)
-        or "iteration" in job
-        or "attributes" in job
-        or any("scheduler" in size for size in dictionaries)
-        or any(isinstance(size, int) for size in sizes)
-        or (isinstance(resources, dict) and not LATER_RESOURCES.isdisjoint(resources))
-        or (isinstance(execution, dict) and not LATER_EXECUTION.isdisjoint(execution))
-    ):
-        return Dialect.LATER
-    return Dialect.EITHER
 
 
 def _check_outline(job: object) -> None:
@@ -302,36 +266,27 @@ def _check_outline(job: object) -> None:
             raise RequestError("Invalid request: Wrong format of iteration directive: start index larger then stop one")
 
 
-def _name_of(job: dict[str, object]) -> str:
+def _name_of(job: dict[str, object], dialect: Dialect) -> str:
     name = job["name"]
+    if dialect.any_name and is_integer(name):
+        return str(name)
     if not isinstance(name, str):
         raise RequestError(f"Wrong submit request: job {quoted(name)}: name: must be a text")
     return name
 
 
-def _jobs_of(
-    job: dict[str, object], own: Dialect, preferred: Dialect, variables: dict[str, str]
-) -> Iterator[SubmittedJob]:
+def _jobs_of(job: dict[str, object], dialect: Dialect, variables: dict[str, str]) -> Iterable[SubmittedJob]:
     """The job, or all indexes of a loop of the specification. `variables` is empty if the job holds none."""
-    dialect = own if own is not Dialect.EITHER else preferred
-    name = _name_of(job)
-    doubled = dialect is not Dialect.SPECIFICATION
-    if dialect is not Dialect.LATER:
-        # 0.14.2's dialect leaves unknown variables to the shell.
-        known = KNOWN if "iterate" in job else KNOWN - LOOP_ONLY
-        for field, variable in unknown_variables(job, known, doubled=doubled):
-            raise RequestError(f"Wrong submit request: job {name}: {field}: unknown variable ${{{variable}}}")
-    if dialect is Dialect.SPECIFICATION and "iterate" in job:
-        yield from _Loop(job, variables).jobs()
-        return
-    final = replaced(name, variables, doubled=doubled)
-    _check_name(final)
+    if dialect.loops_are_jobs and "iterate" in job:
+        return _Loop(job, variables, dialect).jobs()
+    doubled = dialect.doubled_dollars
+    final = replaced(_name_of(job, dialect), variables, doubled=doubled)
+    _check_name(final, dialect)
     if variables:
         values = {**variables, "jname": final}
         job = {key: replaced_deep(value, values, doubled=doubled) for key, value in job.items()}
     job["name"] = final
-    kept = Dialect.EITHER if own is Dialect.EITHER and dialect is Dialect.LATER else dialect
-    yield SubmittedJob(final, kept, _described(job, dialect))
+    return (SubmittedJob(final, _described(job, dialect)),)
 
 
 def _mentions_dollar(text: msgspec.Raw) -> bool:
@@ -346,15 +301,16 @@ def _described(job: Mapping[str, object], dialect: Dialect) -> Description:
         raise RequestError(f"Wrong submit request: {error}") from None
 
 
-def _check_name(name: str) -> None:
-    if not FORBIDDEN_IN_NAMES.isdisjoint(name):
+def _check_name(name: str, dialect: Dialect) -> None:
+    forbidden = LINE_BREAKS if dialect.any_name else FORBIDDEN_IN_NAMES
+    if not forbidden.isdisjoint(name):
         raise RequestError(f"Job identifier '({name})' contains invalid characters or unknown variables")
 
 
 class _Loop:
     """`iterate: [start, stop]`: a template, and the values of its variables at each index."""
 
-    def __init__(self, job: dict[str, object], common: dict[str, str]) -> None:
+    def __init__(self, job: dict[str, object], common: dict[str, str], dialect: Dialect) -> None:
         bounds = job["iterate"]
         numbers = bounds if isinstance(bounds, list) else []
         if len(numbers) != 2 or not all(map(is_integer, numbers)):
@@ -362,12 +318,14 @@ class _Loop:
                 f"Wrong submit request: job {job['name']}: iterate: must be [start, stop], found {quoted(bounds)}"
             )
         self.start, self.stop = int(numbers[0]), int(numbers[1])
-        if not 0 < self.stop - self.start <= MOST_ITERATIONS:
+        if not 0 <= self.stop - self.start <= MOST_ITERATIONS:
             raise RequestError(
-                f"Wrong submit request: job {job['name']}: iterate: stop must be larger than start, found {bounds}"
+                f"Wrong submit request: job {job['name']}: iterate: stop must not be smaller than start, found {bounds}"
             )
         self.template = {key: value for key, value in job.items() if key != "iterate"}
+        self.template["name"] = _name_of(job, dialect)
         self.common = common
+        self.dialect = dialect
 
     def values(self, index: int) -> dict[str, str]:
         bounds = {"its": str(self.stop - self.start), "it_start": str(self.start), "it_stop": str(self.stop)}
@@ -378,23 +336,18 @@ class _Loop:
     def description(self, index: int) -> Description:
         values = self.values(index)
         job = {key: replaced_deep(value, values) for key, value in self.template.items()}
-        return _described(job, Dialect.SPECIFICATION)
+        return _described(job, self.dialect)
 
     def after(self, index: int) -> tuple[str, ...]:
         return self.description(index).after if "dependencies" in self.template else ()
 
     def jobs(self) -> Iterator[SubmittedJob]:
-        if "${" not in str(self.template["name"]) and self.stop - self.start > 1:
-            raise RequestError(
-                f"Wrong submit request: job {self.template['name']}: name: must hold ${{it}}, "
-                "or all iterations have the same name"
-            )
         # One index is checked in full: the others differ in texts only.
         self.description(self.start)
         for index in range(self.start, self.stop):
             name = self.values(index)["jname"]
-            _check_name(name)
-            yield SubmittedJob(name, Dialect.SPECIFICATION, None, self, index)
+            _check_name(name, self.dialect)
+            yield SubmittedJob(name, None, self, index)
 
 
 def read_requests(path: str | Path) -> list[bytes]:
@@ -420,35 +373,3 @@ def split_requests(text: bytes, where: str) -> list[bytes]:
         raise RequestError(f"{where}: {problem}") from None
     except JSON_PROBLEMS as error:
         raise RequestError(f"{where}: Wrong job description: {error}") from None
-
-
-_MARKS = tuple(
-    f'"{word}"'.encode()
-    for word in ("iterate", "split-into", "jobName", "jobNames", "iteration", "scheduler", "status", "jobInfo")
-)
-
-
-def preferred_dialect(requests: list[bytes]) -> Dialect:
-    """The dialect of a request file as a whole: what its unambiguous requests are written in."""
-    found = Dialect.EITHER
-    for text in requests:
-        if not any(mark in text for mark in _MARKS):
-            continue  # a list of 100,000 plain jobs need not be read twice
-        try:
-            data = msgspec.json.decode(text)
-        except JSON_PROBLEMS:
-            continue
-        if not isinstance(data, dict):
-            continue
-        if isinstance(data.get("jobName"), str):
-            return Dialect.SPECIFICATION
-        jobs = data.get("jobs")
-        for job in jobs if isinstance(jobs, list) else ():
-            own = dialect_of(job) if isinstance(job, dict) else Dialect.EITHER
-            if own is Dialect.SPECIFICATION or (isinstance(job, dict) and "iterate" in job and "iteration" not in job):
-                return Dialect.SPECIFICATION
-            if own is Dialect.LATER:
-                found = own
-        if "jobNames" in data or data.get("request") in ("status", "jobInfo"):
-            found = Dialect.LATER
-    return found

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import msgspec
 
-from pilothouse.formats.qcg_description import Description, Dialect, Iteration, Resources, Size
+from pilothouse.formats.qcg_description import Description, Iteration, Resources, Size
+from pilothouse.formats.qcg_dialect import SPECIFICATION, Dialect
 from pilothouse.formats.qcg_requests import (
     RequestError,
     Submit,
     SubmittedJob,
     parse_request,
-    preferred_dialect,
     read_requests,
     request_variables,
 )
@@ -75,7 +75,7 @@ class Sizing:
     def __init__(self, description: Description, totals: Totals) -> None:
         self._resources = resources = _without_zeros(description.resources)
         self._totals = totals
-        self._lenient = description.dialect is Dialect.SPECIFICATION
+        self._open_ranges = description.dialect.open_ranges
         per_node = totals.cores if resources.nodes is None else totals.smallest_node
         self._cores = _planned_sizes(resources.cores, description.iteration, per_node)
         self._nodes = _planned_sizes(resources.nodes, description.iteration, totals.nodes)
@@ -88,9 +88,9 @@ class Sizing:
         resources, totals = self._resources, self._totals
         if resources.consumables:
             _check_consumables(resources, totals)
-        lenient = self._lenient
-        least_cores, most_cores = _range(resources.cores, self._cores, position, totals.cores, "core", lenient=lenient)
-        least_nodes, most_nodes = _range(resources.nodes, self._nodes, position, totals.nodes, "node", lenient=lenient)
+        may_be_open = self._open_ranges
+        least_cores, most_cores = _range(resources.cores, self._cores, position, totals.cores, "core", may_be_open=may_be_open)
+        least_nodes, most_nodes = _range(resources.nodes, self._nodes, position, totals.nodes, "node", may_be_open=may_be_open)
         shape = None
         if resources.nodes is not None:
             shape = Shape(least_nodes, most_nodes, gpus_per_node=resources.gpus, memory_mb_per_node=resources.memory)
@@ -132,7 +132,7 @@ def iteration_sizes(size: Size, iterations: int, total: int) -> Iterator[int]:
 
 
 def _without_zeros(resources: Resources) -> Resources:
-    """In 0.14.2's dialect a size of 0 is the same as no size."""
+    """A size of 0 is the same as no size."""
     cores, nodes = (None if size is None or size.exact == 0 else size for size in (resources.cores, resources.nodes))
     if cores is None and nodes is None:
         raise Unfit("Missing node and cores specification")
@@ -150,7 +150,7 @@ def _planned_sizes(size: Size | None, loop: Iteration | None, total: int) -> lis
 
 
 def _range(
-    size: Size | None, planned: list[int] | None, position: int, total: int, what: str, *, lenient: bool
+    size: Size | None, planned: list[int] | None, position: int, total: int, what: str, *, may_be_open: bool
 ) -> tuple[int, int]:
     if size is None:
         return 0, 0
@@ -158,14 +158,17 @@ def _range(
         return planned[position], planned[position]
     if size.exact is not None:
         return size.exact, size.exact
+    least, most = max(1, size.least or 1), size.most
     if size.inside:
         # The specification: the range is <min, total / split-into>.
-        return max(1, size.least or 1), max(size.least or 1, total // size.parts)
-    if size.least is None or size.most is None:
-        if not lenient:
-            raise Unfit(f"Both {what}'s range boundaries (min, max) must be defined")
-        return max(1, size.least or 1), size.most if size.most is not None else max(size.least or 1, total)
-    return max(1, size.least), size.most
+        most = total // size.parts
+        if most < least:
+            raise Unfit(f"Wrong submit request - split-into leaves {most} {what}s of {total} for a job that needs {least}")
+    elif not may_be_open and (size.least is None or most is None):
+        raise Unfit(f"Both {what}'s range boundaries (min, max) must be defined")
+    elif most == 0:
+        raise Unfit(f"a job with no {what}s cannot run")
+    return least, max(least, total) if most is None else most
 
 
 def _check_consumables(resources: Resources, totals: Totals) -> None:
@@ -263,17 +266,18 @@ def parse_rtime(text: str, where: str) -> float:
         raise InputError(where, "not a run time", expected="h:mm:ss.ffffff", found=quoted(text)) from None
 
 
-def load_workload(path: str | Path, durations: Durations, nodes: tuple[Node, ...], *, name: str = "w0") -> Workload:
+def load_workload(
+    path: str | Path, durations: Durations, nodes: tuple[Node, ...], *, name: str = "w0", dialect: Dialect = SPECIFICATION
+) -> Workload:
     """The jobs of a request file, all submitted at 0 in the order in which they are written. Raises InputError."""
     where = str(path)
     submitted: list[SubmittedJob] = []
     requests = read_requests(path)
-    preferred = preferred_dialect(requests)
     try:
         for number, request_text in enumerate(requests, 1):
             # There are no dates in simulation: every request comes at 0.
             variables = request_variables(number, f"request-{number}", "local", "1970-01-01", "00:00:00")
-            request = parse_request(request_text, lambda variables=variables: variables, preferred)  # type: ignore[misc]
+            request = parse_request(request_text, lambda variables=variables: variables, dialect)  # type: ignore[misc]
             if isinstance(request, Submit):
                 submitted.extend(request.jobs)
     except RequestError as error:

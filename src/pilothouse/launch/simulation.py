@@ -53,11 +53,12 @@ def load(
 def read_all(workloads: Sequence[str], machine: Platform, duration: str = "") -> list[Workload]:
     """Workloads in any format, for that machine."""
 
-    def read_requests(path: str, name: str) -> Workload:
+    def read_requests(path: str, name: str, dialect: str) -> Workload:
+        from pilothouse.formats.qcg_dialect import SPECIFICATION, named
         from pilothouse.formats.qcg_workload import Durations, load_workload
 
         durations = Durations.named(duration) if duration else Durations()
-        return load_workload(path, durations, machine.nodes(), name=name)
+        return load_workload(path, durations, machine.nodes(), name=name, dialect=named(dialect) if dialect else SPECIFICATION)
 
     return read_workloads(workloads, machine.compute_count, read_requests)
 

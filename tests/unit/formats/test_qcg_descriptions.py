@@ -11,27 +11,23 @@ import pytest
 from pilothouse.formats.qcg_description import (
     Description,
     DescriptionError,
-    Dialect,
     Iteration,
     Resources,
     Size,
     describe,
 )
+from pilothouse.formats.qcg_dialect import LATER, Dialect
+from pilothouse.formats.qcg_dialect import SPECIFICATION as SPECIFIED
 from pilothouse.formats.qcg_requests import (
     NamedJobs,
     Plain,
     RequestError,
     Submit,
-    dialect_of,
     parse_request,
-    preferred_dialect,
     read_requests,
     request_variables,
 )
-from pilothouse.formats.qcg_variables import unknown_variables
 from pilothouse.model.errors import InputError
-
-LATER, SPECIFIED = Dialect.LATER, Dialect.SPECIFICATION
 
 
 def described(dialect: Dialect = LATER, **changes: object) -> Description:
@@ -122,21 +118,32 @@ def test_descriptions_that_are_refused(changes: dict[str, Any], text: str) -> No
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"iteration": {"stop": 2}}, "job a: iteration: an unknown field"),
+        ({"iteration": {"stop": 2}}, r'job a: iteration: unknown in this dialect: use "iterate": \[start, stop\], or choose'),
         (execution(x=1), "job a: execution/x: an unknown field"),
-        (cores(0), "numCores: must be at least 1, found 0"),
-        (cores({"split-into": 2}), "numCores/split-into: needs min beside it"),
-        (cores({"min": 1, "max": 2, "split-into": 2}), "numCores/split-into: needs min beside it, and no max"),
-        (cores({"max": 2, "split-into": 2}), "needs min beside it, and no max"),
+        ({"resources": "left out"}, r'job a: resources: missing; expected such as {"numCores": {"exact": 1}}'),
+        ({"resources": {}}, "No resources defined"),
+        (cores(1), "numCores: must be a dictionary with exact, min or max, found 1"),
+        (cores({"min": 1, "scheduler": "split-into"}), "numCores/scheduler: an unknown field"),
+        (cores({"min": 1, "max": 2, "split-into": 2}), "numCores/split-into: is the upper end of the range"),
+        (cores({"max": 2, "split-into": 2}), "max must not be beside it"),
         (cores({"exact": 2, "split-into": 2}), "Exact number of resources"),
         (cores({"min": 1, "split-into": 0}), "numCores/split-into: must be at least 1, found 0"),
-        (cores("2"), "resources/numCores: must be a number or a dictionary, found '2'"),
+        (cores("2"), "resources/numCores: must be a dictionary with exact, min or max, found '2'"),
         ({"dependencies": {"x": 1}}, "dependencies/x: an unknown field"),
+        ({"dependencies": {}}, "dependencies/after: missing; expected a list of job names"),
+        ({"dependencies": {"after": None}}, "dependencies/after: missing"),
     ],
 )
 def test_descriptions_that_the_specification_refuses(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(DescriptionError, match=text):
-        described(SPECIFIED, **changes)
+        described(SPECIFIED, **{**cores({"exact": 1}), **changes})
+
+
+def test_sizes_that_the_specification_takes_and_0_14_refuses() -> None:
+    assert described(SPECIFIED, **cores({"split-into": 2})).resources.cores == Size(
+        least=1, scheduler="split-into", parts=2, inside=True
+    )
+    assert described(SPECIFIED, **cores({"min": 0, "max": 0})).resources.cores == Size(least=0, most=0)
 
 
 def test_what_a_description_says_and_what_it_leaves_out() -> None:
@@ -233,9 +240,9 @@ def test_other_fields_of_resources_are_written() -> None:
 # ---- requests
 
 
-def parsed(preferred: Dialect = Dialect.EITHER, **fields: object) -> object:
+def parsed(dialect: Dialect = LATER, **fields: object) -> object:
     variables = request_variables(7, "u", "c", "d", "t")
-    return parse_request(msgspec.json.encode(fields), lambda: variables, preferred)
+    return parse_request(msgspec.json.encode(fields), lambda: variables, dialect)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +297,7 @@ def parsed(preferred: Dialect = Dialect.EITHER, **fields: object) -> object:
 )
 def test_requests_that_are_refused(text: bytes, problem: str) -> None:
     with pytest.raises(RequestError, match=problem):
-        parse_request(text, dict, Dialect.EITHER)
+        parse_request(text, dict, LATER)
 
 
 def test_requests_that_are_taken() -> None:
@@ -298,93 +305,78 @@ def test_requests_that_are_taken() -> None:
     assert [parsed(request=kind) for kind in ("listJobs", "finish")] == [Plain("listJobs"), Plain("finish")]
     assert parsed(request="status", options={"allJobsFinished": 1}) == Plain("allJobsFinished")
     assert parsed(request="status") == parsed(request="status", options={"allJobsFinished": 0}) == Plain("status")
-    assert parsed(request="jobInfo", jobNames=["a"]) == NamedJobs("jobInfo", ["a"], LATER, False)
-    assert parsed(request="jobInfo", jobName="a", params={"withChilds": 1}) == NamedJobs(
-        "jobInfo", ["a"], SPECIFIED, True
+    assert parsed(request="jobInfo", jobNames=["a"]) == NamedJobs("jobInfo", ["a"])
+    assert parsed(SPECIFIED, request="jobInfo", jobName="a", params={"withChilds": 1}) == NamedJobs(
+        "jobInfo", ["a"], one=True, with_childs=True
     )
-    assert parsed(request="jobStatus", jobNames=["a"], params=5) == NamedJobs("jobStatus", ["a"], LATER, False)
+    assert parsed(request="jobStatus", jobNames=["a"], params=5) == NamedJobs("jobStatus", ["a"])
+    assert parsed(SPECIFIED, request="jobStatus", jobNames=["a"]) == NamedJobs("jobStatus", ["a"])
+    with pytest.raises(RequestError, match="missing job names"):
+        parsed(request="jobInfo", jobName="a")
 
 
 JOB = {"name": "a", "execution": {"exec": "x"}}
 SIZED = {**JOB, "resources": {"numCores": {"exact": 1}}}
 
 
-@pytest.mark.parametrize(
-    ("job", "dialect"),
-    [
-        (JOB, LATER), (SIZED, Dialect.EITHER), ({**SIZED, "iterate": [0, 1]}, SPECIFIED), ({**JOB, "iterate": [0, 1]}, LATER),
-        ({**JOB, "resources": {"numCores": {"min": 1, "split-into": 1}}}, SPECIFIED), ({**SIZED, "iteration": {}}, LATER),
-        ({**JOB, "resources": {"numNodes": {"min": 1, "split-into": 1}}}, SPECIFIED), ({**SIZED, "attributes": {}}, LATER),
-        ({**JOB, "resources": {"numCores": {"min": 1, "scheduler": {}}}}, LATER), ({**JOB, "resources": {"numNodes": 2}}, LATER),
-        ({**JOB, "resources": {"numCores": {"exact": 1}, "wt": "1s"}}, LATER), ({**JOB, "resources": []}, Dialect.EITHER),
-        ({**SIZED, "execution": {"exec": "x", "venv": "v"}}, LATER), ({**SIZED, "execution": 5}, Dialect.EITHER),
-    ],
-)  # fmt: skip
-def test_dialects_of_jobs(job: dict[str, Any], dialect: Dialect) -> None:
-    assert dialect_of(job) is dialect
-
-
-def test_in_a_file_of_the_specification_jobs_may_leave_resources_out() -> None:
-    assert dialect_of(JOB, SPECIFIED) is Dialect.EITHER
-    assert dialect_of({**JOB, "iterate": [0, 1]}, SPECIFIED) is SPECIFIED
-
-
-@pytest.mark.parametrize(
-    ("requests", "dialect"),
-    [
-        ([b"{"], Dialect.EITHER), ([b'["iterate"]'], Dialect.EITHER), ([b'{"iterate"'], Dialect.EITHER), ([], Dialect.EITHER),
-        ([{"request": "status"}], LATER), ([{"request": "jobInfo"}], LATER), ([{"jobNames": 5}], LATER),
-        ([{"jobName": "a"}], SPECIFIED), ([{"jobName": 5}], Dialect.EITHER),
-        ([{"request": "status"}, {"jobName": "a"}], SPECIFIED), ([{"jobs": 5, "x": "iterate"}], Dialect.EITHER),
-        ([{"jobs": [SIZED]}], Dialect.EITHER), ([{"jobs": [{**SIZED, "iteration": {}}]}], LATER),
-        ([{"jobs": [{**JOB, "iterate": []}]}], SPECIFIED), ([{"jobs": [{**JOB, "iterate": [], "iteration": {}}]}], LATER),
-        ([{"jobs": [5, {**SIZED, "iterate": []}]}], SPECIFIED),
-        ([b"{\"iterate\"", {"jobs": [{**SIZED, "iterate": []}]}], SPECIFIED), ([b'["iterate"]', {"request": "status"}], LATER),
-        ([{"jobs": [SIZED]}, {"request": "status"}], LATER),
-    ],
-)  # fmt: skip
-def test_dialects_of_files(requests: list[Any], dialect: Dialect) -> None:
-    assert (
-        preferred_dialect([one if isinstance(one, bytes) else msgspec.json.encode(one) for one in requests]) is dialect
-    )
-
-
-def test_dialects_of_requests_and_names_with_variables() -> None:
-    for jobs, dialect in (
-        ([SIZED], Dialect.EITHER),
-        ([SIZED, {**JOB, "name": "b"}], LATER),
-        ([{**SIZED, "name": "b_${it}", "iterate": [0, 1]}], SPECIFIED),
-    ):
-        found = parsed(request="submit", jobs=jobs)
-        assert isinstance(found, Submit) and found.dialect is dialect
-    found = parsed(request="submit", jobs=[{**SIZED, "name": "n${rcnt}", "execution": {"exec": "${jname}"}}])
+def submitted(dialect: Dialect, *jobs: object) -> Submit:
+    found = parsed(dialect, request="submit", jobs=jobs)
     assert isinstance(found, Submit)
-    (job,) = found.jobs
-    assert (job.name, job.description.name, job.description.execution.exec, job.dialect) == (
-        "n7",
-        "n7",
-        "n7",
-        Dialect.EITHER,
-    )
-    split = {**JOB, "name": "b", "resources": {"numCores": {"min": 1, "split-into": 1}}}
-    for first in ({**SIZED, "name": "b_${it}", "iterate": [0, 1]}, split):
-        found = parsed(request="submit", jobs=[first, JOB])
-        assert isinstance(found, Submit)
-        assert [job.dialect for job in found.jobs] == [SPECIFIED, SPECIFIED], "a job without resources is one of theirs"
+    return found
+
+
+def test_a_job_is_read_in_the_dialect_that_was_chosen() -> None:
+    """The same file means the same whatever else is in it."""
+    for dialect in (LATER, SPECIFIED):
+        assert [job.dialect for job in submitted(dialect, SIZED).jobs] == [dialect]
+    for dialect, job, problem in (
+        (LATER, {**SIZED, "name": "b_${it}", "iterate": [0, 1]}, "invalid characters or unknown variables"),
+        (LATER, {**SIZED, "iterate": [0, 1]}, "unexpected keyword argument 'iterate'"),
+        (SPECIFIED, JOB, "resources: missing"),
+        (SPECIFIED, {**SIZED, "iteration": {"stop": 2}}, "iteration: unknown in this dialect"),
+    ):
+        with pytest.raises(RequestError, match=problem):
+            submitted(dialect, job)
+        with pytest.raises(RequestError, match=problem):
+            submitted(dialect, {**SIZED, "name": "other"}, job)
+
+
+@pytest.mark.parametrize("dialect", [LATER, SPECIFIED])
+def test_names_with_variables(dialect: Dialect) -> None:
+    (job,) = submitted(dialect, {**SIZED, "name": "n${rcnt}", "execution": {"exec": "${jname}"}}).jobs
+    assert (job.name, job.description.name, job.description.execution.exec) == ("n7", "n7", "n7")
+
+
+def test_loops_of_the_specification() -> None:
     loop = {**SIZED, "name": "b_${it}", "iterate": [3, 5]}
     for needed, after in (({"dependencies": {"after": ["a_${it}", "c"]}}, [("a_3", "c"), ("a_4", "c")]), ({}, [(), ()])):
-        found = parsed(request="submit", jobs=[{**loop, **needed}])
-        assert isinstance(found, Submit)
+        found = submitted(SPECIFIED, {**loop, **needed})
         assert [job.after for job in found.jobs] == [job.description.after for job in found.jobs] == after
         assert not any(job.loop_free for job in found.jobs)
-    with pytest.raises(RequestError, match="invalid characters"):
-        parsed(request="submit", jobs=[{**JOB, "name": "n${x}"}])
+        assert [(job.is_first, job.dialect) for job in found.jobs] == [(True, SPECIFIED), (False, SPECIFIED)]
+    assert submitted(SPECIFIED, {**loop, "iterate": [3, 3]}).jobs == [], "stop - start iterations"
+    for wrong in ([5, 2], [0, 3, 1], "0-3", [0, "3"]):
+        with pytest.raises(RequestError, match="iterate"):
+            submitted(SPECIFIED, {**loop, "iterate": wrong})
 
 
-def test_variables_that_are_not_known_and_where_they_are() -> None:
-    value = {"a": ["${x}", {"b": "$y ${ z } $$"}], "script": "${s}", "c": "${it}$${w}"}
-    assert list(unknown_variables(value)) == [("a[0]", "x"), ("a[1]/b", "z"), ("c", "w")]
-    assert list(unknown_variables(value, doubled=True)) == [("a[0]", "x"), ("a[1]/b", "z")]
+def test_names_in_both_dialects() -> None:
+    for name in ("n${x}", "a b", "it's (1)", 7):
+        assert [job.name for job in submitted(SPECIFIED, {**SIZED, "name": name}).jobs] == [str(name)]
+        with pytest.raises(RequestError, match=r"invalid characters|must be a text"):
+            submitted(LATER, {**SIZED, "name": name})
+    wrong = {"a:1": "Invalid job name", "a\nb": "invalid characters"}
+    for name, problem in (*wrong.items(), ([], "must be a text"), (True, "must be a text")):
+        with pytest.raises(RequestError, match=problem):
+            submitted(SPECIFIED, {**SIZED, "name": name})
+
+
+@pytest.mark.parametrize("dialect", [LATER, SPECIFIED])
+def test_unknown_variables_are_left_to_the_shell(dialect: Dialect) -> None:
+    texts = ["${HOME} $USER ${ x }", "${rcnt}${ rcnt }$rcnt"]
+    (job,) = submitted(dialect, {**SIZED, "execution": {"exec": "sh", "args": texts, "env": {"A": "${B}"}}}).jobs
+    assert job.description.execution.args == ("${HOME} $USER ${ x }", "777")
+    assert job.description.execution.env == {"A": "${B}"}
 
 
 def test_request_files(tmp_path: Path) -> None:

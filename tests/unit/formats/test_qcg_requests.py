@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilothouse.formats.qcg_description import Dialect, Size
+from pilothouse.formats.qcg_description import Size
+from pilothouse.formats.qcg_dialect import LATER, SPECIFICATION, Dialect
 from pilothouse.formats.qcg_requests import (
     NamedJobs,
     RequestError,
     Submit,
     SubmittedJob,
     parse_request,
-    preferred_dialect,
     request_variables,
     split_requests,
 )
@@ -23,16 +23,16 @@ from pilothouse.formats.qcg_workload import Unfit, iteration_sizes
 VARIABLES = request_variables(7, "uniq", "eagle", "2018-01-12", "14:58:49")
 
 
-def submit(*jobs: object, preferred: Dialect = Dialect.EITHER) -> list[SubmittedJob]:
+def submit(*jobs: object, dialect: Dialect = SPECIFICATION) -> list[SubmittedJob]:
     text = msgspec.json.encode({"request": "submit", "jobs": list(jobs)})
-    request = parse_request(text, lambda: VARIABLES, preferred)
+    request = parse_request(text, lambda: VARIABLES, dialect)
     assert isinstance(request, Submit)
     return request.jobs
 
 
-def refusal(*jobs: object) -> str:
+def refusal(*jobs: object, dialect: Dialect = SPECIFICATION) -> str:
     with pytest.raises(RequestError) as caught:
-        submit(*jobs)
+        submit(*jobs, dialect=dialect)
     return str(caught.value)
 
 
@@ -77,7 +77,6 @@ def test_sample_of_the_specification() -> None:
 def test_a_loop_makes_stop_minus_start_jobs_and_the_last_index_is_stop_minus_one() -> None:
     submitted = submit(loop())
     assert [item.name for item in submitted] == ["a_1", "a_2", "a_3"]
-    assert all(item.dialect is Dialect.SPECIFICATION for item in submitted)
 
 
 def test_loop_variables_of_the_request() -> None:
@@ -101,36 +100,19 @@ def test_jname_is_the_name_after_all_other_variables() -> None:
     assert submitted.description.execution.stdout == "logs/job_7.out"
 
 
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"execution": {"exec": "echo", "args": ["x", "${bogus}"]}}, "execution/args[1]: unknown variable ${bogus}"),
-        ({"execution": {"exec": "echo", "wd": "${home}"}}, "execution/wd: unknown variable ${home}"),
-        ({"name": "a_${what}"}, "name: unknown variable ${what}"),
-    ],
-)
-def test_unknown_variables_are_refused_with_their_place(changes: dict[str, object], field: str) -> None:
-    assert field in refusal(loop(**changes))
-    assert field in refusal(job(**changes))
-
-
-def test_loop_variables_outside_a_loop_are_unknown() -> None:
-    assert "unknown variable ${it}" in refusal(job(execution={"exec": "echo", "args": ["${it}"]}))
-
-
 @pytest.mark.parametrize("loop", [{}, {"iteration": {"stop": 2}}])
 def test_two_dollars_are_one_but_not_in_the_specification(loop: dict[str, object]) -> None:
     execution = {"exec": "sh", "args": ["$${it} $${HOME} $$$$ $jname"], "wd": "w_$${ncores}"}
-    (submitted,) = submit(job(execution=execution, **loop))
+    (submitted,) = submit(job(execution=execution, **loop), dialect=LATER)
     assert submitted.description.execution.args == ("${it} ${HOME} $$ a",)
     assert submitted.description.execution.wd == "w_${ncores}"
-    (specified,) = submit(job(execution={"exec": "sh", "args": ["$$"]}), preferred=Dialect.SPECIFICATION)
+    (specified,) = submit(job(execution={"exec": "sh", "args": ["$$"]}))
     assert specified.description.execution.args == ("$$",)
 
 
-def test_shell_variables_pass_in_the_later_dialect() -> None:
+def test_shell_variables_pass() -> None:
     later = job(iteration={"stop": 2}, execution={"exec": "sh", "args": ["-c", "echo ${HOME} $1 ${it}"]})
-    (submitted,) = submit(later)
+    (submitted,) = submit(later, dialect=LATER)
     assert submitted.description.execution.args[1] == "echo ${HOME} $1 ${it}"
     (script,) = submit(job(execution={"script": "echo ${HOME}"}))
     assert script.description.execution.script == "echo ${HOME}"
@@ -146,30 +128,10 @@ def test_split_into_inside_a_size_is_the_upper_end_of_a_range() -> None:
     (submitted,) = submit(job(resources={"numCores": {"min": 2, "split-into": 4}}))
     size = submitted.description.resources.cores
     assert size == Size(least=2, scheduler="split-into", parts=4, inside=True)
-    assert submitted.dialect is Dialect.SPECIFICATION
-    assert "needs min" in refusal(job(resources={"numCores": {"split-into": 4}}))
     assert "at least 1" in refusal(job(resources={"numCores": {"min": 1, "split-into": 0}}))
 
 
-def test_a_job_without_resources_has_the_dialect_of_its_request() -> None:
-    bare = {"name": "b", "execution": {"exec": "true"}}
-    (alone,) = submit(bare)
-    assert alone.dialect is Dialect.LATER, "the specification requires resources"
-    # Among others it is one of theirs, and asks for one core.
-    named = {item.name: item for item in submit(loop(), bare)}
-    assert named["b"].dialect is Dialect.SPECIFICATION
-    assert named["b"].description.resources == alone.description.resources
-    marked = {item.name: item.dialect for item in submit(loop(), {**bare, "execution": {"script": "true"}})}
-    assert marked["b"] is Dialect.LATER
-    whole = msgspec.json.encode({"request": "submit", "jobs": [{**bare, "name": "b_${it}", "iterate": [0, 2]}]})
-    assert preferred_dialect([whole]) is Dialect.SPECIFICATION
-
-
-def test_iterations_need_different_names() -> None:
-    assert "name: must hold ${it}" in refusal(loop(name="same"))
-
-
-@pytest.mark.parametrize("bounds", [[1], [4, 1], [1, 1], "1-4", [1, 2, 3], ["a", "b"], [0, 10**9]])
+@pytest.mark.parametrize("bounds", [[1], [4, 1], "1-4", [1, 2, 3], ["a", "b"], [0, 10**9]])
 def test_wrong_loops(bounds: object) -> None:
     assert "job a_${it}: iterate" in refusal(loop(iterate=bounds))
 
@@ -185,9 +147,8 @@ def scheduled(name: str, params: object) -> dict[str, object]:
     ("changes", "text"),
     [
         ({"execution": {"exec": "true", "colour": 1}}, "execution/colour: an unknown field"),
-        ({"resources": {"numCores": {"exact": 0}}}, "resources/numCores: must be at least 1"),
         ({"resources": {"numCores": {"many": 1}}}, "resources/numCores/many: an unknown field"),
-        ({"resources": {"numCores": "two"}}, "resources/numCores: must be a number or a dictionary"),
+        ({"resources": {"numCores": "two"}}, "resources/numCores: must be a dictionary with exact, min or max"),
         ({"resources": {"numThreads": 1}}, "resources/numThreads: an unknown field"),
         ({"dependencies": {"before": ["b"]}}, "dependencies/before: an unknown field"),
     ],
@@ -197,7 +158,7 @@ def test_refusals_in_the_specifications_dialect(changes: dict[str, object], text
 
 
 def test_of_several_jobs_the_wrong_one_is_named() -> None:
-    good, negative = job(), job(name="b", resources={"numCores": -1})
+    good, negative = job(), job(name="b", resources={"numCores": {"exact": -1}})
     assert refusal(negative) == "Wrong submit request: Neative number of resources"
     assert refusal(good, negative) == "Wrong submit request: Neative number of resources (job b)"
     assert refusal(good, {"name": "c"}) == "Invalid request: Missing execution element in job description (job c)"
@@ -241,19 +202,18 @@ def test_of_several_jobs_the_wrong_one_is_named() -> None:
     ],
 )
 def test_refusals_name_job_and_field(changes: dict[str, object], text: str) -> None:
-    assert text in refusal(job(**changes))
+    assert text in refusal(job(**changes), dialect=LATER)
 
 
 def test_sizes_may_be_numbers_and_schedulers_objects() -> None:
-    (submitted,) = submit(
-        job(resources={"numNodes": 2, "numCores": {"min": 1, "scheduler": {"name": "maximum-iters"}}, "wt": "1h2m3s"})
-    )
+    size = {"min": 1, "scheduler": {"name": "maximum-iters"}}
+    (submitted,) = submit(job(resources={"numNodes": 2, "numCores": size, "wt": "1h2m3s"}), dialect=LATER)
     resources = submitted.description.resources
     assert resources.nodes == Size(exact=2)
     assert resources.cores == Size(least=1, scheduler="maximum-iters")
     assert resources.walltime_s == 3723
     scheduler = {"name": "split-into", "params": {"parts": 3}}
-    (split,) = submit(job(resources={"numCores": {"min": 1, "scheduler": scheduler}}))
+    (split,) = submit(job(resources={"numCores": {"min": 1, "scheduler": scheduler}}), dialect=LATER)
     assert split.description.resources.cores == Size(least=1, scheduler="split-into", parts=3)
 
 
@@ -275,34 +235,10 @@ def test_model_options_and_environment_are_kept() -> None:
 # ---- dialects
 
 
-@pytest.mark.parametrize(
-    ("description", "dialect"),
-    [
-        (job(), Dialect.EITHER),
-        (loop(), Dialect.SPECIFICATION),
-        (job(iteration={"stop": 2}), Dialect.LATER),
-        (job(resources={"numCores": 1}), Dialect.LATER),
-        (job(resources={"numCores": {"exact": 1}, "wt": "1s"}), Dialect.LATER),
-        (job(execution={"script": "true"}), Dialect.LATER),
-        ({"name": "a", "execution": {"exec": "true"}}, Dialect.LATER),
-    ],
-)
-def test_dialect_is_told_by_what_a_job_is_written_in(description: dict[str, object], dialect: Dialect) -> None:
-    assert {item.dialect for item in submit(description)} == {dialect}
-
-
 def test_jobname_and_jobnames() -> None:
-    for text, dialect in ((b'"jobName":"x"', Dialect.SPECIFICATION), (b'"jobNames":["x"]', Dialect.LATER)):
-        request = parse_request(b'{"request":"jobStatus",' + text + b"}", lambda: VARIABLES, Dialect.EITHER)
-        assert isinstance(request, NamedJobs) and request.dialect is dialect and request.names == ["x"]
-
-
-def test_a_file_has_the_dialect_of_its_unmistakable_requests() -> None:
-    common = {"request": "submit", "jobs": [job()]}
-    assert preferred_dialect([msgspec.json.encode(common)]) is Dialect.EITHER
-    named = {"request": "jobStatus", "jobName": "a"}
-    assert preferred_dialect([msgspec.json.encode(common), msgspec.json.encode(named)]) is Dialect.SPECIFICATION
-    assert preferred_dialect([b'{"request": "status"}']) is Dialect.LATER
+    for text, one in ((b'"jobName":"x"', True), (b'"jobNames":["x"]', False)):
+        request = parse_request(b'{"request":"jobStatus",' + text + b"}", lambda: VARIABLES, SPECIFICATION)
+        assert isinstance(request, NamedJobs) and request.one is one and request.names == ["x"]
 
 
 def test_request_files_that_are_no_list_are_refused() -> None:
@@ -340,7 +276,8 @@ ANYTHING = st.recursive(
 def test_whatever_is_sent_is_answered_or_refused_in_words(data: object) -> None:
     for value in (data, {"request": "submit", "jobs": [data]}, {"request": "submit", "jobs": data}):
         try:
-            parse_request(msgspec.json.encode(value), lambda: VARIABLES, Dialect.EITHER)
+            for dialect in (SPECIFICATION, LATER):
+                parse_request(msgspec.json.encode(value), lambda: VARIABLES, dialect)
         except RequestError as refused:
             assert str(refused)
 
@@ -373,32 +310,17 @@ def test_maximum_iters_uses_whole_rounds_and_never_less_than_the_minimum(
 
 
 @pytest.mark.parametrize(
-    ("request_", "dialect"),
-    [
-        ({"request": "jobStatus", "jobName": "a"}, Dialect.SPECIFICATION),
-        ({"request": "jobStatus", "jobNames": ["a"]}, Dialect.LATER),
-        ({"request": "status"}, Dialect.LATER), ({"request": "jobInfo"}, Dialect.LATER),
-        ({"request": "control", "command": "finishAfterAllTasksDone", "iteration": 1}, Dialect.EITHER),
-        ({"request": "submit", "jobs": [{"name": "a", "iterate": [0, 1], "execution": {}}]}, Dialect.SPECIFICATION),
-        ({"request": "submit", "jobs": [{"name": "a", "iteration": {"stop": 2}, "execution": {}}]}, Dialect.LATER),
-    ],
-)  # fmt: skip
-def test_the_dialect_that_requests_show(request_: dict[str, object], dialect: Dialect) -> None:
-    assert preferred_dialect([msgspec.json.encode(request_)]) is dialect
-
-
-@pytest.mark.parametrize(
     ("parts", "taken"), [(1, True), (2, True), (0, False), (-1, False), (True, False), (1.5, False), ("2", False)]
 )
 def test_parts_are_positive_numbers(parts: object, taken: bool) -> None:
     size = {"min": 1, "scheduler": {"name": "split-into", "params": {"parts": parts}}}
     job = {"name": "a", "execution": {"exec": "x"}, "iteration": {"stop": 2}, "resources": {"numCores": size}}
     if taken:
-        (found,) = submit(job)
+        (found,) = submit(job, dialect=LATER)
         assert found.description.resources.cores == Size(least=1, scheduler="split-into", parts=parts)
     else:
         with pytest.raises(RequestError, match="parts"):
-            submit(job)
+            submit(job, dialect=LATER)
 
 
 @pytest.mark.parametrize(("least", "most", "taken"), [(2, 2, True), (2, 3, True), (3, 2, False)])

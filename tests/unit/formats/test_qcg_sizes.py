@@ -7,12 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilothouse.formats.qcg_description import Dialect, Resources, Size, describe
+from pilothouse.formats.qcg_description import Resources, Size, describe
+from pilothouse.formats.qcg_dialect import LATER, Dialect
+from pilothouse.formats.qcg_dialect import SPECIFICATION as SPECIFIED
 from pilothouse.formats.qcg_workload import Durations, Sizing, Totals, Unfit, fits_ever, iteration_sizes, load_workload
 from pilothouse.model.errors import InputError
 from pilothouse.model.job import Node, Shape
 
-LATER, SPECIFIED = Dialect.LATER, Dialect.SPECIFICATION
 JOB = {"name": "a", "execution": {"exec": "x"}}
 NODES = (Node("a", 0, 4, gpus=1, memory_mb=100), Node("b", 4, 6, memory_mb=200))
 
@@ -60,8 +61,15 @@ def test_what_fits_ever(cores: Size | None, nodes: Size | None, fits: bool) -> N
         (SPECIFIED, {"numCores": {"max": 7}}, (1, 7, None)),
         (SPECIFIED, {"numNodes": {"min": 0}}, (0, 0, Shape(1, 2))),
         (SPECIFIED, {"numCores": {"min": 2, "split-into": 3}}, (2, 3, None)),
-        (SPECIFIED, {"numCores": {"min": 4, "split-into": 3}}, (4, 0, None)),
-        (SPECIFIED, {"numCores": {"min": 0, "split-into": 20}}, (1, 0, None)),
+        (SPECIFIED, {"numCores": {"min": 3, "split-into": 3}}, (3, 0, None)),
+        (SPECIFIED, {"numCores": {"split-into": 5}}, (1, 2, None)),
+        (SPECIFIED, {"numNodes": {"min": 1, "split-into": 1}}, (0, 0, Shape(1, 2))),
+        (SPECIFIED, {"numCores": {"min": 4, "split-into": 3}}, "split-into leaves 3 cores of 10 for a job that needs 4"),
+        (SPECIFIED, {"numCores": {"min": 0, "split-into": 20}}, "split-into leaves 0 cores of 10 for a job that needs 1"),
+        (SPECIFIED, {"numNodes": {"split-into": 3}}, "split-into leaves 0 nodes of 2 for a job that needs 1"),
+        (SPECIFIED, {"numCores": {"max": 0}}, "a job with no cores cannot run"),
+        (SPECIFIED, {"numCores": {"exact": 0}}, "Missing node and cores specification"),
+        (SPECIFIED, {"numCores": {"exact": 0}, "numNodes": {"exact": 2}}, (0, 0, Shape(2, 2))),
         (LATER, {"numCores": {"min": 2, "scheduler": {"name": "split-into", "params": {"parts": 3}}}}, (3, 0, None)),
         (LATER, {"numCores": {"min": 2, "scheduler": "split-into"}}, (10, 0, None)),
         (LATER, {"numCores": {"min": 2, "max": 3, "scheduler": "split-into"}}, (2, 3, None)),
@@ -112,7 +120,7 @@ def test_jobs_of_a_request_file(tmp_path: Path) -> None:
 
     def load(*jobs: object) -> list[tuple[object, ...]]:
         path.write_bytes(msgspec.json.encode([{"request": "submit", "jobs": jobs}]))
-        workload = load_workload(path, Durations(5.0, {"b": 7.0}), NODES, name="w")
+        workload = load_workload(path, Durations(5.0, {"b": 7.0}), NODES, name="w", dialect=LATER)
         assert all(
             job.profile is workload.profiles[job.profile.name] for job in workload.jobs if job.profile is not None
         )

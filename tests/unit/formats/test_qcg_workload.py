@@ -9,6 +9,7 @@ import pytest
 
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
+from pilothouse.formats.qcg_dialect import LATER, SPECIFICATION, Dialect
 from pilothouse.formats.qcg_workload import Durations, load_workload, parse_rtime
 from pilothouse.model.errors import InputError
 from pilothouse.model.events import Begins
@@ -22,8 +23,10 @@ BAC16 = Path(__file__).parents[2] / "golden" / "qcg" / "bac16.json"
 FOUR_BY_28 = tuple(Node(f"e{number}", 28 * number, 28) for number in range(4))
 
 
-def simulate(path: Path, durations: Durations, nodes: tuple[Node, ...]) -> dict[str, JobRecord]:
-    workload = load_workload(path, durations, nodes)
+def simulate(
+    path: Path, durations: Durations, nodes: tuple[Node, ...], dialect: Dialect = SPECIFICATION
+) -> dict[str, JobRecord]:
+    workload = load_workload(path, durations, nodes, dialect=dialect)
     records: dict[str, JobRecord] = {}
     begins = Begins(nodes, profiles=workload.profiles)
     world = SimulatedWorld(begins, workload.jobs, record=lambda record: records.update({record.job.local_id: record}))
@@ -62,10 +65,10 @@ def test_iterations_become_jobs_and_whole_jobs_are_waited_for(tmp_path: Path) ->
         {"name": "each", "iteration": {"stop": 3}, "execution": {"exec": "x"}, "dependencies": {"after": ["it:${it}"]}},
         {"name": "all", "execution": {"exec": "x"}, "dependencies": {"after": ["it", "each:2"]}},
     )
-    jobs = {job.local_id: job for job in load_workload(path, Durations(), FOUR_BY_28).jobs}
+    jobs = {job.local_id: job for job in load_workload(path, Durations(), FOUR_BY_28, dialect=LATER).jobs}
     assert jobs["each:1"].after == ("w0!it:1",)
     assert set(jobs["all"].after) == {"w0!it:0", "w0!it:1", "w0!it:2", "w0!each:2"}
-    records = simulate(path, Durations(10), FOUR_BY_28[:1])
+    records = simulate(path, Durations(10), FOUR_BY_28[:1], LATER)
     assert records["all"].started_at == 20
 
 
@@ -121,7 +124,9 @@ def test_wrong_inputs_are_one_line(tmp_path: Path) -> None:
         load_workload(tmp_path / "none.json", Durations(), FOUR_BY_28)
     twice = {"name": "a", "execution": {"exec": "x"}}
     with pytest.raises(InputError, match="already exist"):
-        load_workload(write(tmp_path / "r.json", twice, twice), Durations(), FOUR_BY_28)
+        load_workload(write(tmp_path / "r.json", twice, twice), Durations(), FOUR_BY_28, dialect=LATER)
+    with pytest.raises(InputError, match="job a: resources: missing"):
+        load_workload(write(tmp_path / "r.json", twice), Durations(), FOUR_BY_28)
     odd = {"name": "a", "execution": {}}
     with pytest.raises(InputError, match=r"exec or script"):
         load_workload(write(tmp_path / "r.json", odd), Durations(), FOUR_BY_28)

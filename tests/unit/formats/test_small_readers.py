@@ -12,7 +12,8 @@ import pytest
 from pilothouse.formats import hostlist, slurm_fields, workload_json
 from pilothouse.formats.command_template import CommandTemplate, in_one_line
 from pilothouse.formats.platform_xml import read_platform
-from pilothouse.formats.qcg_description import Description, DescriptionError, Dialect, describe
+from pilothouse.formats.qcg_description import Description, DescriptionError, describe
+from pilothouse.formats.qcg_dialect import LATER
 from pilothouse.formats.qcg_requests import ManagerReport, RequestError, parse_request
 from pilothouse.formats.qcg_variables import replaced, replaced_deep
 from pilothouse.formats.task_file import Totals, check_stream
@@ -109,19 +110,19 @@ FULL = {
 
 def written(description: Description) -> Description:
     """A description as it comes back from the file in which a manager writes it down."""
-    return describe(msgspec.json.decode(msgspec.json.encode(description.written())), Dialect.LATER)
+    return describe(msgspec.json.decode(msgspec.json.encode(description.written())), LATER)
 
 
 @pytest.mark.parametrize("left_out", ["", "resources", "iteration", "dependencies", "attributes"])
 def test_a_description_of_a_job_comes_back_as_it_was(left_out: str) -> None:
     raw = {key: value for key, value in FULL.items() if key != left_out}
-    description = describe(raw, Dialect.LATER)
+    description = describe(raw, LATER)
     assert written(description) == description
 
 
 def test_values_of_a_loop_and_a_script_come_back() -> None:
     raw = {"name": "a", "execution": {"script": "echo"}, "iteration": {"values": ["x", "y"]}}
-    description = describe(raw, Dialect.LATER)
+    description = describe(raw, LATER)
     assert written(description) == description
     assert [description.iteration.value(index) for index in range(2)] == ["x", "y"]  # type: ignore[union-attr]
 
@@ -129,11 +130,11 @@ def test_values_of_a_loop_and_a_script_come_back() -> None:
 @pytest.mark.parametrize("more", [{"exec": "x"}, {"args": ["x"]}, {"env": {"x": "y"}}])
 def test_a_script_has_no_program_arguments_or_environment(more: dict[str, object]) -> None:
     with pytest.raises(DescriptionError, match="Job script and exec or args or env defined"):
-        describe({"name": "a", "execution": {"script": "echo", **more}}, Dialect.LATER)
+        describe({"name": "a", "execution": {"script": "echo", **more}}, LATER)
 
 
 def report(**fields: object) -> object:
-    return parse_request(msgspec.json.encode(fields), dict, Dialect.LATER)
+    return parse_request(msgspec.json.encode(fields), dict, LATER)
 
 
 @pytest.mark.parametrize(

@@ -43,10 +43,12 @@ def status(manager: QcgClient) -> None:
 @click.pass_obj
 def list_jobs(manager: QcgClient) -> None:
     """List the jobs and their states."""
-    manager.ask("status")  # selects the later dialect, whose list has the states
-    jobs = manager.ask("listJobs")["jobs"]
+    listed = manager.ask("listJobs")
+    jobs = listed.get("jobs")
+    if jobs is None and listed["length"]:  # the specification's list has no states
+        jobs = manager.ask("jobStatus", jobNames=listed["names"])["jobs"]
     for name, job in jobs.items() if isinstance(jobs, dict) else ():
-        click.echo(f"{name} {job['status']}")
+        click.echo(f"{name} {job['data']['status'] if 'data' in job else job['status']}")
 
 
 @client.command()

@@ -4,11 +4,12 @@
     address            of the network interface track.reqs         accepted jobs, JSON lines
     env.log            the manager's environment track.states      how they ended, JSON lines
     final_status.json  the last status          journal.sqlite     the live world's journal
+    start.json         options and request file track.taken        how many requests of the file were taken
 
 Tracked lines are flushed before the client gets its answer: a killed manager loses nothing.
 
-The text report of a job in the specification's dialect is indented by blanks and shows where it ran as `node:cores`;
-that of 0.14.2 is indented by tabs and names the cores.
+The text report of a job in the specification's dialect shows where it ran as `node:cores`; that of 0.14.2 names the cores, and
+shows the job's messages.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import msgspec
 
 from pilothouse.access.files import write_whole
 from pilothouse.dropins.qcg.registry import Entry, Item, Registry, date_text, split_name, state_name, visible_history
-from pilothouse.formats.qcg_description import DescriptionError, Dialect, describe
+from pilothouse.formats.qcg_description import DescriptionError, describe
+from pilothouse.formats.qcg_dialect import DIALECTS, LATER, SPECIFICATION, Dialect
 from pilothouse.formats.qcg_requests import SubmittedJob
 from pilothouse.formats.text_input import JSON_PROBLEMS
 from pilothouse.model.errors import InputError
@@ -31,6 +33,8 @@ from pilothouse.protocols.qcg.client import manager_folders
 from pilothouse.protocols.qcg.network import FOLDER_PREFIX, Answer
 
 _REMOVED = "REMOVED"
+_DIALECTS = DIALECTS | {"specification": SPECIFICATION}
+"""By their names in track.reqs; the second is that of earlier versions."""
 _STATES = {QCG[state]: state for state in (JobState.SUCCEEDED, JobState.FAILED, JobState.KILLED, JobState.OMITTED)}
 
 
@@ -39,6 +43,28 @@ class TrackedEnds(msgspec.Struct):
 
     states: dict[str, JobState] = {}
     removed: bool = False
+
+
+class Start(msgspec.Struct):
+    """How a manager was started: what a resumed one needs to go on in the same way."""
+
+    options: dict[str, object]
+    requests: list[msgspec.Raw] = []
+    """The request file. It is kept because the manager may be killed before it has taken all of it."""
+
+    @classmethod
+    def read(cls, folder: Path) -> Start | None:
+        """Of an earlier manager; None if it kept none, as 0.14 does. Raises InputError."""
+        path = folder / "start.json"
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=cls)
+        except FileNotFoundError:
+            return None
+        except JSON_PROBLEMS as error:
+            raise InputError(str(path), f"not the start of a manager: {error}") from None
+
+    def write(self, folder: Path) -> None:
+        write_whole(folder / "start.json", msgspec.json.encode(self))
 
 
 class _StateLine(msgspec.Struct):
@@ -55,9 +81,17 @@ def _is_ours(link: Path) -> bool:
 class ManagerFiles:
     """Writes the files of one manager, and reads those that an earlier one left."""
 
-    def __init__(self, folder: Path, report_file: str = "jobs.report", report_format: str = "json") -> None:
-        """`report_format`: json, text or none."""
+    def __init__(
+        self, folder: Path, report_file: str = "jobs.report", report_format: str = "json", *, requests: int = 0
+    ) -> None:
+        """`report_format`: json, text or none. `requests`: how many the request file has."""
         self.folder = folder
+        self.taken, size = _last_taken(folder / "track.taken")
+        """How many requests of the file were taken."""
+        if self.taken < requests and (folder / "track.reqs").is_file():
+            # The manager was killed while it took a request, which is taken again: what it has tracked of it is removed.
+            os.truncate(folder / "track.reqs", size)
+        self._taken = _continued(folder / "track.taken") if requests else None
         self._report_path = folder / report_file
         self._show = {"json": json_report, "text": text_report}.get(report_format)
         self._reqs = _continued(folder / "track.reqs")
@@ -69,11 +103,17 @@ class ManagerFiles:
     def accepted(self, entries: list[Entry]) -> None:
         for entry in entries:
             line = entry.description.written()
-            if entry.dialect is Dialect.SPECIFICATION:
-                line["dialect"] = entry.dialect.value
+            if entry.dialect is not LATER:
+                line["dialect"] = entry.dialect.name
             line["arrived"] = entry.arrived_at
             self._reqs.write(_line(line))
         self._reqs.flush()
+
+    def note_taken(self, count: int) -> None:
+        """The first `count` requests of the file are taken, and their jobs are tracked."""
+        assert self._taken is not None
+        self._taken.write(f"{count} {os.fstat(self._reqs.fileno()).st_size}\n")
+        self._taken.flush()
 
     def finished(self, items: list[Item]) -> None:
         for entry, index in items:
@@ -105,24 +145,31 @@ class ManagerFiles:
     def write_status(self, status: Answer) -> None:
         (self.folder / "final_status.json").write_bytes(msgspec.json.format(msgspec.json.encode(status), indent=2))
 
-    def link_into(self, wd: Path, *, specified: bool) -> None:
-        """The specification has service.log and jobs.report in the working directory itself. Links that an earlier manager
-        made there are those of the latest one, whatever its dialect.
+    def link_into(self, wd: Path, dialect: Dialect) -> None:
+        """The specification has service.log and jobs.report in the working directory itself. What another program has left there
+        under these names is renamed. Links that an earlier manager made there are those of the latest one, whatever its dialect.
         """
         for target in (self.folder / "service.log", self._report_path):
             link = wd / target.name
-            if _is_ours(link) or (specified and not link.exists() and not link.is_symlink()):
+            if _is_ours(link) or dialect.files_in_wd:
+                if os.path.lexists(link) and not _is_ours(link):
+                    link.rename(f"{link}.before{self.folder.name.removeprefix(FOLDER_PREFIX[:-1])}")
                 draft = wd / f"{self.folder.name}.link"
                 draft.unlink(missing_ok=True)
                 draft.symlink_to(os.path.relpath(target, wd))
                 draft.replace(link)
 
     def close(self) -> None:
-        for stream in (self._reqs, self._states, self._report):
+        for stream in (self._reqs, self._states, self._report, self._taken):
             if stream is not None:
                 stream.close()
 
     # ---- what an earlier manager left
+
+    @staticmethod
+    def requests_taken(folder: Path) -> int:
+        """How many requests of its file the manager of that folder has taken."""
+        return _last_taken(folder / "track.taken")[0]
 
     def read_report(self) -> None:
         """Notes which jobs are reported already."""
@@ -148,9 +195,9 @@ class ManagerFiles:
                 loop = raw.get("iteration")
                 if loop is not None and loop.get("values") is not None:
                     raw["iteration"] = {"values": loop["values"]}  # 0.14.2 tracks their number as well
-                dialect = Dialect(raw.pop("dialect", Dialect.LATER.value))
+                dialect = _DIALECTS[raw.pop("dialect", LATER.name)]
                 arrived = float(raw.pop("arrived", 0.0))
-                yield SubmittedJob(str(raw["name"]), dialect, describe(raw, dialect)), arrived
+                yield SubmittedJob(str(raw["name"]), describe(raw, dialect)), arrived
             except (msgspec.DecodeError, DescriptionError, AttributeError, KeyError, ValueError) as error:
                 raise InputError(where, f"not a tracked job: {error}") from None
 
@@ -182,6 +229,13 @@ def _continued(path: Path) -> TextIO:
     return path.open("a", encoding="utf-8")
 
 
+def _last_taken(path: Path) -> tuple[int, int]:
+    """How many requests of the file were taken, and the size of track.reqs then."""
+    lines = _lines_of(path) if path.is_file() else []
+    taken, size = map(int, lines[-1].split()) if lines else (0, 0)
+    return taken, size
+
+
 def _lines_of(path: Path) -> list[bytes]:
     return path.read_bytes().split(b"\n")[:-1]
 
@@ -205,7 +259,7 @@ def json_report(entry: Entry, index: int | None) -> str:
         "state": state_name(status.state, entry.dialect),
         "history": [{"state": name, "date": date_text(when).replace(" ", "T")} for name, when in history],
         # Only 0.14.2 has a JSON report, so that it is written in that dialect.
-        "runtime": status.runtime.shown(Dialect.LATER) if status.runtime is not None else {},
+        "runtime": status.runtime.shown(LATER) if status.runtime is not None else {},
     }
     if index is None:
         description = entry.description
@@ -221,13 +275,9 @@ def json_report(entry: Entry, index: int | None) -> str:
 def text_report(entry: Entry, index: int | None) -> str:
     """One entry of a text report: a job or iteration that has ended."""
     status, dialect = entry.status_of(index), entry.dialect
-    specification = dialect is Dialect.SPECIFICATION
-    indent = "    " if specification else "\t"
-    message = f" {status.messages}" if status.messages is not None else ("" if specification else " ")
+    message = "" if dialect.plain_answers else f" {status.messages or ''}"
     lines = [f"{entry.full_name(index)} ({state_name(status.state, dialect)}){message}"]
-    lines.extend(f"{indent}{date_text(when)}: {name}" for name, when in visible_history(status, dialect))
-    if status.runtime is not None:
-        lines.extend(f"{indent}{key}: {value}" for key, value in status.runtime.shown(dialect).items())
-    elif not specification:
-        lines.append(indent)
+    lines += [f"\t{date_text(when)}: {name}" for name, when in visible_history(status, dialect)]
+    runtime = status.runtime.shown(dialect) if status.runtime is not None else {}
+    lines += [f"\t{key}: {value}" for key, value in runtime.items()] or ["\t"]
     return "\n".join(lines) + "\n"

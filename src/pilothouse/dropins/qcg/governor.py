@@ -20,8 +20,8 @@ import msgspec
 
 from pilothouse.dropins.qcg.manager import RequestHandler, System, ok, one_info, one_status, refused
 from pilothouse.dropins.qcg.registry import Entry, Registry, Usage, split_name, state_name
-from pilothouse.formats.qcg_description import Dialect
-from pilothouse.formats.qcg_requests import MISSING_NAMES, ManagerReport, NamedJobs, RequestError, Submit, SubmittedJob
+from pilothouse.formats.qcg_dialect import LATER
+from pilothouse.formats.qcg_requests import ManagerReport, NamedJobs, RequestError, Submit, SubmittedJob
 from pilothouse.formats.qcg_workload import fits_ever
 from pilothouse.model.errors import PeerError
 from pilothouse.model.job import Node
@@ -64,7 +64,7 @@ class Governor(RequestHandler):
 
     def __init__(self, system: System, ask: Ask, new_id: Callable[[], str], *, partitions: tuple[str, ...] = ()) -> None:
         """`partitions` names the managers that the governor starts itself; without any, managers register on their own."""
-        super().__init__(system, Registry(), new_id, dialect=Dialect.LATER)
+        super().__init__(system, Registry(), new_id, dialect=LATER)
         self.members: dict[str, Member] = {}
         """Its own partitions in their order, then others as they came: the first gets the first share of a loop."""
         self.publications: list[tuple[str, dict[str, object]]] = []
@@ -155,10 +155,6 @@ class Governor(RequestHandler):
     # ---- jobs come in
 
     def _submit(self, request: Submit, text: bytes) -> list[str]:
-        if any(job.dialect is Dialect.SPECIFICATION for job in request.jobs):
-            raise RequestError(
-                "Wrong submit request: a governor takes jobs as 0.14 describes them (iteration, scheduler)"
-            )
         for job in self._new(request.jobs):
             if self._ready and not self._fitting(job):
                 raise RequestError(f"Not enough resources for job {job.name}")
@@ -286,8 +282,6 @@ class Governor(RequestHandler):
     # ---- questions about jobs
 
     def _about_jobs(self, request: NamedJobs) -> Answer:
-        if request.dialect is not Dialect.LATER:
-            return refused(f"Invalid request: {MISSING_NAMES[request.kind]}")
         if request.kind not in ("jobStatus", "jobInfo"):
             return self._change_each(request)
         found: dict[str, object] = {}

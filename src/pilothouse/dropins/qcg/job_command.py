@@ -3,7 +3,8 @@
 `NodeLayout` turns units into cores of nodes. `prepare` takes a description, an index, the cores on each node and the
 manager's `LaunchSettings`, and returns a `PreparedJob`: the caller makes the directories, writes the files and starts
 the command. Variables of the second phase are replaced here. The environment follows the specification ("Executor");
-jobs in 0.14.2's dialect get what that version sets, which writes counts per node differently.
+jobs in 0.14.2's dialect get what that version sets, which writes counts per node differently. In the specification's
+dialect parallel jobs get a host file, and a run configuration for `srun --multi-prog`, wherever they run.
 
 Execution models change the command of parallel jobs inside Slurm only: a plain process on the first node (default),
 one srun task with all cores (threads), mpirun (openmpi, intelmpi) or srun (srunmpi) with one task per core.
@@ -18,7 +19,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from pilothouse.formats.qcg_description import Description, Dialect, Execution
+from pilothouse.formats.qcg_description import Description, Execution
+from pilothouse.formats.qcg_dialect import Dialect
 from pilothouse.formats.qcg_variables import replaced
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Node
@@ -136,16 +138,19 @@ def prepare(
     env |= _qcg_variables(cores, step_id)
     if settings.slurm_variables:
         env |= _slurm_variables(cores, description.dialect, settings)
-    if settings.slurm:
-        hostfile = join(wd, f".{name}.hostfile")
-        files.append((hostfile, "".join(f"{share.node}\n" * len(share.cores) for share in shares)))
-        if execution.model not in ("openmpi", "intelmpi"):
-            # mpirun starts its daemons by srun, one per node: srun must not spread those by the tasks' file.
-            env["SLURM_HOSTFILE"] = hostfile
     if execution.script:
         words = ["bash", "-l", "-c", execution.script]
     else:
         words = [execution.exec or "", *execution.args]
+    dialect = description.dialect
+    if settings.slurm or (dialect.machine_files and (settings.slurm_variables or cores.total > 1)):
+        hostfile = join(wd, f".{name}.hostfile")
+        files.append((hostfile, "".join(f"{share.node}\n" * len(share.cores) for share in shares)))
+        if dialect.machine_files:
+            files.append((join(wd, f".{name}.runconfig"), _run_configuration(words, cores.total)))
+        if (settings.slurm or settings.slurm_variables) and execution.model not in ("openmpi", "intelmpi"):
+            # mpirun starts its daemons by srun, one per node: srun must not spread those by the tasks' file.
+            env["SLURM_HOSTFILE"] = hostfile
     if settings.slurm and cores.total > 1:
         rankfile = join(wd, f".{name}.rankfile")
         words = _modelled(words, execution, cores, settings, rankfile)
@@ -159,8 +164,11 @@ def prepare(
             env["I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS"] = "-v --overcommit --oversubscribe --mem-per-cpu=0"
     words = _in_shell(words, execution)
     stdin, stdout, stderr = (
-        join(wd, path) if path else "" for path in (execution.stdin, execution.stdout, execution.stderr)
-    )
+        join(folder, path) if path else ""
+        for folder, path in (
+            (settings.root_wd if dialect.stdin_in_root else wd, execution.stdin), (wd, execution.stdout), (wd, execution.stderr)
+        )
+    )  # fmt: skip
     directories = {wd, *(dirname(path) for path in (stdout, stderr) if path)}
     command = Command(
         argv=tuple(words), env=env, cwd=wd, stdin=_escaped(stdin), stdout=_escaped(stdout), stderr=_escaped(stderr)
@@ -186,7 +194,7 @@ def _replaced(description: Description, index: int | None, cores: _Cores, settin
         values["it"] = str(index)
         values["itval"] = description.iteration.value(index)
     execution = description.execution
-    doubled = description.dialect is not Dialect.SPECIFICATION
+    doubled = description.dialect.doubled_dollars
     changes: dict[str, object] = {}
     for field in ("exec", "script", "wd", "stdin", "stdout", "stderr", "venv"):
         text = getattr(execution, field)
@@ -253,6 +261,12 @@ def _mask(cores: list[int]) -> str:
     return hex(sum(1 << core for core in cores))
 
 
+def _run_configuration(words: list[str], ranks: int) -> str:
+    """For `srun --multi-prog`: the first rank runs the program, which starts the others itself."""
+    others = {1: "", 2: "1 /bin/true\n"}.get(ranks, f"1-{ranks - 1} /bin/true\n")
+    return f"0\t{shlex.join(words)}\n{others}"
+
+
 def _list(value: object) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list) else []
 
@@ -284,7 +298,7 @@ def _slurm_variables(cores: _Cores, dialect: Dialect, settings: LaunchSettings) 
         "SLURM_STEP_NUM_NODES": nodes,
         "SLURM_STEP_NUM_TASKS": total,
     }
-    if dialect is Dialect.SPECIFICATION:
+    if dialect.counts_per_node:
         counts = ",".join(map(str, cores.counts))
         return variables | dict.fromkeys(
             ("SLURM_NTASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"), counts

@@ -460,9 +460,9 @@ class JobQueue:
             entry.queue_position = position
 
     def _publish(self, item: Item, state: JobState) -> None:
-        if not self.publishes:
-            return
         entry, index = item
+        if not self.publishes or (state is JobState.STARTING and not entry.dialect.scheduled_state):
+            return
         event: dict[str, object] = {"manager": self._instance, "job": entry.name, "state": state_name(state)}
         if index is not None:
             event["it"] = index

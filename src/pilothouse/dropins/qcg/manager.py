@@ -5,14 +5,15 @@
     subscribers, files ◄── outbox ◄───│──┘                                                        │
                                       └─── allocated, launched, ended, refused ◄──────────────────┘
 
-An answer is `{"code": 0 | 1, "message"?: text, "data"?: ...}`. A refused request changes nothing, and its answer says
-why. Requests that fit both dialects are answered in the dialect of the last request that fits only one. The later
-dialect nests answers per job, and gives history and place in jobInfo only; the specification answers about one job.
+An answer is `{"code": 0 | 1, "message"?: text, "data"?: ...}`. A refused request changes nothing (but see `_submit`), and its
+answer says why. All answers are in the dialect of the manager. 0.14 nests answers per job (`jobNames`), and gives history and
+place in jobInfo only; the specification answers about one job (`jobName`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 
 import msgspec
 
@@ -29,15 +30,12 @@ from pilothouse.dropins.qcg.registry import (
     visible_history,
 )
 from pilothouse.formats import qcg_requests as r
-from pilothouse.formats.qcg_description import Dialect
+from pilothouse.formats.qcg_dialect import LATER, Dialect
 from pilothouse.formats.qcg_workload import Sizing, Unfit, fits_ever
 from pilothouse.formats.text_input import JSON_PROBLEMS
 from pilothouse.model.job import Node
 from pilothouse.model.lifecycle import FINAL
 from pilothouse.protocols.qcg.network import Answer
-
-FINISH_DELAY_S = 2.0
-"""How long a `finish` waits, so that its answer and those to others still get out."""
 
 
 class System(msgspec.Struct):
@@ -103,17 +101,20 @@ class RequestHandler:
     def _answer(self, request: r.Request, text: bytes) -> Answer:
         match request:
             case r.Submit():
+                if self.stop_at is not None and not self.dialect.finish_delay_s:
+                    return refused("finish was requested: no more jobs are accepted")
                 names = self._submit(request, text)
+                if self.dialect.plain_answers:
+                    # QUIRK: the spelling of 2018 (tests/golden/test_qcg_2018.py).
+                    return ok(f"{len(names)} jobs submited")
                 return ok(f"{len(names)} jobs submitted", {"submitted": len(names), "jobs": names})
             case r.ManagerReport():
                 return self._reported(request)
             case r.NamedJobs():
                 return self._about_jobs(request)
             case r.Plain(kind="allJobsFinished"):
-                self.dialect = Dialect.LATER
                 return ok(data={"AllJobsFinished": self.registry.unfinished == 0})
             case r.Plain(kind="status"):
-                self.dialect = Dialect.LATER
                 return ok(data=self.status(self._now, self.usage()))
             case r.Plain(kind="listJobs"):
                 return ok(data=job_list(self.registry, self.dialect))
@@ -124,8 +125,7 @@ class RequestHandler:
         if request.kind == "control":
             self.finish_when_done = True
             return ok(f"{r.FINISH_WHEN_DONE} command accepted")
-        # The specification: immediately. 0.14.2: after two seconds.
-        delay = 0.0 if self.dialect is Dialect.SPECIFICATION else FINISH_DELAY_S
+        delay = self.dialect.finish_delay_s
         self.stop_at = self._now + delay
         return ok(data={"when": f"{delay:.0f}s"})
 
@@ -154,21 +154,26 @@ class RequestHandler:
         raise NotImplementedError
 
     def _new(self, jobs: list[r.SubmittedJob]) -> Iterator[r.SubmittedJob]:
-        """The same jobs. Raises RequestError at a name that is taken."""
+        """The first job of each name. Raises RequestError at a name that is taken."""
         names: set[str] = set()
         for job in jobs:
-            if job.name in self.registry.entries or job.name in names:
+            if job.name in self.registry.entries or (job.name in names and not self.dialect.first_name_stays):
                 raise r.RequestError(f"Job {job.name} already exist")
-            names.add(job.name)
-            yield job
+            if job.name not in names:
+                names.add(job.name)
+                yield job
+
+    def _quoted(self, name: str) -> str:
+        """A name in a message, as clients of the dialect know it."""
+        return name if self.dialect.plain_answers else f"'{name}'"
 
     def _remove(self, name: str) -> str | None:
         """Removes a job that has ended; returns what is wrong with the name, if anything."""
         entry = self.registry.entries.get(name)
         if entry is None:
-            return f"Job '{name}' doesn't exist"
+            return f"Job {self._quoted(name)} doesn't exist"
         if not entry.status.final:
-            return f"Job '{name}' not finished - can not be removed"
+            return f"Job {self._quoted(name)} not finished - can not be removed"
         self._forget(entry)
         return None
 
@@ -192,9 +197,10 @@ class Manager(RequestHandler):
         *,
         cluster: str = "local",
         reserved: int = 0,
+        dialect: Dialect = LATER,
     ) -> None:
         self.queue = JobQueue(system.instance, nodes, reserved=reserved)
-        super().__init__(system, self.queue.registry, new_id, cluster=cluster, dialect=Dialect.EITHER)
+        super().__init__(system, self.queue.registry, new_id, cluster=cluster, dialect=dialect)
 
     def usage(self) -> Usage:
         return self.queue.usage
@@ -205,56 +211,53 @@ class Manager(RequestHandler):
         return refused("Register manager request not supported in this kind of manager (direct)")
 
     def _submit(self, request: r.Submit, text: bytes) -> list[str]:
-        self._check(request.jobs)
-        if request.dialect is not Dialect.EITHER:
-            self.dialect = request.dialect
-        return [entry.name for entry in self.queue.accept(request.jobs, self._now)]
+        try:
+            jobs = list(self._checked(request.jobs))
+        except Unfit as error:
+            raise r.RequestError(str(error)) from None
+        names = [entry.name for entry in self.queue.accept(jobs, self._now)]
+        if len(jobs) < len(request.jobs):
+            twice = next(job.name for job, first in zip_longest(request.jobs, jobs) if job is not first)
+            raise r.RequestError(f"Job {twice} already exist (the first job of each name was accepted)")
+        return names
 
-    def _check(self, jobs: list[r.SubmittedJob]) -> None:
-        nodes = self.queue.nodes
+    def _checked(self, jobs: list[r.SubmittedJob]) -> Iterator[r.SubmittedJob]:
+        """The new jobs. Refuses those that can never run, unless they fail on their own in this dialect."""
+        nodes, fail_later = self.queue.nodes, self.dialect.too_large_fails
         fitting: set[int] = set()
         for job in self._new(jobs):
-            # The specification lets a job that is too large fail on its own; 0.14.2 refuses the request.
-            if job.dialect is Dialect.SPECIFICATION:
+            if fail_later:
+                if job.is_first and job.description.resources.scheduled:
+                    Sizing(job.description, self.queue.totals).request(0)
+                yield job
                 continue
             resources = job.description.resources
             if id(resources) not in fitting and not fits_ever(resources, nodes):
                 raise r.RequestError(f"Not enough resources for job {job.name}")
             fitting.add(id(resources))
             if job.description.iteration is not None and resources.scheduled:
-                try:
-                    Sizing(job.description, self.queue.totals)
-                except Unfit as error:
-                    raise r.RequestError(str(error)) from None
+                Sizing(job.description, self.queue.totals)
+            yield job
 
     # ---- requests about jobs
 
     def _about_jobs(self, request: r.NamedJobs) -> Answer:
-        if request.dialect is Dialect.SPECIFICATION:
-            answer = self._about_one(request)
-        elif request.kind in ("jobStatus", "jobInfo"):
-            answer = self._about_each(request)
-        else:
-            answer = self._change_each(request)
-        if answer["code"] == 0:
-            self.dialect = request.dialect
-        return answer
+        if request.one:
+            return self._about_one(request)
+        return self._about_each(request) if request.kind in ("jobStatus", "jobInfo") else self._change_each(request)
 
     def _about_one(self, request: r.NamedJobs) -> Answer:
         """The specification's form: one job, named by `jobName`."""
         name = request.names[0]
         entry = self.registry.entries.get(name)
         if entry is None:
-            return refused(f"Job '{name}' doesn't exist")
-        if entry.dialect is Dialect.LATER:
-            # Only 0.14.2 can describe this job, so requests about it must use 0.14.2's form too.
-            return refused(f"Invalid request: {r.MISSING_NAMES[request.kind]}")
+            return refused(f"Job {self._quoted(name)} doesn't exist")
         if request.kind in ("jobStatus", "jobInfo"):
             return ok(data=specified_status(entry))
         problem = self._cancel(name) if request.kind == "cancelJob" else self._remove(name)
         if problem is not None:
             return refused(problem)
-        return ok(data={"canceled" if request.kind == "cancelJob" else "removed": 1, "jobName": name})
+        return ok(data={"messages": f"Job {name} {'canceled' if request.kind == 'cancelJob' else 'removed'}"})
 
     def _about_each(self, request: r.NamedJobs) -> Answer:
         """jobStatus and jobInfo of 0.14.2. An unknown job refuses the request; a wrong index of a plain job does not."""
@@ -312,7 +315,7 @@ def _wrong_index(name: str, entry: Entry | None, index: int | None) -> str:
 
 def one_status(entry: Entry, index: int | None) -> Answer:
     """jobStatus of 0.14.2."""
-    return {"jobName": entry.full_name(index), "status": state_name(entry.state_of(index))}
+    return {"jobName": entry.full_name(index), "status": state_name(entry.state_of(index), entry.dialect)}
 
 
 def one_info(entry: Entry, index: int | None, *, with_childs: bool) -> Answer:
@@ -332,20 +335,19 @@ def one_info(entry: Entry, index: int | None, *, with_childs: bool) -> Answer:
         }
         if with_childs:
             data["childs"] = [_child(child, iterations.shown(child)) for child in range(loop.start, loop.stop)]
-    return data | _details(status, Dialect.LATER)
+    return data | _details(status, entry.dialect)
 
 
 def _child(index: int, status: JobStatus) -> Answer:
     child: Answer = {"iteration": index, "state": state_name(status.state)}
     if status.runtime is not None:
-        child["runtime"] = status.runtime.shown(Dialect.LATER)
+        child["runtime"] = status.runtime.shown(LATER)  # the specification has no iterations
     return child
 
 
 def specified_status(entry: Entry) -> Answer:
     """jobStatus of the specification: everything about one job."""
-    data: Answer = {"jobName": entry.name, "status": state_name(entry.status.state, Dialect.SPECIFICATION)}
-    return data | _details(entry.status, Dialect.SPECIFICATION)
+    return one_status(entry, None) | _details(entry.status, entry.dialect)
 
 
 def _details(status: JobStatus, dialect: Dialect) -> Answer:
@@ -361,7 +363,7 @@ def _details(status: JobStatus, dialect: Dialect) -> Answer:
 
 def job_list(registry: Registry, dialect: Dialect) -> Answer:
     entries = registry.entries
-    if dialect is Dialect.SPECIFICATION:
+    if dialect.plain_answers:
         return {"length": len(entries), "names": list(entries)}
     jobs: dict[str, object] = {}
     for name, entry in entries.items():
@@ -375,7 +377,7 @@ def job_list(registry: Registry, dialect: Dialect) -> Answer:
 
 
 def resources(usage: Usage, dialect: Dialect) -> Answer:
-    if dialect is Dialect.SPECIFICATION:
+    if dialect.plain_answers:
         shown = usage.shown("totalNodes", "totalCores", "usedCores", "freeCores")
         return {"totalCores": shown.pop("totalCores"), **shown}
     return usage.shown("total_nodes", "total_cores", "used_cores", "free_cores")

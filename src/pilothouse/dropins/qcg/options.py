@@ -25,6 +25,11 @@ Nodes = list[tuple[str, int]]
 """(name, cores) of each."""
 
 
+_WHERE = ("nodes", "hosts", "resources", "slurm_limit_nodes_range_begin", "slurm_limit_nodes_range_end", "slurm_resources_file")
+"""Options that say on which nodes jobs run: of a resumed manager either all are new or none is."""
+_HOW = ("dialect", "envschema", "system_core", "report_format", "report_file", "by")
+
+
 class QcgOptions(msgspec.Struct, kw_only=True):
     """The options of the command, by their names."""
 
@@ -52,6 +57,9 @@ class QcgOptions(msgspec.Struct, kw_only=True):
     tags: str | None
     resume: str | None
     by: str
+    dialect: str
+    given: frozenset[str]
+    """The names of the options on the command line."""
     slurm_limit_nodes_range_begin: int | None
     slurm_limit_nodes_range_end: int | None
     governor: bool
@@ -74,6 +82,22 @@ class QcgOptions(msgspec.Struct, kw_only=True):
     @property
     def governs(self) -> bool:
         return self.governor or self.slurm_partition_nodes is not None
+
+    def kept(self) -> dict[str, object]:
+        """The options that a resumed manager goes on with, unless others are given to it."""
+        return {name: getattr(self, name) for name in (*_WHERE, *_HOW)}
+
+    def resumed(self, kept: dict[str, object]) -> QcgOptions:
+        """These options for a manager that goes on with one that had kept its own. Raises InputError."""
+        if "dialect" in self.given and self.dialect != kept["dialect"]:
+            raise InputError("--dialect", f"the manager that is resumed speaks {kept['dialect']}", found=self.dialect)
+        names = [name for name in _HOW if name not in self.given]
+        if self.given.isdisjoint(_WHERE):
+            names += _WHERE
+        try:
+            return msgspec.convert(msgspec.to_builtins(self) | {name: kept[name] for name in names}, QcgOptions)
+        except (KeyError, msgspec.ValidationError) as error:
+            raise InputError("start.json", f"not the options of a manager: {error}") from None
 
 
 class VirtualNodes(ProgramContext):

@@ -14,7 +14,8 @@ from functools import lru_cache
 
 import msgspec
 
-from pilothouse.formats.qcg_description import Description, Dialect, Iteration
+from pilothouse.formats.qcg_description import Description, Iteration
+from pilothouse.formats.qcg_dialect import LATER, Dialect
 from pilothouse.formats.qcg_requests import SubmittedJob
 from pilothouse.model.lifecycle import FINAL, QCG, JobState, Stimulus, step
 
@@ -47,15 +48,15 @@ class Runtime(msgspec.Struct):
     program: str | None = None
 
     def shown(self, dialect: Dialect) -> dict[str, str]:
-        specification = dialect is Dialect.SPECIFICATION
-        fields: dict[str, object | None] = {
-            "allocation": self.counts if specification else self.allocation,
-            "wd": self.wd,
-            "rtime": self.rtime,
-        }
-        if not specification and self.exit_code is not None:
-            # 0.14.2 names the process once it has ended.
-            fields |= {"exit_code": self.exit_code, "pid": self.pid, "pname": self.program}
+        fields: dict[str, object | None]
+        if dialect.plain_answers:
+            # The example of the specification: while a job runs, its place alone is shown.
+            fields = {"allocation": self.counts} | ({} if self.rtime is None else {"wd": self.wd, "rtime": self.rtime})
+        else:
+            fields = {"allocation": self.allocation, "wd": self.wd, "rtime": self.rtime}
+            if self.exit_code is not None:
+                # 0.14.2 names the process once it has ended.
+                fields |= {"exit_code": self.exit_code, "pid": self.pid, "pname": self.program}
         return {key: str(value) for key, value in fields.items() if value is not None}
 
 
@@ -239,10 +240,10 @@ def split_name(name: str) -> tuple[str, int | None]:
     return name, None
 
 
-def state_name(state: JobState, dialect: Dialect = Dialect.LATER) -> str:
-    """The state as clients know it. The specification has no SCHEDULED."""
+def state_name(state: JobState, dialect: Dialect = LATER) -> str:
+    """The state as clients know it."""
     name = QCG[state]
-    return "QUEUED" if dialect is Dialect.SPECIFICATION and name == "SCHEDULED" else name
+    return "QUEUED" if name == "SCHEDULED" and not dialect.scheduled_state else name
 
 
 @lru_cache(maxsize=4096)
@@ -261,9 +262,9 @@ def duration_text(seconds: float) -> str:
 
 
 def visible_history(status: JobStatus, dialect: Dialect) -> list[tuple[str, float]]:
-    """(name, date) of each state; the specification has no SCHEDULED."""
+    """(name, date) of each state that the dialect has."""
     return [
         (state_name(state, dialect), when)
         for state, when in status.history
-        if dialect is not Dialect.SPECIFICATION or state is not JobState.STARTING
+        if dialect.scheduled_state or state is not JobState.STARTING
     ]

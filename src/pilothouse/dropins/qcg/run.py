@@ -15,6 +15,7 @@ import uuid
 from pathlib import Path
 
 import click
+import msgspec
 
 from pilothouse import __version__
 from pilothouse.access.files import own_folder
@@ -22,15 +23,15 @@ from pilothouse.access.user import user_name
 from pilothouse.core.session import Session
 from pilothouse.dropins.qcg.bundles import Bundles
 from pilothouse.dropins.qcg.executor import Executor
-from pilothouse.dropins.qcg.files import ManagerFiles, find_folder
+from pilothouse.dropins.qcg.files import ManagerFiles, Start, find_folder
 from pilothouse.dropins.qcg.job_command import LaunchSettings
 from pilothouse.dropins.qcg.job_queue import WINDOW
 from pilothouse.dropins.qcg.manager import Manager, System
 from pilothouse.dropins.qcg.options import Allocation, QcgOptions, allocation
 from pilothouse.dropins.qcg.resume import gone_engines, restore
 from pilothouse.dropins.qcg.service import Service
-from pilothouse.formats.qcg_description import Dialect
-from pilothouse.formats.qcg_requests import preferred_dialect, read_requests
+from pilothouse.formats.qcg_dialect import LATER, named
+from pilothouse.formats.qcg_requests import FINISH_WHEN_DONE, read_requests
 from pilothouse.journal.lock import hold
 from pilothouse.journal.store import Journal, undamaged
 from pilothouse.launch import naming
@@ -49,22 +50,24 @@ OPEN_WARNING = "--open-to-all: everyone who reaches the network interface can ru
 KILL_GRACE_S = 10.0
 """Between TERM and KILL when a job is cancelled, as in 0.14.2."""
 
+LEFT_JOBS = 3
+"""The exit code if the end of a request file ended the manager before its jobs."""
+
 log = logging.getLogger("pilothouse.qcg")
 
 
 def run(options: QcgOptions) -> int:
-    """Runs one manager. Returns the exit code: 1 if it could not begin, else 0."""
+    """Runs one manager. Returns the exit code: 1 if it could not begin, LEFT_JOBS, or 0."""
     # A list of 100,000 jobs is a million objects that live long: frequent garbage collection costs a quarter.
     gc.set_threshold(200_000, 20, 100)
     starter = Starter(options.address_fd)
     try:
-        _run(options, starter)
+        return _run(options, starter)
     except PilothouseError as problem:
         # qcg-pm-service ends with 1 whatever is wrong at its start.
         click.echo(f"Error: {problem}", err=True)
         starter.tell(error=str(problem))
         return 1
-    return 0
 
 
 class Starter:
@@ -80,18 +83,24 @@ class Starter:
             self._fd = None
 
 
-def _run(options: QcgOptions, starter: Starter) -> None:
+def _run(options: QcgOptions, starter: Starter) -> int:
     if options.parent and options.governs:
         raise InputError("--parent", "a governor has no governor", hint="leave out --parent or --governor")
     if options.governs and options.resume is not None:
         raise InputError("--resume", "a governor cannot be resumed", hint="resume the managers of its partitions")
+    if options.parent or options.governs:
+        if "dialect" in options.given and options.dialect != LATER.name:
+            raise InputError("--dialect", "a governor and its managers speak 0.14", found=options.dialect)
+        options.dialect = LATER.name
     file_path = options.file_path or (DEFAULT_FILE if options.file else None)
     if not file_path and not options.networked and options.resume is None:
         raise InputError("", "no interface enabled - finishing", hint="name a request file, or use --net")
-    requests = read_requests(file_path) if file_path else None
+    start = Start(options.kept(), [msgspec.Raw(text) for text in read_requests(file_path)] if file_path else [])
     wd = Path(options.wd).absolute()
     if options.resume is not None:
         folder = find_folder(Path(options.resume).absolute())
+        wd = wd if "wd" in options.given else folder.parent
+        options, start = _resumed(options, folder, start, has_file=bool(file_path))
     else:
         folder = wd / f"{FOLDER_PREFIX}{options.instance or f'{socket.gethostname()}.{random.randrange(10_000)}'}"
     instance = folder.name.removeprefix(FOLDER_PREFIX)
@@ -105,19 +114,43 @@ def _run(options: QcgOptions, starter: Starter) -> None:
     for line in options.without_effect:
         log.warning("%s", line)
         click.echo(line, err=True)
+    requests = [bytes(text) for text in start.requests]
     with hold(folder, RunError(f"{folder}: a manager is at work in this folder"), wait_s=LOCK_S):
         if nodes is not None:
-            _manage(options, folder, wd, instance, nodes, requests, starter)
-            return
+            start.write(folder)
+            return _manage(options, folder, wd, instance, nodes, requests, starter)
         from pilothouse.dropins.qcg.governor_service import govern
 
         network = _network(options, folder, starter)
-        govern(options, folder, network, _system(instance, wd, network, file=requests is not None), requests or [])
+        govern(options, folder, network, _system(instance, wd, network, file=bool(file_path)), requests)
+        return 0
+
+
+def _resumed(options: QcgOptions, folder: Path, start: Start, *, has_file: bool) -> tuple[QcgOptions, Start]:
+    """The options and requests of a manager that goes on with an earlier one. `has_file`: it was given one as well."""
+    earlier = Start.read(folder)
+    if earlier is None:
+        if not (folder / "track.reqs").exists():
+            problem = "its manager was killed before it had kept its requests"
+            raise InputError(str(folder), problem, hint="start it again without --resume")
+        if "dialect" not in options.given:
+            options.dialect = LATER.name  # the folder of a qcg-pm-service, or of one of our earlier versions
+        return options, start
+    options = options.resumed(earlier.options)
+    if has_file and [bytes(text) for text in start.requests] != [bytes(text) for text in earlier.requests]:
+        taken = ManagerFiles.requests_taken(folder)
+        if taken < len(earlier.requests):
+            problem = f"{len(earlier.requests) - taken} requests of its file are not taken yet"
+            raise InputError(str(folder), problem, hint="resume it without a file first")
+        (folder / "track.taken").unlink(missing_ok=True)
+        return options, Start(options.kept(), start.requests)
+    return options, Start(options.kept(), earlier.requests)
 
 
 def _manage(
-    options: QcgOptions, folder: Path, wd: Path, instance: str, nodes: Allocation, requests: list[bytes] | None, starter: Starter
-) -> None:
+    options: QcgOptions, folder: Path, wd: Path, instance: str, nodes: Allocation, requests: list[bytes], starter: Starter
+) -> int:
+    dialect = named(options.dialect)
     journal = Journal(folder)
     session, earlier = journal.begin_session(time.time())
     live = LiveWorld(
@@ -133,15 +166,14 @@ def _manage(
         with undamaged(journal.path):
             live.restore(journal.replay())
         live.adopt([nodes.context], gone_engines(nodes.context.name))
-    specified = requests is not None and preferred_dialect(requests) is Dialect.SPECIFICATION
-    report_format = options.report_format or _report_format(folder / options.report_file, specified=specified)
-    files = ManagerFiles(folder, options.report_file, report_format)
+    report_format = options.report_format or _report_format(folder / options.report_file) or dialect.report_format
+    files = ManagerFiles(folder, options.report_file, report_format, requests=len(requests))
     files.write_environment(os.environ)
     network = _network(options, folder, starter) if options.networked else None
-    files.link_into(wd, specified=specified)
+    files.link_into(wd, dialect)
     manager = Manager(
-        _system(instance, wd, network, file=requests is not None), (), lambda: uuid.uuid4().hex,
-        cluster=nodes.cluster, reserved=nodes.reserved,
+        _system(instance, wd, network, file=bool(requests)), (), lambda: uuid.uuid4().hex,
+        cluster=nodes.cluster, reserved=nodes.reserved, dialect=dialect,
     )  # fmt: skip
     settings = LaunchSettings(
         root_wd=str(wd),
@@ -166,14 +198,20 @@ def _manage(
         log.info("network interface @ %s, events @ %s", network.address, network.events_address)
     with on_signals(lambda _number: live.call(service.terminate)):
         Session(service, naming.decider(options.by), name=options.by).run()
+    if not service.left:
+        return 0
+    jobs = len(manager.registry.entries)
+    click.echo(
+        f"{service.left} of {jobs} jobs did not run to their end, because the manager finishes at the end of the request file; "
+        f'add {{"request": "control", "command": "{FINISH_WHEN_DONE}"}} to the file, or go on with --resume {folder}', err=True
+    )  # fmt: skip
+    return LEFT_JOBS
 
 
-def _report_format(report: Path, *, specified: bool) -> str:
-    """The format that the report has already, else that of the requests' dialect."""
+def _report_format(report: Path) -> str:
+    """The format that an earlier manager has begun the report in; "" if there is none."""
     begun = report.read_bytes()[:1] if report.exists() else b""
-    if begun:
-        return "json" if begun == b"{" else "text"
-    return "text" if specified else "json"
+    return {b"": "", b"{": "json"}.get(begun, "text")
 
 
 def _governor_link(

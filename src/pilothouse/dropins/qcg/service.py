@@ -1,7 +1,8 @@
 """The manager as a World around a live world: requests come in while jobs run.
 
 A Session runs it like any other world, with any decider. Between two turns it answers requests from the network, lets
-the executor submit ready jobs to the live world, empties the manager's outbox, and looks whether it is done.
+the executor submit ready jobs to the live world, empties the manager's outbox, and looks whether it is done. Requests of a
+file are read first, one in each turn: each sees what became of those before it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -17,8 +18,6 @@ from pilothouse.dropins.qcg.executor import Executor
 from pilothouse.dropins.qcg.files import ManagerFiles
 from pilothouse.dropins.qcg.manager import Manager
 from pilothouse.dropins.qcg.registry import state_name
-from pilothouse.formats.qcg_description import Dialect
-from pilothouse.formats.qcg_requests import preferred_dialect
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.protocols.qcg.client import GovernorLink
@@ -46,7 +45,7 @@ class Service:
         files: ManagerFiles,
         *,
         network: Network | None = None,
-        requests: list[bytes] | None = None,
+        requests: Sequence[bytes] = (),
         node_order: tuple[str, ...] = (),
         restore: Callable[[], None] | None = None,
         progress: Callable[[str], None] | None = None,
@@ -58,6 +57,9 @@ class Service:
         self._files = files
         self._network = network
         self._requests = requests
+        self._taken = files.taken
+        self.left = 0
+        """How many jobs had not ended when the end of a request file ended the manager."""
         self._node_order = node_order
         self._restore = restore
         self._progress = progress
@@ -91,8 +93,7 @@ class Service:
             self._restore()
         if self._network is not None:
             self.live.watch(self._network.fd)
-        if self._requests is not None or self._network is None:
-            self._read_file(self._requests or [])
+        self.live.call(self._read_next)
         return begins
 
     def advance(self) -> e.Batch | None:
@@ -152,7 +153,7 @@ class Service:
     # ---- requests
 
     def _serve(self) -> None:
-        if self._network is not None:
+        if self._network is not None and self._taken == len(self._requests):
             self._network.serve(self._answer)
 
     def _answer(self, text: bytes) -> Answer:
@@ -165,20 +166,31 @@ class Service:
         self._stop_if_done()
         return answer
 
-    def _read_file(self, requests: list[bytes]) -> None:
-        """The file interface: all requests in order, answers to the log."""
-        manager = self._manager
-        manager.dialect = preferred_dialect(requests)
-        for text in requests:
-            log_file_answer(self._answer(text))
+    def _read_next(self) -> None:
+        """The file interface: requests in order, answers to the log."""
+        if self._taken < len(self._requests):
+            answer = self._answer(self._requests[self._taken])
+            self._taken += 1
+            self._files.note_taken(self._taken)
+            log_file_answer(answer)
             self._settle()
-        if self._network is None and not manager.finish_when_done and manager.stop_at is None:
-            if manager.dialect is Dialect.SPECIFICATION:
-                # The specification, control: without it the manager finishes as soon as all requests are read.
-                log.info("all requests are read, and no control request says to wait for the jobs")
-                manager.stop_at = time.time()
-            else:
-                manager.finish_when_done = True
+            self.live.call(self._read_next)
+        elif self._network is None:
+            self._end_of_file()
+
+    def _end_of_file(self) -> None:
+        manager = self._manager
+        if manager.finish_when_done or manager.stop_at is not None:
+            return
+        if manager.dialect.waits_at_end_of_file or self._restore is not None:
+            manager.finish_when_done = True
+        else:
+            # The specification, control: without it the manager finishes as soon as all requests are read.
+            log.info("all requests are read, and no control request says to wait for the jobs")
+            self.left = manager.registry.unfinished
+            self._executor.terminating = True
+            manager.stop_at = time.time()
+        self._stop_if_done()
 
     # ---- between two turns
 
@@ -239,7 +251,7 @@ class Service:
         manager, now = self._manager, time.time()
         if manager.stop_at is not None and now >= manager.stop_at:
             self.live.stop("finish was asked for")
-        elif manager.finish_when_done and manager.queue.all_finished:
+        elif manager.finish_when_done and self._taken == len(self._requests) and manager.queue.all_finished:
             if self._done_at is None:
                 self._done_at = now
             if self._network is None or now >= self._done_at + LINGER_S:

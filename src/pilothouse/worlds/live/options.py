@@ -72,6 +72,7 @@ class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long a slot waits for the output of commands that its task left in the background."""
     env: dict[str, str] = {}
     task_env: str = TASK_ENV
+    """Variables of each task; "" for jobs of another system, which find none of disBatch's."""
     retire_idle: bool = False
     """Engines leave as soon as no task is left for them, while others still work."""
     service: bool = False

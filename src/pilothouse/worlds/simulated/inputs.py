@@ -112,10 +112,10 @@ def load(
 
 
 def read_workloads(
-    paths: Sequence[str], units: int, read_other: Callable[[str, str], Workload] | None = None
+    paths: Sequence[str], units: int, read_other: Callable[[str, str, str], Workload] | None = None
 ) -> list[Workload]:
-    """The workloads w0, w1, ... for a machine of so many units. `read_other(path, name)` is tried on JSON that is not a
-    Batsim workload."""
+    """The workloads w0, w1, ... for a machine of so many units. `read_other(path, name, dialect)` is tried on JSON that is not a
+    Batsim workload; `path?dialect=...` names the dialect."""
     return [_read_workload(path, f"w{i}", units, read_other) for i, path in enumerate(paths)]
 
 
@@ -153,19 +153,22 @@ def _read_workload(
     path: str,
     name: str,
     units: int,
-    read_other: Callable[[str, str], Workload] | None,
+    read_other: Callable[[str, str, str], Workload] | None,
 ) -> Workload:
     if generators.is_generated(path) and not Path(path).exists():
         return generators.generate(path, units, name)
+    path, _, dialect = path.partition("?dialect=")
     data = read_bytes(path)
     head = data.lstrip()[:1]
+    if dialect and head != b"[":
+        raise InputError(path, "has no dialects: it is no file of QCG requests", found=f"?dialect={dialect}")
     log = accounting_logs.reader(data)
     if log is not None:
         return log(path, name, units=units)
     if head not in (b"{", b"["):
         return swf.read(path, name, units=units)
     if read_other is not None and (head == b"[" or b'"request"' in data):
-        return read_other(path, name)
+        return read_other(path, name, dialect)
     return workload_json.parse(data, path, name)
 
 

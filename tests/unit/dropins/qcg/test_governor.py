@@ -151,7 +151,7 @@ def test_managers_that_never_come_are_not_waited_for() -> None:
         ({"request": "jobStatus", "jobNames": ["x"]}, "Job 'x' doesn't exist"),
         ({"request": "jobStatus", "jobName": "a"}, "Wrong job status request - missing job names"),
         ({"request": "submit", "jobs": [job("a")]}, "Job a already exist"),
-        ({"request": "submit", "jobs": [job("s_${it}", iterate=[0, 2])]}, "as 0.14 describes them"),
+        ({"request": "submit", "jobs": [job("s", iterate=[0, 2])]}, "unexpected keyword argument 'iterate'"),
         (
             {"request": "notify", "entity": "job", "params": {"name": "a", "state": "SUCCEED", "attributes": {}}},
             "Unknown",

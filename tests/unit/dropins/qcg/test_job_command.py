@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from pilothouse.dropins.qcg.job_command import LaunchSettings, PreparedJob, Share, prepare
-from pilothouse.formats.qcg_description import Description, Dialect, describe
+from pilothouse.formats.qcg_description import Description, describe
+from pilothouse.formats.qcg_dialect import LATER, SPECIFICATION, Dialect
 
 LOCAL = LaunchSettings("/pilot")
 SLURM = LaunchSettings("/pilot", slurm=True, slurm_variables=True)
@@ -14,7 +15,7 @@ BOUND = msgspec.structs.replace(SLURM, binding=True)
 TWO_NODES = [Share("e1", (0, 1)), Share("e2", (4,))]
 
 
-def description(dialect: Dialect = Dialect.LATER, **execution: object) -> Description:
+def description(dialect: Dialect = LATER, **execution: object) -> Description:
     raw = {"name": "j", "execution": {"exec": "/bin/x", **execution}, "resources": {"numCores": {"exact": 3}}}
     return describe(raw, dialect)
 
@@ -31,15 +32,15 @@ def test_variables_of_the_start() -> None:
 
 def test_iteration_variables_of_the_later_dialect() -> None:
     raw = {"name": "v", "iteration": {"values": ["x", "y"]}, "execution": {"exec": "e", "args": ["${it}${itval}"]}}
-    found = prepare(describe(raw, Dialect.LATER), 1, [Share("n0", (0,))], LOCAL, "s")
+    found = prepare(describe(raw, LATER), 1, [Share("n0", (0,))], LOCAL, "s")
     assert found.command.argv == ("e", "1y")
 
 
 def test_two_dollars_are_one_at_the_start_too() -> None:
-    found = launch(description(Dialect.LATER, args=["$${ncores} $$ ${HOME}"], wd="w$$"))
+    found = launch(description(LATER, args=["$${ncores} $$ ${HOME}"], wd="w$$"))
     assert found.command.argv == ("/bin/x", "${ncores} $ ${HOME}")
     assert found.wd == "/pilot/w$"
-    found = launch(description(Dialect.SPECIFICATION, args=["$$"]))
+    found = launch(description(SPECIFICATION, args=["$$"]))
     assert found.command.argv == ("/bin/x", "$$")
 
 
@@ -53,7 +54,7 @@ def test_working_directories_are_relative_to_the_managers_and_created() -> None:
 
 
 def test_environment_of_the_specification() -> None:
-    env = launch(description(Dialect.SPECIFICATION, env={"A": "${nnodes}"}), SLURM).command.env
+    env = launch(description(SPECIFICATION, env={"A": "${nnodes}"}), SLURM).command.env
     three, two = "3", "2"
     for name in ("SLURM_NPROCS", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "QCG_PM_NPROCS", "QCG_PM_NTASKS"):
         assert env[name] == three
@@ -82,6 +83,31 @@ def test_host_file_names_each_node_once_per_core() -> None:
     found = launch(description(), SLURM)
     assert found.files == (("/pilot/.j.hostfile", "e1\ne1\ne2\n"),)
     assert found.command.env["SLURM_HOSTFILE"] == "/pilot/.j.hostfile"
+
+
+def test_machine_files_of_the_specification_wherever_a_parallel_job_runs() -> None:
+    files = {
+        "/pilot/w/.j.hostfile": "e1\ne1\ne2\n",
+        "/pilot/w/.j.runconfig": "0\t/bin/x a 'b c'\n1-2 /bin/true\n",
+    }
+    described = description(SPECIFICATION, args=["a", "b c"], wd="w")
+    listed = msgspec.structs.replace(LOCAL, slurm_variables=True)
+    for settings in (LOCAL, listed, SLURM):
+        found = launch(described, settings)
+        assert dict(found.files) == files
+        assert ("SLURM_HOSTFILE" in found.command.env) is settings.slurm_variables
+    two, one = [Share("e1", (0, 1))], [Share("e1", (0,))]
+    assert dict(launch(described, LOCAL, two).files)["/pilot/w/.j.runconfig"].splitlines()[1:] == ["1 /bin/true"]
+    assert launch(described, LOCAL, one).files == (), "a job of one core is not parallel"
+    assert dict(launch(described, listed, one).files)["/pilot/w/.j.runconfig"] == "0\t/bin/x a 'b c'\n"
+    assert launch(description(), LOCAL).files == ()
+
+
+def test_stdin_is_relative_to_the_managers_folder_in_the_specification() -> None:
+    """The program of 2018 opens it there; the text does not say where."""
+    for dialect, stdin in ((SPECIFICATION, "/pilot/in"), (LATER, "/pilot/sub/in")):
+        found = launch(description(dialect, wd="sub", stdin="in", stdout="out", stderr="/err")).command
+        assert (found.stdin, found.stdout, found.stderr) == (stdin, "/pilot/sub/out", "/err")
 
 
 @pytest.mark.parametrize(
@@ -122,7 +148,7 @@ def test_models_change_nothing_for_one_core_and_outside_slurm() -> None:
 
 
 def test_scripts_modules_and_virtual_environments() -> None:
-    script = describe({"name": "s", "execution": {"script": "echo a; echo b"}}, Dialect.LATER)
+    script = describe({"name": "s", "execution": {"script": "echo a; echo b"}}, LATER)
     found = launch(script)
     assert found.command.argv == ("bash", "-l", "-c", "echo a; echo b") and found.program == "bash"
     loaded = launch(description(args=["a b", "$HOME"], modules=["gcc", "mpi"], venv="/venv")).command.argv

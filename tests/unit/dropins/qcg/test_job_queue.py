@@ -7,7 +7,7 @@ import pytest
 
 from pilothouse.dropins.qcg.job_queue import RENUMBERED, JobQueue
 from pilothouse.dropins.qcg.registry import Runtime, Usage
-from pilothouse.formats.qcg_description import Dialect
+from pilothouse.formats.qcg_dialect import LATER
 from pilothouse.formats.qcg_requests import Submit, parse_request
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node
@@ -21,7 +21,7 @@ def job(name: str, cores: object = 1, **more: object) -> dict[str, object]:
 
 
 def accept(queue: JobQueue, *jobs: dict[str, object], now: float = 0.0) -> None:
-    request = parse_request(msgspec.json.encode({"request": "submit", "jobs": jobs}), dict, Dialect.EITHER)
+    request = parse_request(msgspec.json.encode({"request": "submit", "jobs": jobs}), dict, LATER)
     assert isinstance(request, Submit)
     queue.accept(request.jobs, now)
 

@@ -10,6 +10,7 @@ import pytest
 from virtual import VirtualPilot
 
 from pilothouse.dropins.qcg.files import json_report, text_report
+from pilothouse.formats.qcg_dialect import LATER, SPECIFICATION
 from pilothouse.model.job import Node
 from pilothouse.policies.catalog import make
 
@@ -47,7 +48,7 @@ def test_a_job_gets_as_much_as_it_may_use_and_nobody_else_gets_it() -> None:
 
 
 def test_a_job_that_is_too_large_fails_and_the_others_run() -> None:
-    pilot = VirtualPilot(2)
+    pilot = VirtualPilot(2, dialect=SPECIFICATION)
     big = {"name": "big_${it}", "iterate": [0, 1], "execution": {"exec": "x"}, "resources": {"numCores": {"exact": 3}}}
     assert submit(pilot, big, job("small"))["code"] == 0
     pilot.run()
@@ -57,7 +58,7 @@ def test_a_job_that_is_too_large_fails_and_the_others_run() -> None:
 
 
 def test_a_job_that_does_not_fit_stays_queued_and_the_next_is_looked_at() -> None:
-    pilot = VirtualPilot(2)
+    pilot = VirtualPilot(2, dialect=SPECIFICATION)
     submit(pilot, job("a"), job("wide", 2), job("b"))
     assert [name for _, name, _ in pilot.starts] == ["a", "b"]
     assert pilot.ask({"request": "jobStatus", "jobName": "wide"})["data"]["status"] == "QUEUED"
@@ -140,9 +141,9 @@ def test_nodes_alone_are_whole_nodes() -> None:
     assert pilot.starts == [(1000.0, "one", "n0:1"), (1000.0, "two", "n1:2,n2:2")]
 
 
-@pytest.mark.parametrize(("parts", "cores"), [(2, 4), (4, 2), (3, 2), (8, 2)])
+@pytest.mark.parametrize(("parts", "cores"), [(2, 4), (4, 2), (3, 2)])
 def test_split_into_ranges_from_min_to_a_part_of_all(parts: int, cores: int) -> None:
-    pilot = VirtualPilot(4, 4)
+    pilot = VirtualPilot(4, 4, dialect=SPECIFICATION)
     submit(pilot, job("a", {"min": 2, "split-into": parts}))
     assert sum(int(part.split(":")[1]) for part in pilot.starts[0][2].split(",")) == cores
 
@@ -226,32 +227,32 @@ def test_gpus_per_node() -> None:
 
 
 def test_status_of_the_specification() -> None:
-    pilot = VirtualPilot(2)
+    pilot = VirtualPilot(2, dialect=SPECIFICATION)
     submit(pilot, job("msleep2", 2))
     answer = specified(pilot, "jobStatus", "msleep2")
     assert answer["code"] == 0
     data = answer["data"]
     assert data["jobName"] == "msleep2" and data["status"] == "EXECUTING"
-    assert data["runtime"]["allocation"] == "n0:2"
+    assert data["runtime"] == {"allocation": "n0:2"}
     date = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}"
     assert re.fullmatch(rf"\n{date}: QUEUED\n{date}: EXECUTING", data["history"])
 
 
 def test_lists_and_resources_of_both_dialects() -> None:
-    pilot = VirtualPilot(8)
-    submit(pilot, job("echo"), job("msleep2", 2))
-    specified(pilot, "jobStatus", "echo")
+    pilot = VirtualPilot(8, dialect=SPECIFICATION)
+    assert submit(pilot, job("echo"), job("msleep2", 2)) == {"code": 0, "message": "2 jobs submited"}
     assert pilot.ask({"request": "listJobs"}) == {"code": 0, "data": {"length": 2, "names": ["echo", "msleep2"]}}
     assert pilot.ask({"request": "resourcesInfo"})["data"] == {
         "totalCores": 8, "totalNodes": 1, "usedCores": 3, "freeCores": 5,
     }  # fmt: skip
-    pilot.ask({"request": "status"})
-    assert set(pilot.ask({"request": "listJobs"})["data"]["jobs"]) == {"echo", "msleep2"}
-    assert pilot.ask({"request": "resourcesInfo"})["data"]["total_cores"] == 8
+    later = VirtualPilot(8)
+    assert submit(later, job("echo"), job("msleep2", 2))["data"] == {"submitted": 2, "jobs": ["echo", "msleep2"]}
+    assert set(later.ask({"request": "listJobs"})["data"]["jobs"]) == {"echo", "msleep2"}
+    assert later.ask({"request": "resourcesInfo"})["data"]["total_cores"] == 8
 
 
 def test_cancel_and_remove_by_one_name() -> None:
-    pilot = VirtualPilot(1, outcome=lambda name: (60.0, 0, ""))
+    pilot = VirtualPilot(1, outcome=lambda name: (60.0, 0, ""), dialect=SPECIFICATION)
     submit(pilot, job("runs"), job("waits"))
     assert "not finished" in specified(pilot, "removeJob", "runs")["message"]
     assert specified(pilot, "cancelJob", "waits")["code"] == 0
@@ -259,8 +260,8 @@ def test_cancel_and_remove_by_one_name() -> None:
     assert specified(pilot, "cancelJob", "runs")["code"] == 0
     pilot.run()
     assert specified(pilot, "jobStatus", "runs")["data"]["status"] == "CANCELED"
-    assert specified(pilot, "cancelJob", "nobody") == {"code": 1, "message": "Job 'nobody' doesn't exist"}
-    assert specified(pilot, "removeJob", "runs")["code"] == 0
+    assert specified(pilot, "cancelJob", "nobody") == {"code": 1, "message": "Job nobody doesn't exist"}
+    assert specified(pilot, "removeJob", "runs") == {"code": 0, "data": {"messages": "Job runs removed"}}
     assert submit(pilot, job("runs"))["code"] == 0, "a removed name may come again"
     pilot.run()
     assert specified(pilot, "jobStatus", "runs")["data"]["status"] == "SUCCEED"
@@ -271,11 +272,54 @@ def test_finish_in_both_dialects() -> None:
     later.ask({"request": "status"})
     assert later.ask({"request": "finish"}) == {"code": 0, "data": {"when": "2s"}}
     assert later.manager.stop_at == 1002.0
-    specification = VirtualPilot(1)
+    assert submit(later, job("a"))["code"] == 0, "as 0.14 does until it ends"
+    specification = VirtualPilot(1, dialect=SPECIFICATION)
     submit(specification, job("a"))
-    specified(specification, "jobStatus", "a")
     assert specification.ask({"request": "finish"}) == {"code": 0, "data": {"when": "0s"}}
     assert specification.ask({"request": "finish"})["message"] == "Finish request already requested"
+    late = submit(specification, job("b"))
+    assert late == {"code": 1, "message": "finish was requested: no more jobs are accepted"}
+    assert specification.ask({"request": "listJobs"})["data"]["names"] == ["a"]
+
+
+def test_a_name_twice_in_one_request_of_the_specification() -> None:
+    """It is refused; no other job of the request is lost."""
+    pilot = VirtualPilot(2, dialect=SPECIFICATION)
+    loop = {**job("same"), "iterate": [0, 3]}
+    answer = submit(pilot, job("b"), job("b"), job("c"), loop)
+    assert answer == {"code": 1, "message": "Job b already exist (the first job of each name was accepted)"}
+    assert pilot.ask({"request": "listJobs"})["data"]["names"] == ["b", "c", "same"]
+    assert submit(pilot, job("d"), job("c"))["message"] == "Job c already exist"
+    assert pilot.ask({"request": "listJobs"})["data"]["length"] == 3, "a name of an earlier request refuses all"
+    pilot.run()
+    assert [name for _, name, _ in pilot.starts] == ["b", "c", "same"]
+
+
+def test_sizes_that_cannot_be_had_in_the_specifications_dialect() -> None:
+    pilot = VirtualPilot(4, dialect=SPECIFICATION)
+    refused = submit(pilot, job("w3", {"min": 1, "split-into": 9}), job("ok"))
+    assert refused["message"] == "Wrong submit request - split-into leaves 0 cores of 4 for a job that needs 1"
+    assert submit(pilot, {**job("l_${it}", {"min": 3, "split-into": 2}), "iterate": [0, 9]})["code"] == 1
+    after = job("after", dependencies={"after": ["wide"]})
+    answer = submit(pilot, job("none", 0), job("max", {"min": 0, "max": 0}), job("wide", 5), after)
+    assert answer == {"code": 0, "message": "4 jobs submited"}
+    submit(pilot, job("open", {"min": 1}), job("top", {"max": 2}), job("half", {"split-into": 2}))
+    pilot.run()
+    states = {entry.name: text_report(entry, None).split()[1] for entry, _ in pilot.finished}
+    assert states == {"none": "(FAILED)", "max": "(FAILED)", "wide": "(FAILED)", "after": "(OMITTED)", "open": "(SUCCEED)",
+                      "top": "(SUCCEED)", "half": "(SUCCEED)"}  # fmt: skip
+    assert [where for _, _, where in pilot.starts] == ["n0:4", "n0:2", "n0:2"]
+
+
+def test_states_and_events_of_the_specification_are_six() -> None:
+    """SCHEDULED is a state of 0.14."""
+    lives = {}
+    for dialect in (SPECIFICATION, LATER):
+        pilot = VirtualPilot(2, dialect=dialect)
+        submit(pilot, job("a"))
+        pilot.run()
+        lives[dialect.name] = [event["state"] for topic, event in pilot.published if topic == "JST"]
+    assert lives == {"2018": ["EXECUTING", "SUCCEED"], "0.14": ["SCHEDULED", "EXECUTING", "SUCCEED"]}
 
 
 # ---- requests that change nothing
@@ -339,7 +383,7 @@ def test_iterations_by_values() -> None:
     assert pilot.states() == {"v": "SUCCEED"}
 
 
-def test_a_job_of_the_later_dialect_is_asked_about_in_it() -> None:
+def test_jobs_are_asked_about_by_jobnames_in_the_dialect_of_0_14() -> None:
     pilot = VirtualPilot(1)
     submit(pilot, {"name": "a", "execution": {"exec": "true"}})
     assert specified(pilot, "jobStatus", "a")["message"] == (
@@ -351,15 +395,15 @@ def test_a_job_of_the_later_dialect_is_asked_about_in_it() -> None:
 
 
 def test_report_text_of_the_specification() -> None:
-    pilot = VirtualPilot(2)
+    pilot = VirtualPilot(2, dialect=SPECIFICATION)
     submit(pilot, {"name": "msleep2_${it}", "iterate": [2, 3], "execution": {"exec": "sleep"},
            "resources": {"numCores": {"exact": 2}}})  # fmt: skip
     pilot.run()
     text = text_report(*pilot.finished[0])
     date = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}"
     expected = (
-        rf"msleep2_2 \(SUCCEED\)\n    {date}: QUEUED\n    {date}: EXECUTING\n    {date}: SUCCEED\n"
-        r"    allocation: n0:2\n    wd: /wd\n    rtime: 0:00:01\.000000\n"
+        rf"msleep2_2 \(SUCCEED\)\n\t{date}: QUEUED\n\t{date}: EXECUTING\n\t{date}: SUCCEED\n"
+        r"\tallocation: n0:2\n\twd: /wd\n\trtime: 0:00:01\.000000\n"
     )
     assert re.fullmatch(expected, text), text
 

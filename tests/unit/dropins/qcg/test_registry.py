@@ -18,7 +18,8 @@ from pilothouse.dropins.qcg.registry import (
     state_name,
     visible_history,
 )
-from pilothouse.formats.qcg_description import Description, Dialect, Execution, Iteration
+from pilothouse.formats.qcg_description import Description, Execution, Iteration
+from pilothouse.formats.qcg_dialect import LATER, SPECIFICATION
 from pilothouse.formats.qcg_requests import SubmittedJob
 from pilothouse.model.lifecycle import JobState, LifecycleError, Stimulus
 
@@ -114,20 +115,20 @@ def test_names_of_iterations(name: str, parts: tuple[str, int | None]) -> None:
 def test_states_in_both_dialects() -> None:
     ends = ["SUCCEED", "FAILED", "CANCELED", "OMITTED"]
     assert [state_name(state) for state in SEEN] == ["QUEUED", "SCHEDULED", "EXECUTING", *ends]
-    assert [state_name(state, Dialect.SPECIFICATION) for state in SEEN] == ["QUEUED", "QUEUED", "EXECUTING", *ends]
+    assert [state_name(state, SPECIFICATION) for state in SEEN] == ["QUEUED", "QUEUED", "EXECUTING", *ends]
     status = started()
-    assert visible_history(status, Dialect.LATER) == [("QUEUED", 0.0), ("SCHEDULED", 1.0), ("EXECUTING", 2.0)]
-    assert visible_history(status, Dialect.SPECIFICATION) == [("QUEUED", 0.0), ("EXECUTING", 2.0)]
+    assert visible_history(status, LATER) == [("QUEUED", 0.0), ("SCHEDULED", 1.0), ("EXECUTING", 2.0)]
+    assert visible_history(status, SPECIFICATION) == [("QUEUED", 0.0), ("EXECUTING", 2.0)]
 
 
 def test_where_a_job_runs_and_ran() -> None:
     runtime = Runtime("n0[0:1]", "n0:2", wd="/wd")
-    assert runtime.shown(Dialect.LATER) == {"allocation": "n0[0:1]", "wd": "/wd"}
-    assert runtime.shown(Dialect.SPECIFICATION) == {"allocation": "n0:2", "wd": "/wd"}
+    assert runtime.shown(LATER) == {"allocation": "n0[0:1]", "wd": "/wd"}
+    assert runtime.shown(SPECIFICATION) == {"allocation": "n0:2"}, "as in the example of the specification"
     runtime.rtime, runtime.exit_code, runtime.pid, runtime.program = "0:00:01.000000", 0, 7, "true"
     ran = {"allocation": "n0[0:1]", "wd": "/wd", "rtime": "0:00:01.000000", "exit_code": "0", "pid": "7", "pname": "true"}
-    assert runtime.shown(Dialect.LATER) == ran
-    assert runtime.shown(Dialect.SPECIFICATION) == {"allocation": "n0:2", "wd": "/wd", "rtime": "0:00:01.000000"}
+    assert runtime.shown(LATER) == ran
+    assert runtime.shown(SPECIFICATION) == {"allocation": "n0:2", "wd": "/wd", "rtime": "0:00:01.000000"}
 
 
 def test_only_changes_that_clients_can_see_are_in_the_history() -> None:
@@ -158,7 +159,7 @@ def test_usage_is_shown_under_any_names() -> None:
 
 def test_entries_are_numbered_and_found_by_name_and_index() -> None:
     registry = Registry()
-    first, second = (registry.add(SubmittedJob(name, Dialect.LATER, described(name)), 5.0) for name in "ab")
+    first, second = (registry.add(SubmittedJob(name, described(name)), 5.0) for name in "ab")
     second.iterations = Iterations(Iteration(1, 3))
     assert [(each.number, each.arrived_at, each.cancelled, each.queue_position) for each in (first, second)] == [
         (1, 5.0, False, None), (2, 5.0, False, None),
@@ -182,12 +183,12 @@ def test_statistics_count_jobs_and_iterations_by_their_groups() -> None:
         "done": (Stimulus.SUCCEEDED,), "failed": (Stimulus.FAILED,), "killed": (Stimulus.KILLED,), "omitted": (Stimulus.OMITTED,),
     }  # fmt: skip
     for name, stimuli in paths.items():
-        entry = registry.add(SubmittedJob(name, Dialect.LATER, described(name)), 5.0)
+        entry = registry.add(SubmittedJob(name, described(name)), 5.0)
         for stimulus in stimuli:
             entry.status.step(stimulus, 6.0)
     plain = {"InSchedule": 2, "Failed": 2, "Finished": 2, "Executing": 1}
     assert registry.statistics() == (plain, plain)
-    loop = registry.add(SubmittedJob("loop", Dialect.LATER, described("loop")), 5.0)
+    loop = registry.add(SubmittedJob("loop", described("loop")), 5.0)
     loop.iterations = Iterations(Iteration(0, 4))
     loop.status_of(2).step(Stimulus.FAILED, 6.0)
     assert registry.statistics() == ({**plain, "InSchedule": 3}, {**plain, "InSchedule": 5, "Failed": 3})

@@ -14,6 +14,7 @@ from pilothouse.dropins.qcg.job_command import NodeLayout
 from pilothouse.dropins.qcg.job_queue import WINDOW
 from pilothouse.dropins.qcg.manager import Manager, System
 from pilothouse.dropins.qcg.registry import Entry
+from pilothouse.formats.qcg_dialect import LATER, Dialect
 from pilothouse.journal.read import JobRow
 from pilothouse.model import decisions as d
 from pilothouse.model import events as e
@@ -44,12 +45,13 @@ class VirtualPilot:
         outcome: Callable[[str], Outcome] = lambda name: (1.0, 0, ""),
         gpus: int = 0,
         files: ManagerFiles | None = None,
+        dialect: Dialect = LATER,
     ) -> None:
         self.now = 1000.0
         self.files = files
         nodes = nodes_of(*cores, gpus=gpus)
         ids = iter(range(1, 10**9))
-        self.manager = Manager(System("vm.1", self.now), nodes, lambda: f"id-{next(ids)}")
+        self.manager = Manager(System("vm.1", self.now), nodes, lambda: f"id-{next(ids)}", dialect=dialect)
         self.queue = self.manager.queue
         self.layout = NodeLayout(nodes)
         self.cluster = Cluster(e.Begins(nodes, time_waits=False, started_at=self.now), "test")

@@ -237,7 +237,9 @@ def _welcome(driver: DriverState, proxy: EngineProxy) -> None:
     proxy.welcomed = True
     proxy.commands = len(feeder.engine_start) if feeder else 0
     rank = str(joined.rank)
-    own = {"PILOTHOUSE_ENGINE": rank, "PILOTHOUSE_NODE": joined.node, "DISBATCH_ENGINE_RANK": rank}
+    own = {"PILOTHOUSE_ENGINE": rank, "PILOTHOUSE_NODE": joined.node}
+    if options.task_env:
+        own["DISBATCH_ENGINE_RANK"] = rank
     proxy.channel.push(
         m.Welcome(
             rank=joined.rank,

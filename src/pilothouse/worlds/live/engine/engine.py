@@ -274,7 +274,8 @@ class Engine:
         env = dict(welcome.env)
         for cylinder in range(self._hello.slots + 1):
             rank = cylinder if cylinder < self._hello.slots else -1
-            own = {**env, "PILOTHOUSE_SLOT": str(rank), "DISBATCH_CYLINDER_RANK": str(rank)}
+            ranks = ("PILOTHOUSE_SLOT", "DISBATCH_CYLINDER_RANK") if welcome.task_env else ("PILOTHOUSE_SLOT",)
+            own = env | dict.fromkeys(ranks, str(rank))
             for name, values in self._slot_env.items():
                 if values:
                     own[name] = values[cylinder % len(values)]
