@@ -207,6 +207,22 @@ def test_the_energy_is_answered_in_joules(place: Place) -> None:
     assert answer["consumed_energy"] > 4 * 10 * 30 - 1
 
 
+def test_the_energy_is_known_only_where_it_is_simulated(place: Place) -> None:
+    query: Order = ("QUERY", {"requests": {"consumed_energy": {}}})
+    script = Script(JOB_SUBMITTED=[[start("W!1", "0"), query]])
+    code, words = place(script, job("1"))
+    if place.command == "batsim2":
+        assert code == 0 and script.told("ANSWER")[0][1] == {"consumed_energy": -1}
+    else:
+        assert code != 0 and "energy is not simulated" in words
+
+
+def test_the_question_for_energy_has_no_argument(place: Place) -> None:
+    query: Order = ("QUERY", {"requests": {"consumed_energy": {"from": 3}}})
+    code, words = place(Script(JOB_SUBMITTED=[[start("W!1", "0"), query]]), job("1"), energy=True)
+    assert code != 0 and "consumed_energy" in words
+
+
 def test_submissions_must_be_enabled(place: Place) -> None:
     profile = {"workload_name": "W", "profile_name": "p", "profile": {"type": "delay", "delay": 1}}
     for order in (submit("dyn!1"), ("SUBMIT_PROFILE", profile)):
