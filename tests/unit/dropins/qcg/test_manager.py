@@ -295,6 +295,21 @@ def test_a_name_twice_in_one_request_of_the_specification() -> None:
     assert [name for _, name, _ in pilot.starts] == ["b", "c", "same"]
 
 
+@pytest.mark.parametrize("field", ["name", "execution", "exec", "resources", "after"])
+def test_what_a_description_of_the_specification_must_have(field: str) -> None:
+    """The fields that its text calls required, and the only one of `dependencies`."""
+    pilot = VirtualPilot(2, dialect=SPECIFICATION)
+    whole: dict[str, Any] = {**job("b"), "dependencies": {"after": ["a"]}}
+    assert submit(pilot, job("a"), whole)["code"] == 0
+    place = {"exec": whole["execution"], "after": whole["dependencies"]}.get(field, whole)
+    del place[field]
+    if field != "name":
+        whole["name"] = "c"
+    answer = submit(pilot, job("d"), whole)
+    assert answer["code"] == 1 and field in answer["message"], answer
+    assert pilot.ask({"request": "listJobs"})["data"]["names"] == ["a", "b"]
+
+
 def test_sizes_that_cannot_be_had_in_the_specifications_dialect() -> None:
     pilot = VirtualPilot(4, dialect=SPECIFICATION)
     refused = submit(pilot, job("w3", {"min": 1, "split-into": 9}), job("ok"))
