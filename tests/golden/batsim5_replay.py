@@ -28,7 +28,6 @@ NOT_COMPARED = {  # what depends on where the recording was made
     "batsim_execution_context_json",
     "batsim_version",
     "external_event_lists",
-    "filename",
     "workloads",
 }
 HELLO = {

@@ -87,8 +87,7 @@ Batsim 4 that ended well, message by message and file by file (`tests/golden/tes
 Batsim 5 whose messages were recorded (`tests/golden/test_batsim5.py`).
 
 Where the real Batsim is wrong and we are not: reading and writing a storage in Batsim 5 (it writes `bytes_to_read`
-bytes), staging between storages in Batsim 5 (it stops), a link of kind FATPIPE that a slower task uses too (SimGrid
-lets the faster one exceed its capacity), machines that stay "computing" after a job's end in Batsim 5.
+bytes), staging between storages in Batsim 5 (it stops), machines that stay "computing" after a job's end in Batsim 5.
 
 | recording | Batsim | jobs | execution time, state | note |
 |---|---|---|---|---|

@@ -1,7 +1,7 @@
 """Recorded conversations of the real Batsim 5 with a random component, as they are and with decisions written otherwise.
 
-`batsim5/random` holds a few small recordings, one or two for each class of mistakes that the whole set found; the whole set
-is used where it is at hand. A random component of ours is in test_batsim5_fuzz.py.
+`batsim5/random` holds a few small recordings, one or two for each class of mistakes that the whole sets found; the whole sets
+are used where they are at hand. A random component of ours is in test_batsim5_fuzz.py.
 """
 
 from __future__ import annotations
@@ -17,24 +17,22 @@ from golden.batsim5_replay import HERE, RecordedComponent, Recording, difference
 
 SHARED = Path(__file__).resolve().parents[3] / "shared/reference"
 OWN = {folder.name: folder for folder in sorted((HERE / "random").iterdir())}
-FOUND = SHARED / "batsim5/random"
-ALL = {folder.name: folder for folder in sorted(FOUND.iterdir()) if folder.is_dir()} if FOUND.is_dir() else OWN
+FOUND = [SHARED / "batsim5/random", SHARED / "batsim5/random2"]
+ALL = OWN | {folder.name: folder for found in FOUND if found.is_dir() for folder in found.iterdir() if folder.is_dir()}
 RANDOM = "recorded conversations with a random component, messages and all files"
 
 
 def plain(message: Any) -> Any:
-    """Without the order of lists that have none of their own; no profiles are the same as an empty list of them."""
+    """Without the order of profiles, which has no meaning; no profiles are the same as an empty list of them."""
     for item in message["events"]:
         event = item["event"]
         event["profiles"] = sorted(event.get("profiles") or [], key=lambda profile: str(profile["id"]))
-        if "progresses" in event:
-            event["progresses"].sort(key=lambda progress: str(progress["job_id"]))
     return message
 
 
 def replay(name: str, folder: Path, seed: int | None = None) -> None:
     """Compares all messages and files; with a seed the recorded decisions are written in another way."""
-    found = Recording(ALL[name], HERE / "inputs" if name in OWN else SHARED / "inputs/v5")
+    found = Recording(ALL[name], HERE / "inputs" if ALL[name] is OWN.get(name) else SHARED / "inputs/v5")
     sent, answered = found.messages()
     if seed is not None:
         answered = [rewritten(answer, Random(f"{seed} {name} {number}")) for number, answer in enumerate(answered)]

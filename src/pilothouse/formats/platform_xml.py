@@ -7,7 +7,7 @@ silently. The simulated world numbers the hosts and computes the routes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 
 import msgspec
@@ -83,6 +83,9 @@ class ClusterSpec(msgspec.Struct):
     router: str = ""
     cabinet: bool = False
     properties: dict[str, str] = {}
+    kind: str = "FLAT"
+    topology: tuple[tuple[int, ...], ...] = ()
+    """The numbers of topo_parameters, where the kind is not FLAT."""
 
 
 class HostLinkSpec(msgspec.Struct):
@@ -146,7 +149,7 @@ def parse_platform(data: bytes, path: str = "platform") -> PlatformFile:
     for child in root.children:
         if child.tag == "config":
             child.allow("id")
-            configuration.update(_properties(child, only_properties=True))
+            configuration.update(_properties(child))
         elif child.tag in ("zone", "AS"):
             zones.append(child)
         else:
@@ -156,13 +159,14 @@ def parse_platform(data: bytes, path: str = "platform") -> PlatformFile:
     return PlatformFile(path, _zone(zones[0]), configuration)
 
 
-def _properties(element: Element, *, only_properties: bool = False) -> dict[str, str]:
+def _properties(element: Element, *, besides: Container[str] = ()) -> dict[str, str]:
+    """The properties of an element, whose other children must have one of these tags."""
     found: dict[str, str] = {}
     for child in element.children:
         if child.tag == "prop":
             child.allow("id", "value")
             found[child.text("id")] = child.text("value")
-        elif only_properties:
+        elif child.tag not in besides:
             child.unknown(element)
     return found
 
@@ -170,7 +174,7 @@ def _properties(element: Element, *, only_properties: bool = False) -> dict[str,
 def _zone(element: Element) -> ZoneSpec:
     element.allow("id", "routing")
     routing = element.choice("routing", "None", ROUTINGS)
-    zone = ZoneSpec(element.where, element.text("id"), routing, _properties(element))
+    zone = ZoneSpec(element.where, element.text("id"), routing, _properties(element, besides=_READERS))
     for child in element.children:
         if child.tag == "prop":
             continue  # read above
@@ -216,12 +220,18 @@ def _host(element: Element) -> HostSpec:
     if pstate >= len(speeds):
         element.refuse(f"power state {pstate} of {len(speeds)}")
     cores, coordinates = element.integer("core", "1", 1), _coordinates(element)
-    properties = _properties(element, only_properties=True)
+    properties = _properties(element, besides=("disk",) if element.tag == "host" else ())
     return HostSpec(element.where, element.text("id"), speeds, pstate, cores, coordinates, properties)
 
 
 def _read_host(zone: ZoneSpec, element: Element) -> None:
     element.allow(*_HOST_ATTRIBUTES)
+    for disk in element.children:
+        if disk.tag == "disk":  # No job uses one: nothing is kept of it.
+            disk.allow("id", "read_bw", "write_bw")
+            _bandwidth(disk, "read_bw")
+            _bandwidth(disk, "write_bw")
+            _properties(disk)
     zone.hosts.append(_host(element))
 
 
@@ -260,7 +270,7 @@ def _link(element: Element) -> LinkSpec:
 def _read_link(zone: ZoneSpec, element: Element) -> None:
     element.allow("id", "bandwidth", "latency", "sharing_policy", "bandwidth_file", "latency_file", "state_file")
     _no_traces(element)
-    _properties(element, only_properties=True)
+    _properties(element)
     link = _link(element)
     link.policy = _policy(element, "SHARED")
     zone.links.append(link)
@@ -295,9 +305,10 @@ _CLUSTER_ATTRIBUTES = (
 
 def _read_cluster(zone: ZoneSpec, element: Element) -> None:
     element.allow(*_CLUSTER_ATTRIBUTES)
-    if element.text("topology", "FLAT") != "FLAT":
-        element.refuse("topology of a cluster", expected="FLAT", found=quoted(element.text("topology")))
     cluster = _hosts_of_cluster(element)
+    cluster.kind = element.choice("topology", "FLAT", ("FLAT", *_TOPOLOGIES))
+    if cluster.kind != "FLAT":
+        cluster.topology = _topology(element, cluster.kind)
     cluster.policy = _policy(element, "SPLITDUPLEX")
     if "bb_bw" in element.attributes or "bb_lat" in element.attributes:
         bandwidth = element.number("bb_bw", BANDWIDTH_UNITS)
@@ -310,8 +321,34 @@ def _read_cluster(zone: ZoneSpec, element: Element) -> None:
     if "limiter_link" in element.attributes:
         cluster.limiter_bandwidth = element.number("limiter_link", BANDWIDTH_UNITS)
     cluster.router = element.text("router_id", f"{cluster.prefix}{cluster.name}_router{cluster.suffix}")
-    cluster.properties = _properties(element, only_properties=True)
+    cluster.properties = _properties(element)
     zone.clusters.append(cluster)
+
+
+_Rows = tuple[tuple[int, ...], ...]
+_TOPOLOGIES: dict[str, tuple[str, Callable[[_Rows], bool]]] = {
+    "TORUS": ("the length of each dimension, as in 4,4,2", lambda rows: len(rows) == 1),
+    "FAT_TREE": (
+        "levels; children; parents; cables for each level, as in 2;4,4;1,2;1,2",
+        lambda rows: len(rows) == 4 and all(len(row) == rows[0][0] for row in rows[1:]) and len(rows[0]) == 1,
+    ),
+    "DRAGONFLY": (
+        "groups,cables; chassis,cables; blades,cables; nodes, as in 2,2;2,1;2,2;2, and no more groups than blades",
+        lambda rows: [len(row) for row in rows] == [2, 2, 2, 1] and rows[0][0] <= rows[2][0],
+    ),
+}
+"""What topo_parameters are, and what holds of them."""
+
+
+def _topology(element: Element, kind: str) -> _Rows:
+    text = element.text("topo_parameters")
+    expected, is_sound = _TOPOLOGIES[kind]
+    rows = tuple(tuple(whole_number(word.strip()) or 0 for word in part.split(",")) for part in text.split(";"))
+    if not all(map(all, rows)) or not is_sound(rows):
+        element.refuse(f"topo_parameters of a {kind}", expected=expected, found=quoted(text))
+    if max(map(max, rows)) > MOST_HOSTS:
+        element.refuse(f"more than {MOST_HOSTS} hosts", found=quoted(text))
+    return rows
 
 
 def _read_cabinet(zone: ZoneSpec, element: Element) -> None:

@@ -221,7 +221,7 @@ def _sequence(w: Written, place: Place) -> p.Spec:
 def _trace(kind: p.TraceKind, field: str, name: str | None, place: Place) -> p.Spec:
     if not name:
         raise place.error(f"field {field!r} is missing")
-    return p.TraceReplay(kind, str(place.base / name))
+    return p.TraceReplay(kind, name, str(place.base))
 
 
 def _trace_5(w: Written, place: Place) -> p.Spec:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 from math import inf, isqrt
+from pathlib import PurePath
 
 import msgspec
 
@@ -85,10 +86,15 @@ class TraceKind(enum.Enum):
 
 
 class TraceReplay(msgspec.Struct, frozen=True):
-    """Replays one trace per rank; `file` is the absolute path of the list of traces."""
+    """Replays one trace per rank. `file`, the list of traces, is named as the profile names it; `folder` is where to look."""
 
     kind: TraceKind
     file: str
+    folder: str = ""
+
+    @property
+    def path(self) -> str:
+        return str(PurePath(self.folder, self.file))
 
 
 class SendMessage(msgspec.Struct, frozen=True):

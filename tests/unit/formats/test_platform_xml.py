@@ -43,7 +43,8 @@ def test_blank_lines_before_the_declaration() -> None:
     [
         ('<hots id="a"/>', r"p.xml:3: unknown element <hots> in <zone>"),
         ('<host id="a" speed="1f" sped="2f"/>', r"p.xml:3: unknown attribute 'sped' of <host>"),
-        ('<host id="a" speed="1f">\n<disk id="d"/></host>', r"p.xml:4: unknown element <disk> in <host>"),
+        ('<host id="a" speed="1f">\n<disk id="d"/></host>', r"p.xml:4: <disk> without 'read_bw'"),
+        ('<peer id="a" speed="1f"><disk id="d"/></peer>', r"p.xml:3: a <peer> stands in a zone of routing Vivaldi"),
         ('<host id="a" speed="fast"/>', r"p.xml:3: speed is not a quantity"),
         ('<host id="a" speed="-1f"/>', r"p.xml:3: speed is not a quantity"),
         ('<host id="a" speed="nanf"/>', r"p.xml:3: speed is not a quantity"),
@@ -60,7 +61,17 @@ def test_blank_lines_before_the_declaration() -> None:
         ('<cluster id="c" radical="x-3" speed="1f" bw="1Bps" lat="0s"/>', r"p.xml:3: radical"),
         ('<route src="a" dst="b"><link_ctn id="l" way="UP"/></route>', r"p.xml:3: unknown attribute 'way' of <link_ctn>"),
         ('<cluster id="c" radical="0-9999999" speed="1f" bw="1Bps" lat="0s"/>', r"p.xml:3: more than 2000000 hosts"),
-        ('<cluster id="c" radical="0-1" speed="1f" bw="1Bps" lat="0s" topology="TORUS"/>', r"p.xml:3: topology"),
+        ('<cluster id="c" radical="0-1" speed="1f" bw="1Bps" lat="0s" topology="RING"/>', r"p.xml:3: topology"),
+        *(
+            (
+                f'<cluster id="c" radical="0-7" speed="1f" bw="1Bps" lat="0s" topology="{kind}" topo_parameters="{numbers}"/>',
+                f"p.xml:3: topo_parameters of a {kind}; expected .*, found '{numbers}'",
+            )
+            for kind, numbers in (
+                ("TORUS", ""), ("TORUS", "2,0"), ("TORUS", "2;4"), ("TORUS", "2,x"), ("FAT_TREE", "2;4,2;1,2"),
+                ("FAT_TREE", "2;4,2,2;1,2;1,2"), ("FAT_TREE", "x"), ("DRAGONFLY", "2,2;2,1;2,2"), ("DRAGONFLY", "3,1;2,1;2,1;2"),
+            )
+        ),
         ('<cabinet id="c" radical="0-1" speed="1f" bw="1Bps" lat="0s"/>', r"p.xml:3: a <cabinet> stands in a zone"),
         ("hello", r"p.xml:3: text between elements"),
         ('<zone id="y" routing="Magic"/>', r"p.xml:3: routing of <zone>"),

@@ -49,9 +49,9 @@ def read(**written: Any) -> p.Profile:
         ({"type": "composed", "seq": ["a"], "nb": 4, "repeat": 2}, p.Sequence(("w0!a",), 2)),
         ({"type": "ForkJoinCompositionProfile", "seq": ["a", "b"]}, p.ForkJoin(("w0!a", "w0!b"))),
         ({"type": "ParallelTaskMergeCompositionProfile", "seq": ["a"]}, p.Merge(("w0!a",))),
-        ({"type": "smpi", "trace": "t/x"}, p.TraceReplay(T.SMPI, "/data/t/x")),
-        ({"type": "usage_trace", "trace": "/y"}, p.TraceReplay(T.USAGE, "/y")),
-        ({"type": "TraceReplayProfile", "trace_type": "SMPI", "filename": "z"}, p.TraceReplay(T.SMPI, "/data/z")),
+        ({"type": "smpi", "trace": "t/x"}, p.TraceReplay(T.SMPI, "t/x", "/data")),
+        ({"type": "usage_trace", "trace": "/y"}, p.TraceReplay(T.USAGE, "/y", "/data")),
+        ({"type": "TraceReplayProfile", "trace_type": "SMPI", "filename": "z"}, p.TraceReplay(T.SMPI, "z", "/data")),
         ({"type": "recv"}, p.ReceiveMessage(".*", "", "", "", 0.005)),
         (
             {"type": "recv", "regex": "x", "success": "a", "failure": "b", "timeout": "c", "polltime": 1},

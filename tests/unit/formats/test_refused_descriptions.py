@@ -55,7 +55,7 @@ def platform(inside: str, *, routing: str = "Full") -> PlatformFile:
         ('<cluster id="c" radical="x" speed="1f" bw="1Bps" lat="1s"/>', "Full", "radical; expected numbers and ranges"),
         ('<cluster id="c" radical="3-2" speed="1f" bw="1Bps" lat="1s"/>', "Full", "runs backwards"),
         ('<cluster id="c" radical="0-99999999" speed="1f" bw="1Bps" lat="1s"/>', "Full", "more than .* hosts"),
-        ('<cluster id="c" radical="0" speed="1f" bw="1Bps" lat="1s" topology="T"/>', "Full", "topology of a cluster"),
+        ('<cluster id="c" radical="0" speed="1f" bw="1Bps" lat="1s" topology="T"/>', "Full", "topology of <cluster>"),
         ('<cluster id="c" radical="0" speed="1f" bw="1Bps" lat="1s" x="1"/>', "Full", "unknown attribute 'x' of <cluster>"),
         ('<cluster id="c" radical="0" speed="1f" bw="1Bps" lat="1s"><x/></cluster>', "Full", "unknown element <x>"),
         ('<cluster id="c" radical="0" speed="1f" bw="1Bps" lat="1s" bb_lat="1s"/>', "Full", "<cluster> without 'bb_bw'"),

@@ -15,6 +15,7 @@ from pilothouse.dropins.batsim5.options import Options
 from pilothouse.dropins.batsim5.outputs import Batsim5Outputs
 from pilothouse.dropins.simgrid_settings import check_log, settings
 from pilothouse.formats import profile_json, workload_json
+from pilothouse.formats.rapidjson_numbers import as_read
 from pilothouse.formats.text_input import JSON_PROBLEMS, json_error, read_bytes
 from pilothouse.formats.workload import Workload
 from pilothouse.model.errors import InputError, quoted
@@ -57,7 +58,7 @@ def read_workload(path: str, name: str, elsewhere: Collection[str] = ()) -> Work
 
     `elsewhere` are the profiles of the workloads before it.
     """
-    data = read_bytes(path)
+    data = as_read(read_bytes(path))
     try:
         file = msgspec.json.decode(data, type=_File)
     except JSON_PROBLEMS as problem:

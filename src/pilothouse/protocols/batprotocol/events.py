@@ -65,6 +65,8 @@ class EventWriter:
             self._probes[decision.probe_id] = decision
         elif type(decision) is d.CallEvery:
             self._periodic.add(decision.call_id)
+        elif type(decision) is d.RegisterJob and self._keep_jobs:
+            self._jobs[decision.job.id] = decision.job
 
     def _called(self, event: e.CallArrived) -> m.RequestedCallEvent:
         return m.RequestedCallEvent(event.call_id, event.last and event.call_id in self._periodic)
@@ -109,7 +111,8 @@ class EventWriter:
         return m.JobCompletedEvent(event.job_id, FINAL[event.state], event.return_code & 0xFFFF_FFFF)
 
     def _killed(self, event: e.JobsKilled) -> m.JobsKilledEvent:
-        progresses = [m.JobAndProgress(job_id, _progress_out(found)) for job_id, found in event.progress.items()]
+        found = sorted(event.progress.items())
+        progresses = [m.JobAndProgress(job_id, _progress_out(progress)) for job_id, progress in found]
         profiles = None
         if self.wants.forward_profiles_on_kill:
             profiles = [write_profile(profile) for profile in self._profiles_of(event.progress)]

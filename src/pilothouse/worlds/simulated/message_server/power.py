@@ -14,9 +14,10 @@ from pilothouse.model import decisions as d
 from pilothouse.model import events as e
 from pilothouse.model.errors import RunError
 from pilothouse.model.idset import IdSet
-from pilothouse.worlds.simulated.message_server.rounds import Actor, sleep
+from pilothouse.worlds.simulated.message_server.rounds import Actor, Mailbox, receive
 from pilothouse.worlds.simulated.message_server.unit_messages import send_from
 from pilothouse.worlds.simulated.physics.machines import TO_COMPUTATION, TO_SLEEP, Machine, MachineState
+from pilothouse.worlds.simulated.physics.sharing import Flow
 
 if TYPE_CHECKING:
     from pilothouse.worlds.simulated.message_server.server import Server
@@ -43,11 +44,17 @@ def _arrival(server: Server, units: IdSet, target: int) -> Callable[[IdSet], boo
     return arrived
 
 
-def _transit(
-    server: Server, machine: Machine, transition: int, target: int, arrived: Callable[[IdSet], bool]
-) -> Actor:
+def _transit(server: Server, machine: Machine, target: int, arrived: Callable[[IdSet], bool]) -> Actor:
     """A machine that is in a transition state: it computes one flop, enters the target state, and tells the server."""
-    yield sleep(1.0 / machine.speeds[transition])
+    here = Mailbox()
+
+    def computed(_: Flow) -> None:
+        if here.receiver is not None:
+            server.rounds.start(here.receiver)
+            here.receiver = None
+
+    server.physics.start_flow(server.physics.demands.task((machine.number,), (1.0,), (), computed))
+    yield receive(here)
     server.machines.end_switch(machine, target)
 
     def heard(_: object) -> None:
@@ -90,7 +97,7 @@ def on_switch(server: Server, decision: d.SwitchUnits) -> Sequence[Actor]:
         raise server.refuse("switch", str(problem)) from None
     server.pending += len(transitions)
     arrived = _arrival(server, units, target)
-    return [_transit(server, machine, transition, target, arrived) for machine, transition in transitions]
+    return [_transit(server, machine, target, arrived) for machine, _ in transitions]
 
 
 # ---- Batsim 4
@@ -154,7 +161,7 @@ def _switch_one(
     machines.to(machine, state, server.agenda.now)
     machines.change(machine, transition)
     server.pending += 1
-    return (_transit(server, machine, transition, target, arrived),)
+    return (_transit(server, machine, target, arrived),)
 
 
 def on_measure_energy(server: Server, decision: d.MeasureEnergy) -> None:

@@ -33,6 +33,7 @@ cdef class _Action:
 cdef class PlainSteppedAgenda(Agenda):
     cdef list _actions, _alarms, _steps
     cdef dict _works
+    cdef object _soon
 
     @cython.locals(action=_Action)
     cpdef double work_left(self, number, double amount, double rate, double since)

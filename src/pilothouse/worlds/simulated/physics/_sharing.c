@@ -1,13 +1,16 @@
 /* The rounds of the fair bottleneck in C: the twin of solve_rounds in sharing.py, which is its oracle.
  *
- * solve_rounds(private, bounds, capacities, members, precision) -> list of rates
+ * solve_rounds(private, bounds, capacities, members, pipes, precision) -> list of rates
  *   private:    list of (capacity, amount) of a constraint that each flow has for itself
  *   bounds:     list of the highest rate of each flow
  *   capacities: list of the capacity of each common constraint
  *   members:    for each common constraint a list of (flow, sum, largest, count)
+ *   pipes:      list of whether each common constraint is a pipe
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+
+#define MOST_ROUNDS 1000 /* As in sharing.py. */
 
 typedef struct {
     Py_ssize_t flow;
@@ -23,7 +26,7 @@ typedef struct {
     Use *use;                                        /* by constraint */
     Py_ssize_t *of_first, *of_constraint, *fill;     /* by flow */
     double *of_largest;
-    char *active, *in_play;
+    char *active, *in_play, *pipe;
 } Problem;
 
 static void free_problem(Problem *p)
@@ -40,9 +43,10 @@ static void free_problem(Problem *p)
 static void solve(Problem *p, double precision)
 {
     Py_ssize_t f, c, k, running = p->flows;
+    int rounds = 0;
     memset(p->active, 1, (size_t)p->flows);
     memset(p->in_play, 1, (size_t)p->constraints);
-    while (running > 0) {
+    while (running > 0 && rounds++ < MOST_ROUNDS) {
         for (c = 0; c < p->constraints; c++) {
             long users = 0;
             if (!p->in_play[c])
@@ -51,7 +55,7 @@ static void solve(Problem *p, double precision)
                 if (p->active[p->use[k].flow])
                     users += p->use[k].count;
             if (users) {
-                p->share[c] = p->remaining[c] / (double)users;
+                p->share[c] = p->remaining[c] / (p->pipe[c] ? 1.0 : (double)users);
             } else {
                 p->share[c] = 0.0;
                 p->in_play[c] = 0;
@@ -71,7 +75,7 @@ static void solve(Problem *p, double precision)
                 step = p->bound[f] - p->rate[f];
             p->growth[f] = step;
             p->rate[f] += step;
-            if (p->rate[f] >= p->bound[f])
+            if (p->rate[f] == p->bound[f])
                 p->active[f] = 0;
             p->left[f] -= p->amount[f] * step;
             if (p->left[f] < precision) {
@@ -85,10 +89,20 @@ static void solve(Problem *p, double precision)
                 continue;
             rest = p->remaining[c];
             /* Also for flows that are no longer active, with their last growth: see sharing.py. */
-            for (k = p->first[c]; k < p->first[c + 1]; k++) {
-                rest -= p->use[k].sum * p->growth[p->use[k].flow];
+            if (p->pipe[c]) {
+                double least = p->share[c];
+                for (k = p->first[c]; k < p->first[c + 1]; k++)
+                    if (p->use[k].sum * p->growth[p->use[k].flow] < least)
+                        least = p->use[k].sum * p->growth[p->use[k].flow];
+                rest -= least;
                 if (rest < precision)
                     rest = 0.0;
+            } else {
+                for (k = p->first[c]; k < p->first[c + 1]; k++) {
+                    rest -= p->use[k].sum * p->growth[p->use[k].flow];
+                    if (rest < precision)
+                        rest = 0.0;
+                }
             }
             p->remaining[c] = rest;
             if (rest <= 0.0) {
@@ -103,12 +117,13 @@ static void solve(Problem *p, double precision)
     }
 }
 
-static int fill(Problem *p, PyObject *private, PyObject *bounds, PyObject *capacities, PyObject *members)
+static int fill(Problem *p, PyObject *private, PyObject *bounds, PyObject *capacities, PyObject *members, PyObject *pipes)
 {
     Py_ssize_t f, c, k, n = 0;
     p->flows = PyList_GET_SIZE(private);
     p->constraints = PyList_GET_SIZE(capacities);
-    if (PyList_GET_SIZE(bounds) != p->flows || PyList_GET_SIZE(members) != p->constraints) {
+    if (PyList_GET_SIZE(bounds) != p->flows || PyList_GET_SIZE(members) != p->constraints ||
+        PyList_GET_SIZE(pipes) != p->constraints) {
         PyErr_SetString(PyExc_ValueError, "lists of different lengths");
         return -1;
     }
@@ -127,7 +142,7 @@ static int fill(Problem *p, PyObject *private, PyObject *bounds, PyObject *capac
     p->use = PyMem_Calloc((size_t)(n + 1), sizeof(Use));
     p->of_first = PyMem_Calloc((size_t)(2 * p->flows + n + 2), sizeof(Py_ssize_t));
     p->of_largest = PyMem_Calloc((size_t)(n + 1), sizeof(double));
-    p->active = PyMem_Calloc((size_t)(p->flows + p->constraints + 1), 1);
+    p->active = PyMem_Calloc((size_t)(p->flows + 2 * p->constraints + 1), 1);
     if (!p->left || !p->remaining || !p->first || !p->use || !p->of_first || !p->of_largest || !p->active) {
         PyErr_NoMemory();
         return -1;
@@ -140,6 +155,7 @@ static int fill(Problem *p, PyObject *private, PyObject *bounds, PyObject *capac
     p->fill = p->of_first + p->flows + 1;
     p->of_constraint = p->fill + p->flows;
     p->in_play = p->active + p->flows;
+    p->pipe = p->in_play + p->constraints;
     for (f = 0; f < p->flows; f++) {
         PyObject *pair = PyList_GET_ITEM(private, f);
         if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) {
@@ -154,6 +170,7 @@ static int fill(Problem *p, PyObject *private, PyObject *bounds, PyObject *capac
         PyObject *list = PyList_GET_ITEM(members, c);
         Py_ssize_t i, size = PyList_GET_SIZE(list);
         p->remaining[c] = PyFloat_AsDouble(PyList_GET_ITEM(capacities, c));
+        p->pipe[c] = PyList_GET_ITEM(pipes, c) == Py_True;
         p->first[c] = k;
         for (i = 0; i < size; i++, k++) {
             PyObject *item = PyList_GET_ITEM(list, i);
@@ -192,15 +209,15 @@ static int fill(Problem *p, PyObject *private, PyObject *bounds, PyObject *capac
 
 static PyObject *solve_rounds(PyObject *self, PyObject *args)
 {
-    PyObject *private, *bounds, *capacities, *members, *rates = NULL;
+    PyObject *private, *bounds, *capacities, *members, *pipes, *rates = NULL;
     double precision;
     Problem p;
     (void)self;
     memset(&p, 0, sizeof p);
-    if (!PyArg_ParseTuple(args, "O!O!O!O!d", &PyList_Type, &private, &PyList_Type, &bounds, &PyList_Type, &capacities,
-                          &PyList_Type, &members, &precision))
+    if (!PyArg_ParseTuple(args, "O!O!O!O!O!d", &PyList_Type, &private, &PyList_Type, &bounds, &PyList_Type, &capacities,
+                          &PyList_Type, &members, &PyList_Type, &pipes, &precision))
         return NULL;
-    if (fill(&p, private, bounds, capacities, members) == 0) {
+    if (fill(&p, private, bounds, capacities, members, pipes) == 0) {
         Py_ssize_t f;
         solve(&p, precision);
         rates = PyList_New(p.flows);

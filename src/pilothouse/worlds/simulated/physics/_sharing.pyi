@@ -3,5 +3,6 @@ def solve_rounds(
     bounds: list[float],
     capacities: list[float],
     members: list[list[tuple[int, float, float, int]]],
+    pipes: list[bool],
     precision: float,
 ) -> list[float]: ...

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from pilothouse.model.events import Progress
 from pilothouse.model.profile import Profile, ReceiveMessage, SendMessage
+from pilothouse.worlds.simulated.physics.agenda import WORK_PRECISION
 from pilothouse.worlds.simulated.physics.sharing import Flow
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class Task(Activity):
         self._entry = 0
         physics, flow = self.physics, self._flow
         # A task that is done at the very date of its walltime has succeeded (a delay has not): so it is in SimGrid.
-        done = physics.fluid.left(flow) < NOTHING_LEFT
+        done = physics.fluid.left(flow) < (NOTHING_LEFT if physics.demands.alarm is None else WORK_PRECISION)
         self.run.task_was_cut = not done
         linger = physics.demands.linger
         if done or linger is None:

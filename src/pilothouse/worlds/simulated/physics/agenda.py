@@ -53,6 +53,10 @@ class Agenda:
         heappush(self._heap, (self.now + seconds, number, callback, argument))
         return number
 
+    def soon(self, callback: Callable[[Any], None]) -> None:
+        """Enters a callback that must run before the clock goes on."""
+        self.at(self.now, callback)
+
     def place(self) -> int:
         """A place in the order of entry, for something that will be entered again and again."""
         self._number += 1
@@ -164,7 +168,7 @@ class PlainSteppedAgenda(Agenda):
     at which an action will end but for rounding; remainders decide between ties.
     """
 
-    __slots__ = ("_actions", "_alarms", "_steps", "_works")
+    __slots__ = ("_actions", "_alarms", "_soon", "_steps", "_works")
 
     def __init__(self) -> None:
         super().__init__()
@@ -172,6 +176,17 @@ class PlainSteppedAgenda(Agenda):
         self._works: dict[int, _Action] = {}
         self._alarms: list[Entry] = []
         self._steps: list[float] = []
+        self._soon: Callable[[Any], None] | None = None
+
+    def soon(self, callback: Callable[[Any], None]) -> None:
+        """As an entry of its own it would make a step, and what is as good as over would end in it."""
+        assert self._soon is None
+        self._soon = callback
+
+    def _run_soon(self) -> None:
+        callback, self._soon = self._soon, None
+        if callback is not None:
+            callback(None)
 
     def at(self, date: float, callback: Callable[[Any], None], argument: Any = None) -> int:
         return self.after(date - self.now, callback, argument)
@@ -189,7 +204,7 @@ class PlainSteppedAgenda(Agenda):
     def work_left(self, number: int, amount: float, rate: float, since: float) -> float:
         action = self._works.get(number)
         if action is None:
-            return amount - rate * (self.now - since)
+            return 0.0 if rate else amount  # It ended in this step, or its latency has not.
         self._catch_up(action)
         return action.left
 
@@ -242,6 +257,8 @@ class PlainSteppedAgenda(Agenda):
 
     def passes(self, latency_s: float, bandwidth: float) -> bool:
         """Carries out a transfer that nothing else comes near, in its two steps; False: it must be entered."""
+        if self._soon is not None:
+            self._run_soon()
         last_step = 1.0 / bandwidth
         now = self.now
         end = now + latency_s + last_step
@@ -259,6 +276,8 @@ class PlainSteppedAgenda(Agenda):
         return True
 
     def next_date(self) -> float:
+        if self._soon is not None:
+            self._run_soon()
         if self._cancelled:
             self._drop_cancelled(self._actions)
             self._drop_cancelled(self._alarms)

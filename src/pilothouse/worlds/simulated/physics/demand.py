@@ -154,7 +154,7 @@ class Demands:
     def message(self, source: int, target: int, size: float, done: Callable[[Flow], None]) -> Flow:
         """One transfer from host to host, also from a host to itself."""
         way = self._platform.route(source, target)
-        amounts = dict.fromkeys(way.links, size)
+        amounts = {link: size * way.links.count(link) if link.shared else size for link in way.links}
         flow = self._flow({}, amounts, way.latency, way.latency * size, done=done)
         flow.hosts = (source, target)
         return flow

@@ -73,14 +73,16 @@ class Host(Point):
 
 
 class Route:
-    """The way between two hosts: links, latency in seconds, the smallest bandwidth on it (inf without links)."""
+    """The way between two hosts: links, latency in seconds, the smallest bandwidth on it (inf without links). A link that
+    is crossed twice has half its bandwidth.
+    """
 
     __slots__ = ("bandwidth", "latency", "links")
 
     def __init__(self, links: tuple[Link, ...], latency: float) -> None:
         self.links = links
         self.latency = latency
-        self.bandwidth = min((link.bandwidth for link in links), default=inf)
+        self.bandwidth = min((link.bandwidth / links.count(link) for link in links), default=inf)
 
     def message_cost(self, size_bytes: float = 1.0) -> float:
         """How long a small message takes that has the way for itself."""

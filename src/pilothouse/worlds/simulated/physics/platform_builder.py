@@ -7,7 +7,9 @@ first needs them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 
 from pilothouse.formats.platform_elements import BANDWIDTH_UNITS, TIME_UNITS, quantity
 from pilothouse.formats.platform_xml import (
@@ -30,6 +32,7 @@ from pilothouse.worlds.simulated.physics.routing import (
     VivaldiZone,
     Zone,
 )
+from pilothouse.worlds.simulated.physics.topologies import cluster_network
 
 Ways = tuple[tuple[Link, ...], tuple[Link, ...], Link | None]
 
@@ -50,6 +53,7 @@ class Builder:
         self.hosts: dict[str, Host] = {}
         self.links: dict[str, Link] = {}
         self._points: dict[str, Point] = {}
+        self._fat_tree_hosts = 0
         self._loopback = Link(
             "__loopback__",
             _configured(file, "network/loopback-bw", LOOPBACK_BANDWIDTH),
@@ -125,6 +129,9 @@ class Builder:
     def _cluster(self, spec: ClusterSpec, parent: Zone) -> None:
         """A <cluster> is a zone of its own, a <cabinet> some hosts of the zone that it stands in."""
         zone = parent
+        if spec.kind != "FLAT":
+            self._cluster_network(spec, parent)
+            return
         if not spec.cabinet:
             zone = StarZone(spec.name, parent, self._loopback)
             if self._generation <= 4:
@@ -142,15 +149,30 @@ class Builder:
                 self.links[line.name] = backbone[0]
             zone.ways = partial(_cluster_ways, spec, backbone)
             zone.backbone = backbone
-        prefix, suffix, speeds, cores, properties = spec.prefix, spec.suffix, spec.speeds, spec.cores, spec.properties
         points, hosts, members = self._points, self.hosts, zone.members
+        for host in self._hosts_of_cluster(spec, zone):
+            points[host.name] = hosts[host.name] = members[host.name] = host
+
+    def _hosts_of_cluster(self, spec: ClusterSpec, zone: Zone) -> Iterator[Host]:
+        prefix, suffix, speeds, cores, properties = spec.prefix, spec.suffix, spec.speeds, spec.cores, spec.properties
+        points = self._points
         for first, last in spec.radical:
             for number in range(first, last + 1):
                 name = f"{prefix}{number}{suffix}"
                 if name in points:
                     raise InputError(spec.where, f"{name!r} is declared twice")
-                host = Host(name, zone, speeds, cores=cores, properties=properties)
-                points[name] = hosts[name] = members[name] = host
+                yield Host(name, zone, speeds, cores=cores, properties=properties)
+
+    def _cluster_network(self, spec: ClusterSpec, parent: Zone) -> None:
+        zone = cluster_network(spec, parent, self._loopback, self._fat_tree_hosts)
+        parent.add(zone)
+        self._register(zone, spec.where)
+        # QUIRK: what the radical has beyond the network does not exist.
+        for host in islice(self._hosts_of_cluster(spec, zone), zone.size()):
+            zone.add(host)
+            self._points[host.name] = self.hosts[host.name] = host
+        if spec.kind == "FAT_TREE":
+            self._fat_tree_hosts += zone.size()
 
     def _cluster_zone(self, spec: ZoneSpec, zone: StarZone) -> None:
         """A zone of routing Cluster: hosts from cabinets or with <host_link>, around one backbone."""
@@ -275,7 +297,7 @@ def _cluster_ways(spec: ClusterSpec, backbone: tuple[Link, ...], name: str) -> W
     if spec.policy == "SPLITDUPLEX":
         up, down = Link(f"{base}_UP", spec.bandwidth, spec.latency), Link(f"{base}_DOWN", spec.bandwidth, spec.latency)
     else:
-        up = down = Link(base, spec.bandwidth, spec.latency, shared=spec.policy != "FATPIPE")
+        up = down = Link(base, spec.bandwidth, spec.latency)  # QUIRK: FATPIPE means nothing here.
     limiter = (Link(f"{base}_limiter", spec.limiter_bandwidth, 0.0),) if spec.limiter_bandwidth else ()
     loopback = None
     if spec.loopback_bandwidth:

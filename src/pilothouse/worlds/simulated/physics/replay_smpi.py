@@ -87,7 +87,7 @@ class MpiReplay(Replay):
     __slots__ = ("_actions", "_ranks", "_receives", "_sends")
 
     def __init__(self, physics: Physics, run: Run, profile: Profile, spec: TraceReplay) -> None:
-        files = trace_files(spec.file)
+        files = trace_files(spec.path)
         super().__init__(physics, run, profile, len(files))
         shared = len(set(files)) < len(files)
         self._actions = [read_mpi(path, rank, shared=shared) for rank, path in enumerate(files)]
@@ -107,6 +107,8 @@ class MpiReplay(Replay):
         self.hosts = [units[index] for index in mapping]
 
     def share_done(self) -> float:
+        if not self.physics.demands.ranks_report:
+            return -1.0  # QUIRK: Batsim 5 does not know how far a replay is.
         total = sum(len(actions) for actions in self._actions)
         return sum(max(0, rank.index - 1) for rank in self._ranks) / total if total else 0.0
 

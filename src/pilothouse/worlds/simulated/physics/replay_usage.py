@@ -121,11 +121,11 @@ class UsageReplay(Replay):
     __slots__ = ("_phases", "_places")
 
     def __init__(self, physics: Physics, run: Run, profile: Profile, spec: TraceReplay) -> None:
-        files = trace_files(spec.file)
+        files = trace_files(spec.path)
         super().__init__(physics, run, profile, len(files))
         if not physics.demands.ranks_report and len(set(self.hosts)) < len(files):
             problem = f"job {run.job.id}: {len(files)} ranks on {len(set(self.hosts))} hosts"
-            raise InputError(spec.file, problem, expected="each rank of a usage trace on a host of its own")
+            raise InputError(spec.path, problem, expected="each rank of a usage trace on a host of its own")
         self._phases = [read_usage(path) for path in files]
         self._places = [0] * len(files)
 

@@ -13,8 +13,8 @@ Only flows that are connected through common constraints influence each other, s
 again. A constraint with a single flow matters only if it is that flow's tightest: the others are left out of the
 rounds.
 
-A pipe limits each of its flows by itself. (SimGrid lets a flow exceed a pipe's capacity when a slower flow is on it
-too; we do not.)
+A pipe offers all that remains of it to each of its flows, and loses in a round what the slowest of them took: so a flow
+may exceed a pipe's capacity when a slower flow is on it too, as in SimGrid.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ PRECISION = 1e-5
 
 WORK_PRECISION = 1e-14
 """A flow with less work than this is done."""
+
+MOST_ROUNDS = 1000
+"""A flow on a pipe beside one that stands still would grow for ever, and does in SimGrid. Here it stops."""
 
 COMPILED_FROM = 40
 """With fewer amounts than this in a component the Python rounds are faster than handing arrays to C."""
@@ -59,7 +62,8 @@ class Constraint:
     def rows(self) -> list[Row]:
         """The amounts of its users as the solver takes them, kept until `touch`."""
         if self._rows is None:
-            self._rows = [(flow.slot, *use) for flow, use in self.users.items()]
+            # The last one first: so SimGrid subtracts, and dates depend on it to the last bit.
+            self._rows = [(flow.slot, *use) for flow, use in reversed(self.users.items())]
         return self._rows
 
     def touch(self) -> None:
@@ -220,9 +224,7 @@ class Fluid:
         common, contended = flow.common, self._contended
         for constraint, use in flow.uses.items():
             users = constraint.users
-            if not constraint.shared:
-                pass
-            elif users:
+            if users:
                 common[constraint] = use
                 constraint.touch()
                 if len(users) == 1:
@@ -267,7 +269,7 @@ class Fluid:
         self._dirty[flow] = None
         if not self._flush_due:
             self._flush_due = True
-            self._agenda.at(self._agenda.now, self._flush)
+            self._agenda.soon(self._flush)
 
     def _flush(self, _: object) -> None:
         self._flush_due = False
@@ -340,15 +342,16 @@ def fair_bottleneck(flows: list[Flow], constraints: Collection[Constraint]) -> N
         return
     capacities = [constraint.capacity for constraint in constraints]
     members = [constraint.rows() for constraint in constraints]
+    pipes = [not constraint.shared for constraint in constraints]
     slots = max(flow.slot for flow in flows) + 1
     private, bounds = [UNUSED] * slots, [0.0] * slots
     for flow in flows:
         private[flow.slot] = flow.tightest_private()
         bounds[flow.slot] = flow.bound
     if _compiled_rounds is not None and (len(members) >= COMPILED_FROM or sum(map(len, members)) >= COMPILED_FROM):
-        rates = _compiled_rounds(private, bounds, capacities, members, PRECISION)
+        rates = _compiled_rounds(private, bounds, capacities, members, pipes, PRECISION)
     else:
-        rates = solve_rounds(private, bounds, capacities, members, PRECISION)
+        rates = solve_rounds(private, bounds, capacities, members, pipes, PRECISION)
     for flow in flows:
         flow.rate = rates[flow.slot]
 
@@ -358,12 +361,14 @@ def solve_rounds(
     bounds: list[float],
     capacities: list[float],
     members: list[list[Row]],
+    pipes: list[bool],
     precision: float,
 ) -> list[float]:
     """The rounds of the fair bottleneck over plain numbers; the C twin does the same.
 
     `private[slot]`: capacity and amount of a constraint that the flow has for itself; `bounds[slot]`: its highest rate (0
-    where there is no flow). `members[c]`: (slot, sum, largest, count) of the amounts on constraint c.
+    where there is no flow). `members[c]`: (slot, sum, largest, count) of the amounts on constraint c; `pipes[c]`: whether it is
+    a pipe.
     """
     count = len(private)
     rates = [0.0] * count
@@ -378,7 +383,9 @@ def solve_rounds(
     share = [0.0] * len(members)
     in_play = list(range(len(members)))
     running = list(range(count))
-    while running:
+    rounds = 0
+    while running and rounds < MOST_ROUNDS:
+        rounds += 1
         kept = []
         for number in in_play:
             users = 0
@@ -386,7 +393,7 @@ def solve_rounds(
                 if active[flow]:
                     users += times
             if users:
-                share[number] = remaining[number] / users
+                share[number] = remaining[number] / (1 if pipes[number] else users)
                 kept.append(number)
             else:
                 share[number] = 0.0
@@ -399,7 +406,7 @@ def solve_rounds(
             step = min(step, bounds[flow] - rate)
             growth[flow] = step
             rates[flow] = rate + step
-            if rates[flow] >= bounds[flow]:
+            if rates[flow] == bounds[flow]:
                 active[flow] = False
             rest = left[flow] - private[flow][1] * step
             if rest < precision:
@@ -411,8 +418,9 @@ def solve_rounds(
             rest = remaining[number]
             # QUIRK: also of flows that are no longer active, with their last growth; SimGrid does so, and dates depend
             # on it (tests/golden/test_physics.py).
-            for flow, amount, _, _ in members[number]:
-                rest -= amount * growth[flow]
+            taken = [amount * growth[flow] for flow, amount, _, _ in members[number]]
+            for amount in [min(share[number], *taken)] if pipes[number] else taken:
+                rest -= amount
                 if rest < precision:
                     rest = 0.0
             remaining[number] = rest
