@@ -15,7 +15,8 @@ from itertools import count, islice
 from pathlib import Path
 
 import pytest
-from tests.e2e.live_runs import rows
+from tests.e2e.live_runs import alive, rows
+from tests.storms.processes import parent
 
 from pilothouse import Pool
 from pilothouse.model.errors import RunError
@@ -184,3 +185,10 @@ def test_no_result_waits_for_a_thread_that_died(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"the pool has ended: .*a callback ended the thread"):
         pool.submit(divided, 1)
     pool.shutdown()
+
+
+def test_nothing_of_a_pool_is_alive_when_it_is_closed() -> None:
+    with Pool(slots=1) as pool:
+        cylinder = pool.submit(os.getppid).result(60)
+        warden = parent(cylinder)
+    assert not alive(cylinder) and not alive(warden) and not pool.folder.exists()

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.storms.processes import working_in
 
 from e2e.live_runs import (
     COMMAND,
@@ -123,6 +124,20 @@ def test_slots_that_have_no_task_have_no_process(tmp_path: Path) -> None:
     engine, cylinder = engine_pid(tmp_path / "R"), int(lines(tmp_path / "cylinder")[0])
     assert offspring(parent(engine)) == {engine, cylinder}
     (tmp_path / "go").touch()
+    assert finish(process)[0] == 0
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_nothing_of_a_run_is_alive_when_it_returns(tmp_path: Path, resumed: bool) -> None:
+    process = start(tmp_path, tasks(tmp_path, WAITING), "--dir", "R", "--slots", "2")
+    until(lambda: len(lines(tmp_path / "begun")) == 2, "two tasks began")
+    if resumed:
+        process.kill()
+        finish(process)
+        process = start(tmp_path, "--resume", "R")
+    (tmp_path / "go").touch()
+    process.wait()
+    assert not working_in(tmp_path) and not list((tmp_path / "R").glob("*.spool"))
     assert finish(process)[0] == 0
 
 

@@ -19,7 +19,7 @@ from pilothouse.model.errors import InputError, RunError
 from pilothouse.worlds.live.driver.engine_frames import engine_vanished
 from pilothouse.worlds.live.driver.engines import EngineProxy
 from pilothouse.worlds.live.driver.state import DriverState
-from pilothouse.worlds.live.engine.spool import SUFFIX, is_unlocked, remains_of, spool_folder
+from pilothouse.worlds.live.engine.spool import SUFFIX, is_of_this_host, is_unlocked, remains_of, spool_folder
 from pilothouse.worlds.live.engine.task_processes import end_orphans
 from pilothouse.worlds.live.records import EngineJoined, Record, TaskEnded
 
@@ -64,6 +64,10 @@ class DeadEngines:
     def may_run(self, joined: EngineJoined) -> bool:
         """Whether an engine that was given up still holds its slots, as far as this host can know."""
         return bool(joined.key) and not is_unlocked(spool_folder(self._folder, joined.key))
+
+    def some_live(self) -> bool:
+        """Whether processes of an engine of this host live, also of one that another program started."""
+        return any(is_of_this_host(folder) and not is_unlocked(folder) for folder in self._folder.glob(f"*{SUFFIX}"))
 
     def forget_written(self) -> None:
         """The journal has what was read: removes the spools."""

@@ -60,6 +60,13 @@ class EngineSupply:
         self._replace_lost()
         self._note_leases()
 
+    def close(self, wait: Callable[[], bool] | None) -> None:
+        """The run is over: returns when no process of an engine is left on this host. `wait`: see Context.close."""
+        for context in self.contexts:
+            context.close(self._state.engines.keys_seen, wait)
+        while wait is not None and self._dead.some_live() and wait():
+            pass
+
     def _departed(self, context: Context, departure: Departure, now: float) -> None:
         driver = self._state
         engine = driver.engines.by_key(departure.key)

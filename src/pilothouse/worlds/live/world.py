@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 TICK_S = 0.5
 FIRST_ENGINE_S = 120.0
 """How long begin() waits for an engine before it gives up (a service waits for ever)."""
+ENDS_S = 10.0
+"""How long engines may take to end after their goodbye, before they are killed."""
+ENDS_LOOK_MS = 10
 NO_ENGINE = "no engine is left"
 STUCK_S = 60.0
 """After how long the user is told that jobs wait and nothing runs."""
@@ -126,6 +129,8 @@ class LiveWorld:
         self._stuck_since = 0.0
         self._stopping = Stopping(options.grace_s)
         self._desk = RequestDesk(self._driver, self._supply, folder, listens, self.call, self.now)
+        self._taken_over = False
+        """Another driver has the run: nothing is to be said to its engines."""
         self._closed = False
         self._ended = False
 
@@ -212,8 +217,8 @@ class LiveWorld:
             self._packs.sync(self._driver.engines.keys_by_rank, inf)
         except RunError as error:
             self._warn(str(error))
-        for context in self._supply.contexts:
-            context.close(self._driver.engines.keys_seen)
+        self._ends_by = self.now() + (0.0 if self._stopping.abandoned else ENDS_S)
+        self._supply.close(None if self._taken_over else self._wait_for_ends)
         self._wire.close()
         if self._driver.over and not self._driver.stopped_because:
             self._dead_engines.sweep()
@@ -240,6 +245,14 @@ class LiveWorld:
             settle(driver, self.now())
             self._take_events()
             self._flush()
+
+    def _wait_for_ends(self) -> bool:
+        """A goodbye that comes again is answered again. False: engines had time enough to end."""
+        if self._poller.poll(ENDS_LOOK_MS):
+            self._receive(self.now())
+        if not self._stopping.abandoned:
+            self._flush()
+        return self.now() < self._ends_by
 
     # ---- for front ends
 
@@ -281,9 +294,7 @@ class LiveWorld:
         self._driver.feed(feeder)
 
     def adopt(self, contexts: Iterable[ProgramContext], is_gone: Callable[[EngineView], bool]) -> None:
-        """Before begin: the contexts of the run. After `restore` they start only the engines that are missing: those for
-        which `is_gone` is true are given up, the others are waited for.
-        """
+        """Before begin: the contexts of the run. After `restore` they start only the engines that are missing (`is_gone`)."""
         for engine in self.engines():
             if is_gone(engine):
                 # If its warden is still at work, it will report.
@@ -475,7 +486,7 @@ class LiveWorld:
                         self._not_durable = not durable
                     break
                 except PeerError:
-                    self._stopping.abandoned = True  # another driver has the run: nothing is to be said to its engines
+                    self._stopping.abandoned = self._taken_over = True
                     raise
                 except RunError as error:
                     if self._stopping.is_too_late(driver, self.now()):

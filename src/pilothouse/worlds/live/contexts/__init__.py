@@ -6,7 +6,7 @@ not talk to engines: an engine joins the driver over the network, with the crede
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Protocol
 
 import msgspec
@@ -74,8 +74,10 @@ class Context(Protocol):
         """
         ...
 
-    def close(self, joined: Container[str] = ()) -> None:
-        """Ends engines that have not joined yet. Those that have (by their keys) end when the driver tells them."""
+    def close(self, joined: Container[str] = (), wait: Callable[[], bool] | None = None) -> None:
+        """Ends engines that have not joined yet. Those that have (by their keys) end when the driver tells them: `wait` is called
+        while some of them live, and when it returns False, they are killed. None: they may go on.
+        """
         ...
 
 

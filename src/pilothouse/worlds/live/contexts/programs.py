@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from math import inf
 from pathlib import Path
 from typing import IO
@@ -19,6 +19,7 @@ from pilothouse.model.errors import InputError, RunError, one_line
 from pilothouse.worlds.live.contexts import Departure, Launch
 from pilothouse.worlds.live.descriptors import give_former_limit
 from pilothouse.worlds.live.engine.spool import spool_folder
+from pilothouse.worlds.live.engine.task_processes import end_orphans
 from pilothouse.worlds.live.wire.sockets import EngineConfig
 
 MOST_STARTS = 5
@@ -153,13 +154,28 @@ class ProgramContext:
                 gone.append(Departure(self.name, key, 1, why, place=part))
         return gone
 
-    def close(self, joined: Container[str] = ()) -> None:
-        for key, (_part, child, complaints) in self._children.items():
+    def close(self, joined: Container[str] = (), wait: Callable[[], bool] | None = None) -> None:
+        children = [child for _, child, _ in self._children.values()]
+        for key, (_part, child, _) in self._children.items():
             if key not in joined and child.poll() is None:
                 child.terminate()
+        while wait is not None and any(child.poll() is None for child in children):
+            if not wait():
+                self._kill([child for child in children if child.poll() is None])
+                break
+        for _part, child, complaints in self._children.values():
             complaints.close()
             child.returncode = child.returncode or 0  # Popen must not warn that it still runs
         self._children.clear()
+
+    def _kill(self, children: list[subprocess.Popen[bytes]]) -> None:
+        """A program on this host is its engine's warden; the others, such as ssh, can be asked to end theirs."""
+        for child in children:
+            child.terminate() if self.remote else child.kill()
+        if not self.remote:
+            for child in children:
+                child.wait()
+            end_orphans()
 
     def _start_one(self, part: str, launch: Launch) -> None:
         key = f"{self.name}-{part or os.getpid()}-{os.urandom(4).hex()}"

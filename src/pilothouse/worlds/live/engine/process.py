@@ -61,7 +61,8 @@ def main() -> None:
     end_orphans()
     adopt_orphans()
     status = Warden(config).run()
-    sys.exit(1 if status else 0)
+    sys.stderr.flush()
+    os._exit(1 if status else 0)  # the driver waits for our end
 
 
 class Warden:

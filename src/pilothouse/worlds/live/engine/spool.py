@@ -236,6 +236,15 @@ def remains_of(folder: Path, engine: str) -> Remains | None:
         return None
 
 
+def is_of_this_host(folder: Path) -> bool:
+    """Whether a spool's engine is, or was, on this host since it was started."""
+    try:
+        identity = msgspec.json.decode((folder / "identity").read_bytes(), type=Identity)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return identity.host == os.uname().nodename and identity.boot == boot_id()
+
+
 def is_unlocked(folder: Path) -> bool:
     """Whether all processes of an engine of this host have ended, or its warden has ended their tasks."""
     try:

@@ -91,6 +91,20 @@ def test_a_program_that_is_not_there_ends_the_run_at_once() -> None:
         context.start(LAUNCH)
 
 
+@pytest.mark.parametrize("patience", [0, 3])
+def test_a_program_that_does_not_end_with_its_run_is_killed(patience: int) -> None:
+    class Stopped(Reader):
+        def command(self, part: str, launch: Launch) -> list[str]:
+            return ["/bin/sh", "-c", "kill -STOP $$"]
+
+    context = Stopped("lab", {"": 1})
+    context.start(LAUNCH)
+    ((_, child, _),) = context._children.values()
+    waits = [True] * patience + [False]
+    context.close(context.keys, lambda: waits.pop(0))
+    assert not waits and child.returncode == -signal.SIGKILL
+
+
 def test_a_warden_waits_for_a_process(capfd: pytest.CaptureFixture[str]) -> None:
     """EAGAIN at fork: its engine, its cylinders and those that replace them are started when there is room."""
 
