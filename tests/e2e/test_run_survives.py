@@ -239,7 +239,21 @@ def test_full_disk_stops_everything_until_there_is_room(tmp_path: Path) -> None:
     else:
         raise AssertionError("it never ran out of space")
     assert len(lines(tmp_path / "begun")) < 300
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(2.5)
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     code, said = finish(process)
     assert code == 0, said
+    assert "cannot write" not in said and said.count("can be written again") == 1
     assert lines(tmp_path / "begun") == sorted(str(i) for i in range(300))
+
+
+@pytest.mark.parametrize("tasks_that_write", [1, 3])
+def test_outputs_that_a_full_disk_did_not_keep_are_in_the_summary(tmp_path: Path, tasks_that_write: int) -> None:
+    """A limit on the size of files, which the pack of the engine reaches and the log of its cylinder does not."""
+    limit = "prlimit --fsize=20000 --pid $PPID"
+    file = tasks(tmp_path, f"{limit}\n#DISBATCH BARRIER\n" + "head -c 30000 /dev/urandom\n" * tasks_that_write)
+    code, said = run(tmp_path, file, "--dir", "R", "--slots", "1")
+    assert code == 0, said
+    what = "1 task" if tasks_that_write == 1 else "3 tasks"
+    assert f"the output of {what} was not kept whole (--output-limit, or a full disk)" in said

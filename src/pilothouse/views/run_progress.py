@@ -36,10 +36,12 @@ class RunProgress:
         self._already = self._ended()
         self._failed_before = self._failed()
         self._failures = Failures()
+        self._cut_outputs = 0
         self._host = os.uname().nodename
         world.on_task.append(self._task)
 
     def _task(self, end: r.TaskEnded) -> None:
+        self._cut_outputs += end.final and end.left_out > 0
         if end.state is not JobState.SUCCEEDED and end.final:
             elsewhere = end.node if end.node != self._host else ""
             self._failures.add(
@@ -109,6 +111,9 @@ class RunProgress:
         if self._failed_before:
             what = f"{self._failed_before:,} did not succeed before and {'was' if self._failed_before == 1 else 'were'} left"
             click.echo(f"{what} alone: pilothouse run --resume {self._folder} --retry-failed", err=True)
+        if self._cut_outputs:
+            what = f"output of {self._cut_outputs:,} task{'s' * (self._cut_outputs != 1)}"
+            click.echo(f"the {what} was not kept whole (--output-limit, or a full disk)", err=True)
         never = world.never_started
         if never:
             shown = ", ".join(never[:SHOWN_FAILURES]) + (", ..." if len(never) > SHOWN_FAILURES else "")

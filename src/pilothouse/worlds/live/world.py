@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,10 +34,11 @@ from pilothouse.worlds.live.driver import decisions, engine_frames, flow
 from pilothouse.worlds.live.driver.flow import PARTING_S, begins, settle, stop
 from pilothouse.worlds.live.driver.restore import restore
 from pilothouse.worlds.live.driver.state import new_state
-from pilothouse.worlds.live.engine_files import DeadEngines, PackSync, sizes_of_packs, write_parts
+from pilothouse.worlds.live.engine_files import DeadEngines, sizes_of_packs
 from pilothouse.worlds.live.engine_supply import EngineSupply
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
+from pilothouse.worlds.live.record_writer import RecordWriter
 from pilothouse.worlds.live.request_desk import MakeContext, RequestDesk
 from pilothouse.worlds.live.run_clock import clock_note
 from pilothouse.worlds.live.snapshots import Demand, EngineView, demand, engine_views
@@ -123,9 +123,7 @@ class LiveWorld:
         self._poller.register(self._bell_read, zmq.POLLIN)
         self._watched: list[int] = []
         self._ticked_at = 0.0
-        self._not_durable = False
-        """Records were written that may be lost with the power."""
-        self._packs = PackSync(folder)
+        self._writer = RecordWriter(folder, recorder, self._driver.engines, self._warn, self._wait_for_room)
         self._stuck_since = 0.0
         self._stopping = Stopping(options.grace_s)
         self._desk = RequestDesk(self._driver, self._supply, folder, listens, self.call, self.now)
@@ -210,23 +208,22 @@ class LiveWorld:
         if self._closed:
             return
         self._closed = True
-        if not self._stopping.abandoned:
-            self._flush()
-        self._part()
         try:
-            self._packs.sync(self._driver.engines.keys_by_rank, inf)
-        except RunError as error:
-            self._warn(str(error))
-        self._ends_by = self.now() + (0.0 if self._stopping.abandoned else ENDS_S)
-        self._supply.close(None if self._taken_over else self._wait_for_ends)
-        self._wire.close()
-        if self._driver.over and not self._driver.stopped_because:
-            self._dead_engines.sweep()
-        with self._lock:
-            os.close(self._bell_read)
-            os.close(self._bell_write)
-            self._bell_write = -1
-        self._recorder.close()
+            if not self._stopping.abandoned:
+                self._flush()
+            self._part()
+            self._writer.close()
+        finally:
+            self._ends_by = self.now() + (0.0 if self._stopping.abandoned else ENDS_S)
+            self._supply.close(None if self._taken_over else self._wait_for_ends)
+            self._wire.close()
+            if self._driver.over and not self._driver.stopped_because:
+                self._dead_engines.sweep()
+            with self._lock:
+                os.close(self._bell_read)
+                os.close(self._bell_write)
+                self._bell_write = -1
+            self._recorder.close()
 
     def _part(self) -> None:
         """If the run ends before its work (its decider failed), engines end their tasks and leave."""
@@ -473,29 +470,13 @@ class LiveWorld:
         driver = self._driver
         frames = engine_frames.frames(driver, self.now())
         durable = bool(frames) or driver.backlog.feeder is None
-        if driver.records or driver.outputs or (durable and self._not_durable):
+        if driver.records or driver.outputs or (durable and self._writer.not_durable):
             records, driver.records = driver.records, []
-            self._packs.note(records)
-            while True:
-                try:
-                    write_parts(self.folder, driver.outputs)
-                    if durable:
-                        self._packs.sync(driver.engines.keys_by_rank, self.now())
-                    if records or (durable and self._not_durable):
-                        self._recorder.write(records, durable=durable)
-                        self._not_durable = not durable
-                    break
-                except PeerError:
-                    self._stopping.abandoned = self._taken_over = True
-                    raise
-                except RunError as error:
-                    if self._stopping.is_too_late(driver, self.now()):
-                        raise
-                    self._warn(f"{error}; trying again")
-                    bell = select.poll()
-                    bell.register(self._bell_read, select.POLLIN)
-                    if bell.poll(1000):
-                        self._answer_bell()  # such as a signal to stop
+            try:
+                self._writer.write(driver.outputs, records, self.now(), durable=durable)
+            except PeerError:
+                self._stopping.abandoned = self._taken_over = True
+                raise
             self._dead_engines.forget_written()
             for record in records if self.on_task else ():
                 if type(record) is r.TaskEnded:
@@ -505,6 +486,16 @@ class LiveWorld:
             peer = self._peers.get(frame.engine)
             if peer is not None:
                 self._wire.send(peer, encode(frame))
+
+    def _wait_for_room(self) -> bool:
+        """The disk is full. False: the run was stopped, and has waited long enough."""
+        self._stopping.abandoned = self._stopping.is_too_late(self._driver, self.now())
+        if not self._stopping.abandoned:
+            bell = select.poll()
+            bell.register(self._bell_read, select.POLLIN)
+            if bell.poll(1000):
+                self._answer_bell()  # such as a signal to stop
+        return not self._stopping.abandoned
 
     def _take_events(self) -> list[e.Event]:
         events, self._driver.events = self._driver.events, []
