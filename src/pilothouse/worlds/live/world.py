@@ -54,7 +54,6 @@ FIRST_ENGINE_S = 120.0
 """How long begin() waits for an engine before it gives up (a service waits for ever)."""
 ENDS_S = 10.0
 """How long engines may take to end after their goodbye, before they are killed."""
-ENDS_LOOK_MS = 10
 NO_ENGINE = "no engine is left"
 STUCK_S = 60.0
 """After how long the user is told that jobs wait and nothing runs."""
@@ -127,8 +126,7 @@ class LiveWorld:
         self._stuck_since = 0.0
         self._stopping = Stopping(options.grace_s)
         self._desk = RequestDesk(self._driver, self._supply, folder, listens, self.call, self.now)
-        self._taken_over = False
-        """Another driver has the run: nothing is to be said to its engines."""
+        self._taken_over = False  # another driver has the run: nothing is to be said to its engines
         self._closed = False
         self._ended = False
 
@@ -245,7 +243,7 @@ class LiveWorld:
 
     def _wait_for_ends(self) -> bool:
         """A goodbye that comes again is answered again. False: engines had time enough to end."""
-        if self._poller.poll(ENDS_LOOK_MS):
+        if self._poller.poll(10):
             self._receive(self.now())
         if not self._stopping.abandoned:
             self._flush()

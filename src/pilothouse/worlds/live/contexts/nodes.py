@@ -11,7 +11,7 @@ import os
 import shlex
 import subprocess
 import time
-from collections.abc import Container
+from collections.abc import Callable, Container
 from math import inf
 from typing import IO
 
@@ -31,6 +31,7 @@ RETIRE_AFTER_S = 10.0
 """disBatch 3 gives nodes back to Slurm this long after an engine has ended, all that are free together. All others are given back
 one by one, as soon as it is known that no other engine is started there."""
 TERMINATE_S = 15.0
+LOOK_S = 0.02
 
 
 class NodesContext(ProgramContext):
@@ -97,20 +98,17 @@ class NodesContext(ProgramContext):
         """Ends engines that do not go by themselves."""
         for _, engine, _ in self._children.values():
             engine.terminate()
-        self.close(self._children)
-
-    def close(self, joined: Container[str] = ()) -> None:
-        """Waits for engines that leave, so that nothing of a run is alive when it has ended, and gives their nodes back."""
-        engines = [child for key, (_, child, _) in self._children.items() if key in joined]
         deadline = time.monotonic() + TERMINATE_S
-        for engine in engines:
-            try:
-                engine.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                engine.kill()
-                engine.wait()
-        self.ended()
-        super().close(joined)
+
+        def wait() -> bool:
+            time.sleep(LOOK_S)
+            return time.monotonic() < deadline
+
+        self.close(self.keys, wait)
+
+    def close(self, joined: Container[str] = (), wait: Callable[[], bool] | None = None) -> None:
+        """Also gives nodes back."""
+        super().close(joined, wait)
         if not self._together:
             self._retire()
 

@@ -163,6 +163,7 @@ class ProgramContext:
             if not wait():
                 self._kill([child for child in children if child.poll() is None])
                 break
+        self.ended()
         for _part, child, complaints in self._children.values():
             complaints.close()
             child.returncode = child.returncode or 0  # Popen must not warn that it still runs
