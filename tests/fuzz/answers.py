@@ -131,7 +131,7 @@ def answer(name: str, data: bytes) -> str:
         shown = show(TARGETS[name].run(data))
     except PilothouseError as problem:
         shown = show(problem)
-    return shown.replace(f"{folder()}/", "").replace(f"-{os.getpid()}", "")
+    return shown.replace(f"{folder()}/", "").replace(str(folder()), "FOLDER").replace(f"-{os.getpid()}", "")
 
 
 def show(value: object) -> str:

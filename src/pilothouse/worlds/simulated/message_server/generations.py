@@ -133,7 +133,7 @@ OURS = Rules(
     exact_count=False,
     late_call_is_wrong=False,
     holds_dependents=True,
-    keeps_jobs=True,
+    confirms_all_kills=True,
     any_workload=True,
 )
 """Messages cost time as in Batsim 4. What decisions do is what they do without messages (worlds/simulated/world.py)."""

@@ -272,7 +272,10 @@ def on_reject(server: Server, decision: d.RejectJob) -> None:
 
 def on_kill(server: Server, decision: d.KillJobs) -> Sequence[Actor] | None:
     asked: list[TrackedJob] = []
+    rules = server.rules
     for job_id in decision.job_ids:
+        if rules.confirms_all_kills and job_id in server.met and job_id not in server.jobs:
+            continue  # It has ended: the session refuses kills of jobs that are still to come.
         tracked = tracked_job(server, job_id, "kill")
         if tracked.state in _NEVER_STARTED:
             raise server.refuse(
@@ -283,16 +286,17 @@ def on_kill(server: Server, decision: d.KillJobs) -> Sequence[Actor] | None:
         if not tracked.kill_asked:
             tracked.kill_asked = True
             asked.append(tracked)
-    if not asked and not (decision.job_ids and server.rules.keeps_jobs):
-        if decision.job_ids and not server.rules.in_words_of_5:
+    if not asked and not (decision.job_ids and (rules.keeps_jobs or rules.confirms_all_kills)):
+        if decision.job_ids and not rules.in_words_of_5:
             return None
         in_5 = "Invalid kill: the list of jobs to kill is empty"
         raise server.refuse("empty list", "no job to kill was named", in_5)
     server.pending += 1
-    return [_killer(server, asked)]
+    names = decision.job_ids if rules.confirms_all_kills else tuple(tracked.job.id for tracked in asked)
+    return [_killer(server, asked, names)]
 
 
-def _killer(server: Server, asked: list[TrackedJob]) -> Actor:
+def _killer(server: Server, asked: list[TrackedJob], names: tuple[str, ...]) -> Actor:
     progress: dict[str, e.Progress] = {}
     killed: list[TrackedJob] = []
     first_turn = server.rules.kill_takes_turn
@@ -320,7 +324,7 @@ def _killer(server: Server, asked: list[TrackedJob]) -> Actor:
         server.pending -= 1
         for tracked in killed:
             server.over(tracked)
-        server.tell(e.JobsKilled(server.agenda.now, tuple(tracked.job.id for tracked in asked), progress))
+        server.tell(e.JobsKilled(server.agenda.now, names, progress))
 
     yield server.send(done)
 

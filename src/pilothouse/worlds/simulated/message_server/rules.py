@@ -73,6 +73,8 @@ class Rules(msgspec.Struct, frozen=True):
     """The end of the run is told with the event that ends it, and calls that are still to come do not keep the run alive."""
     keeps_jobs: bool = False
     """Decisions may name jobs that have ended."""
+    confirms_all_kills: bool = False
+    """Kills may name jobs that have ended or are being killed, and are confirmed with all of their names."""
     kill_code: int | None = None
     """The return code of all killed jobs. None: it depends on what the job was doing."""
     any_workload: bool = False
