@@ -25,7 +25,7 @@ from pilothouse.worlds.live.services.kvs_client import KvsClient
 from pilothouse.worlds.live.services.kvs_server import KvsServer
 from pilothouse.worlds.live.wire.sockets import Credentials, DriverSocket, EngineSocket, Keys
 from pilothouse.worlds.slurm.lab import Lab
-from pilothouse.worlds.slurm.lab_files import LabShape
+from pilothouse.worlds.slurm.lab_files import parse_shape
 from second_user import as_second_user
 
 REFUSED_MS = 1500
@@ -302,7 +302,7 @@ def test_a_service_without_descriptors_waits_and_goes_on() -> None:
 def test_a_slurm_of_slurm_lab_is_for_its_own_user_alone() -> None:
     with tempfile.TemporaryDirectory() as made:
         os.chmod(made, 0o755)  # as /tmp is: others can look for the folder of the lab
-        lab = Lab(Path(made) / "lab", LabShape(1, 2))
+        lab = Lab(Path(made) / "lab", parse_shape("1x2"))
         before = os.umask(0)
         try:
             lab.start()

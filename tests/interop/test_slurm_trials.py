@@ -14,7 +14,7 @@ import pytest
 from tests.interop.slurm_trial import Trial
 
 from pilothouse.worlds.slurm.lab import Lab
-from pilothouse.worlds.slurm.lab_files import LabShape
+from pilothouse.worlds.slurm.lab_files import parse_shape
 
 pytestmark = pytest.mark.xdist_group("slurm_trials")
 ROOT = Path(__file__).parents[2]
@@ -75,7 +75,7 @@ def trials(
 
 def run(folder: Path, by: By) -> dict[str, float]:
     """In one thread from start to end: the daemons end with the thread that started them."""
-    lab = Lab(folder, LabShape(8, 4))
+    lab = Lab(folder, parse_shape("8x4"))
     lab.start()
     try:
         trial = Trial(lab, by, jobs=JOBS, seed=17)

@@ -13,12 +13,12 @@ import pytest
 
 from pilothouse.worlds.slurm.daemons import wait_until
 from pilothouse.worlds.slurm.lab import Lab
-from pilothouse.worlds.slurm.lab_files import LabShape
+from pilothouse.worlds.slurm.lab_files import parse_shape
 
 
 @pytest.fixture(scope="module")
 def slurm_lab(slurm_programs: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    lab = Lab(tmp_path_factory.mktemp("lab"), LabShape(8, 4))
+    lab = Lab(tmp_path_factory.mktemp("lab"), parse_shape("8x4"))
     lab.start()
     yield lab
     lab.stop()

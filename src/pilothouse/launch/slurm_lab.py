@@ -38,13 +38,14 @@ def hold_lab(shape_text: str, command: list[str], folder: str | None, until_ende
             lab.start()
         except (RuntimeError, TimeoutError, OSError, subprocess.CalledProcessError) as problem:
             raise RunError(f"Slurm did not start: {problem}") from None
+        cpus = sum(kind.cpus for kind in shape.kinds)
         stack.callback((place / READY).unlink, missing_ok=True)
         partial = place / "ready.partial"
-        partial.write_text(json.dumps({"pid": os.getpid(), "nodes": shape.nodes, "cpus": shape.cpus}))
+        partial.write_text(json.dumps({"pid": os.getpid(), "nodes": len(shape.kinds), "cpus": cpus}))
         partial.rename(place / READY)
         if command:
             return _run(command, lab)
-        print(f"Slurm runs: {shape.nodes} nodes of {shape.cpus} CPUs. In another shell:", file=sys.stderr)
+        print(f"Slurm runs: {len(shape.kinds)} nodes, {cpus} CPUs in all. In another shell:", file=sys.stderr)
         print(f"export SLURM_CONF={lab.conf}", flush=True)
         if owner is None:
             signal.pause()

@@ -59,7 +59,7 @@ class Lab:
             raise InputError("slurm-lab", problem, hint="run it as a user that has one")
         own_folder(folder, ours=True)
         (folder / "state").mkdir(exist_ok=True)
-        for name, text in lab_files.files(folder, self._slurm_conf()).items():
+        for name, text in lab_files.files(folder, self._slurm_conf(), shape).items():
             (folder / name).write_text(text)
         try:
             self._start_munge()
@@ -67,7 +67,7 @@ class Lab:
             for name in shape.names:
                 command = [self._programs["slurmd"], "-D", "-f", str(self.conf), "-N", name]
                 self._daemons.append(daemons.spawn(command, folder / f"slurmd-{name}.out", self.env))
-            daemons.wait_until(self._all_idle, f"{shape.nodes} idle Slurm nodes (logs in {folder})")
+            daemons.wait_until(self._all_idle, f"{len(shape.kinds)} idle Slurm nodes (logs in {folder})")
         except BaseException:
             self.stop()
             raise
@@ -79,7 +79,7 @@ class Lab:
             host=socket.gethostname().split(".")[0],
             user=user_name(),
             controller_port=daemons.free_port(),
-            node_ports=[daemons.free_port(salt=number) for number in range(1, self.shape.nodes + 1)],
+            node_ports=[daemons.free_port(salt=number) for number in range(1, len(self.shape.kinds) + 1)],
             lua=any((Path(folder) / LUA_PLUGIN).exists() for folder in PLUGIN_FOLDERS),
         )
 
@@ -111,7 +111,7 @@ class Lab:
                 raise RuntimeError(f"{daemon.args!r} ended with code {daemon.returncode}; logs in {self.folder}")
         sinfo = [self._programs["sinfo"], "-h", "-p", "main", "-t", "idle", "-o", "%D"]
         idle = subprocess.run(sinfo, env=self.env, capture_output=True, text=True, check=False)
-        return idle.stdout.strip() == str(self.shape.nodes)
+        return idle.stdout.strip() == str(len(self.shape.kinds))
 
     def stop(self) -> None:
         """Cancels all jobs and ends the daemons."""

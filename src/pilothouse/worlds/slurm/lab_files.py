@@ -19,34 +19,47 @@ from pilothouse.worlds.slurm.set_up import job_submit_lua
 
 MOST_NODES = 1000
 MOST_CPUS = 1024
-_SHAPE = re.compile(r"([1-9]\d{0,3})x([1-9]\d{0,3})")
+_SHAPE = re.compile(r"([1-9]\d{0,3})x([1-9]\d{0,3})((?::(?:gpu|memory|disk)=\d{1,7})*)")
+
+
+class LabNode(msgspec.Struct, frozen=True):
+    cpus: int
+    memory_mb: int = 4000
+    gpus: int = 0
+    disk_mb: int = 0
 
 
 class LabShape(msgspec.Struct, frozen=True):
-    """So many emulated nodes n1, n2, ... with so many CPUs each."""
+    """The emulated nodes n1, n2, ... `counts_memory`: Slurm gives out memory as well."""
 
-    nodes: int
-    cpus: int
-    memory_mb: int = 4000
+    kinds: tuple[LabNode, ...]
+    counts_memory: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(f"n{number}" for number in range(1, self.nodes + 1))
+        return tuple(f"n{number}" for number in range(1, len(self.kinds) + 1))
 
 
 def parse_shape(text: str) -> LabShape:
-    """`8x4`: eight nodes of four CPUs. Raises InputError."""
-    found = _SHAPE.fullmatch(text)
-    if found is None or int(found[1]) > MOST_NODES or int(found[2]) > MOST_CPUS:
-        raise InputError("slurm-lab", "not a shape", expected="nodes x CPUs, such as 8x4", found=quoted(text))
-    return LabShape(int(found[1]), int(found[2]))
+    """`8x4`: eight nodes of four CPUs; `4x4,2x16:gpu=2:memory=8000:disk=500`: nodes of two kinds. Where one has an amount of
+    memory, memory is given out. Raises InputError."""
+    kinds: list[LabNode] = []
+    for group in text.split(","):
+        found = _SHAPE.fullmatch(group)
+        if found is None or int(found[2]) > MOST_CPUS or len(kinds) + int(found[1]) > MOST_NODES:
+            expected = "nodes x CPUs, such as 8x4 or 4x4,2x16:gpu=2:memory=8000:disk=500"
+            raise InputError("slurm-lab", "not a shape", expected=expected, found=quoted(text))
+        has = {key: int(value) for key, _, value in (word.partition("=") for word in found[3].split(":")[1:])}
+        kind = LabNode(int(found[2]), has.get("memory", LabNode(1).memory_mb), has.get("gpu", 0), has.get("disk", 0))
+        kinds += [kind] * int(found[1])
+    return LabShape(tuple(kinds), counts_memory=":memory=" in text)
 
 
 def slurm_conf(
     folder: Path, shape: LabShape, *, host: str, user: str, controller_port: int, node_ports: list[int], lua: bool
 ) -> str:
-    everywhere = f"Nodes=n[1-{shape.nodes}] MaxTime=INFINITE DefaultTime=10"
-    half = (shape.nodes + 1) // 2
+    everywhere = f"Nodes=n[1-{len(shape.kinds)}] MaxTime=INFINITE DefaultTime=10"
+    half = (len(shape.kinds) + 1) // 2
     lines = [
         "ClusterName=pilothouse",
         f"SlurmctldHost={host}(127.0.0.1)",
@@ -74,7 +87,8 @@ def slurm_conf(
         "SchedulerType=sched/backfill",
         "SchedulerParameters=sched_min_interval=0,bf_interval=1,batch_sched_delay=0,default_queue_depth=10000",
         "SelectType=select/cons_tres",
-        "SelectTypeParameters=CR_CPU",
+        f"SelectTypeParameters={'CR_CPU_Memory' if shape.counts_memory else 'CR_CPU'}",
+        *(["DefMemPerCPU=100"] if shape.counts_memory else []),
         "SlurmdParameters=config_overrides",
         "ReturnToService=2",
         "InactiveLimit=0",
@@ -84,13 +98,13 @@ def slurm_conf(
         "MaxArraySize=10001",
         "WaitTime=0",
         "Licenses=matlab:2",
-        "GresTypes=fpga",
+        "GresTypes=fpga,gpu",
         *(["JobSubmitPlugins=lua"] if lua else []),
         *(
-            f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={shape.cpus}"
-            f" RealMemory={shape.memory_mb} Feature={'low' if number <= half else 'high'}"
-            f"{' Gres=fpga:2' if number <= half else ''} State=UNKNOWN"
-            for number, port in enumerate(node_ports, 1)
+            f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={kind.cpus}"
+            f" RealMemory={kind.memory_mb} TmpDisk={kind.disk_mb} Feature={'low' if number <= half else 'high'}"
+            f"{_gres(kind, fpga=number <= half)} State=UNKNOWN"
+            for number, (kind, port) in enumerate(zip(shape.kinds, node_ports, strict=True), 1)
         ),
         f"PartitionName=main {everywhere} Default=YES State=UP",
         f"PartitionName=queue {everywhere} State=DOWN OverSubscribe=EXCLUSIVE",
@@ -102,9 +116,22 @@ def slurm_conf(
     return "\n".join(lines)
 
 
-def files(folder: Path, conf: str) -> dict[str, str]:
+def _gres(kind: LabNode, *, fpga: bool) -> str:
+    have = [*(["fpga:2"] if fpga else []), *([f"gpu:{kind.gpus}"] if kind.gpus else [])]
+    return f" Gres={','.join(have)}" if have else ""
+
+
+def files(folder: Path, conf: str, shape: LabShape) -> dict[str, str]:
     """Name -> text of each file of the configuration."""
+    most_gpus = max(kind.gpus for kind in shape.kinds)
     return {
+        # A GPU is a file that exists.
+        **{f"gpu{number}": "" for number in range(most_gpus)},
+        "gres.conf": "".join(
+            f"NodeName={name} Name=gpu File={folder}/gpu[0-{kind.gpus - 1}]\n"
+            for name, kind in zip(shape.names, shape.kinds, strict=True)
+            if kind.gpus
+        ),
         "slurm.conf": conf,
         "cgroup.conf": "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n",
         "job_submit.lua": job_submit_lua([("queue", "go"), ("cpuqueue", "cpugo")]),
