@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from tests.interop.slurm_options import plan, run_steered
 
 from pilothouse.worlds.slurm.daemons import wait_until
 from pilothouse.worlds.slurm.lab import Lab
 from pilothouse.worlds.slurm.lab_files import parse_shape
+from pilothouse.worlds.slurm.records import read_request
 
 
 @pytest.fixture(scope="module")
@@ -83,17 +87,56 @@ def test_mistakes_are_one_line(slurm_lab: Lab) -> None:
 
 def test_the_queue_is_given_back_when_the_program_is_killed(slurm_lab: Lab) -> None:
     command = [sys.executable, "-m", "pilothouse", "steer", "--world", "slurm", "--fail-open"]
-    for number in (signal.SIGKILL, signal.SIGTERM):
+    for number, guard_too in ((signal.SIGKILL, False), (signal.SIGTERM, False), (signal.SIGTERM, True)):
         steer = subprocess.Popen(command, env=slurm_lab.env, stdout=subprocess.DEVNULL)
         wait_until(lambda: partition_state(slurm_lab) == "DOWN", "the queue to be taken")
         first = submit(slurm_lab, "-N1")
         wait_until(lambda: state_of(slurm_lab, first) == "COMPLETED", "the first job")  # noqa: B023
+        children = Path(f"/proc/{steer.pid}/task/{steer.pid}/children").read_text().split() if guard_too else []
+        for child in children:  # as `systemctl stop` does
+            os.kill(int(child), number)
         steer.send_signal(number)
         steer.wait()
         second = submit(slurm_lab, "-N1")
         wait_until(lambda: partition_state(slurm_lab) == "UP", "the queue to be given back")
         wait_until(lambda: state_of(slurm_lab, second) == "COMPLETED", "Slurm to start it itself")  # noqa: B023
     slurm(slurm_lab, "scontrol", "update", "partitionname=queue", "state=DOWN")
+
+
+def test_one_program_steers_at_a_time_and_ends_with_the_one_that_restarts_it(slurm_lab: Lab) -> None:
+    command = [sys.executable, "-m", "pilothouse", "steer", "--world", "slurm", "--restart"]
+    first = subprocess.Popen(command, env=slurm_lab.env, stdout=subprocess.DEVNULL)
+    job = submit(slurm_lab, "-N1")
+    wait_until(lambda: state_of(slurm_lab, job) == "COMPLETED", "the job")
+    second = pilothouse(slurm_lab, "steer", "--world", "slurm", "--by", "fcfs")
+    assert second.returncode == 2 and "is steered already, by process" in second.stderr
+    (child,) = map(int, Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split())
+    assert f"process {child}" in second.stderr
+    first.kill()
+    first.wait()
+    wait_until(lambda: not Path(f"/proc/{child}").exists(), "the end of the child")
+
+
+def test_users_see_their_jobs_and_sites_keep_their_comments(slurm_lab: Lab) -> None:
+    command = ["sbatch", "--parsable", "-o", "/dev/null", "-p", "queue", "-N1", "--wrap", "sleep 30"]
+    job = slurm(slurm_lab, *command)
+    slurm(slurm_lab, "scontrol", "update", f"jobid={job}", "admincomment=the site's own text")
+    steer = subprocess.Popen([sys.executable, "-m", "pilothouse", "steer", "--world", "slurm"], env=slurm_lab.env)
+    wait_until(lambda: slurm(slurm_lab, "squeue", "-h", "-t", "R", "-o", "%i").split() == [job], "plain squeue to show it")
+    wait_until(lambda: admin_comment(slurm_lab, job) == "the site's own text", "the comment to be put back")
+    steer.kill()
+    steer.wait()
+    slurm(slurm_lab, "scancel", job)
+
+
+def test_jobs_get_what_they_ask_for_on_unlike_nodes(tmp_path: Path) -> None:
+    """`python -m tests.interop.slurm_options` runs 1,000, beside a plain Slurm."""
+    run = run_steered(tmp_path, plan(24, seed=3, between_s=0.1), kills=1, limit_s=120.0)
+    assert run.judge() == [] and len(run.ids) == 24
+
+
+def admin_comment(lab: Lab, job: str) -> str:
+    return read_request(slurm(lab, "scontrol", "-o", "show", "job", job)).comment
 
 
 def test_looking_changes_nothing(slurm_lab: Lab) -> None:

@@ -295,6 +295,9 @@ class VirtualSlurm:
         self._agenda = [item for item in self._agenda if ".ask." not in item[2].__qualname__]
         heapq.heapify(self._agenda)
 
+    def claim(self, name: str) -> None:
+        """There is one program here at a time."""
+
     def watch(self, fd: int) -> None:
         """No decider here speaks unasked."""
 

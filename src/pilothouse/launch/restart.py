@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 
+from pilothouse.launch.running import die_with_parent
 from pilothouse.launch.signals import on_signals
 
 FIRST_BACKOFF_S = 0.1
@@ -22,8 +23,11 @@ _FINAL = (0, 2, 130)
 
 
 def is_child() -> bool:
-    """Whether this process is the command that would be restarted."""
-    return _RESTARTED in os.environ
+    """Whether this process is the command that would be restarted. Then it ends with the process that would restart it."""
+    parent = os.environ.get(_RESTARTED, "")
+    if parent:
+        die_with_parent(int(parent))
+    return bool(parent)
 
 
 def run_with_restarts(command: list[str]) -> int:
@@ -42,7 +46,7 @@ def run_with_restarts(command: list[str]) -> int:
 
 
 def _run(command: list[str]) -> int:
-    process = subprocess.Popen(command, env={**os.environ, _RESTARTED: "1"})
+    process = subprocess.Popen(command, env={**os.environ, _RESTARTED: str(os.getpid())})
     ended = False
 
     def end(number: int) -> None:

@@ -108,9 +108,9 @@ def slurm_conf(
         ),
         f"PartitionName=main {everywhere} Default=YES State=UP",
         f"PartitionName=queue {everywhere} State=DOWN OverSubscribe=EXCLUSIVE",
-        f"PartitionName=go {everywhere} State=UP Hidden=YES OverSubscribe=EXCLUSIVE",
+        f"PartitionName=go {everywhere} State=UP OverSubscribe=EXCLUSIVE",
         f"PartitionName=cpuqueue {everywhere} State=DOWN",
-        f"PartitionName=cpugo {everywhere} State=UP Hidden=YES",
+        f"PartitionName=cpugo {everywhere} State=UP",
         "",
     ]
     return "\n".join(lines)

@@ -8,9 +8,12 @@ it is the complaint about it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import shutil
+import socket
+import struct
 import subprocess
 import time
 from collections import deque
@@ -88,6 +91,7 @@ class SlurmLink:
         self._shown = ""
         self._heard: deque[Heard] = deque()
         self._programs: list[subprocess.Popen[bytes]] = []
+        self._claim: socket.socket | None = None
 
     def now(self) -> float:
         return time.time()
@@ -103,6 +107,25 @@ class SlurmLink:
             {key.strip(): value.strip() for key, _, value in lines},
             records.by_id(run(looks.SHOW_JOBS)),
         )
+
+    def claim(self, name: str) -> None:
+        """One steering program at a time on this machine: the name is taken until this process ends. InputError: it is taken by
+        another one of this user or of root. (Any user could take a name.)"""
+        self._claim = socket.socket(socket.AF_UNIX)
+        address = f"\0pilothouse/{name}"
+        try:
+            self._claim.bind(address)
+            self._claim.listen(1)
+            return
+        except OSError as problem:
+            if problem.errno != errno.EADDRINUSE:
+                raise
+        with contextlib.suppress(OSError):
+            self._claim.connect(address)
+            credentials = self._claim.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            pid, user, _ = struct.unpack("3i", credentials)
+            if user in (0, os.geteuid()):
+                raise InputError("slurm", f"{name} is steered already, by process {pid}", hint="end that one first")
 
     def watch(self, fd: int) -> None:
         self._watched.add(fd)
@@ -333,6 +356,8 @@ class SlurmLink:
             child.kill()
             child.wait()
         self._control_ended()
+        if self._claim is not None:
+            self._claim.close()
         for program in self._programs:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 program.wait(CLOSE_S)

@@ -16,6 +16,7 @@ from pilothouse.worlds.slurm.link import Facts
 MOST_DELAY_S = 1
 LEAST_DEPTH = 1000
 LEAST_JOB_AGE_S = 30
+SCHEDULER_PARAMETERS = "batch_sched_delay=0,default_queue_depth=10000"
 _MAY_DIFFER = {"PartitionName", "State", "Hidden", "Default", "PriorityTier", "PriorityJobFactor", "AllocNodes", "TRES"}
 """Fields of a partition that need not be the same in both."""
 _OPERATORS = ("operator", "administrator")
@@ -42,10 +43,11 @@ def conf_lines(pair: Pair, nodes: str = "ALL", whole_nodes: bool = True) -> str:
     shares = " OverSubscribe=EXCLUSIVE" if whole_nodes else ""
     return f"""\
 # slurm.conf: users submit into {pair.queue}, where Slurm starts nothing; jobs start in {pair.go}.
-SchedulerParameters=batch_sched_delay=0,default_queue_depth=10000
-JobSubmitPlugins=lua
 PartitionName={pair.queue} Nodes={nodes} State=DOWN{shares}
-PartitionName={pair.go} Nodes={nodes} State=UP Hidden=YES{shares}
+PartitionName={pair.go} Nodes={nodes} State=UP{shares}
+# Add these words to the lines that you have: a second line of the same name would replace the first.
+#   SchedulerParameters=...,{SCHEDULER_PARAMETERS}
+#   JobSubmitPlugins=...,lua
 """
 
 
@@ -83,8 +85,9 @@ def _check_partitions(pair: Pair, facts: Facts) -> list[Finding]:
         found.append(Finding(level, f"{text}; a job that one allows may wait for ever in the other", f"make {key} equal"))
     if not different:
         found.append(Finding("ok", "both have the same nodes and limits"))
-    if go.get("Hidden") != "YES":
-        found.append(Finding("note", f"{pair.go} is not hidden: users see it", "Hidden=YES"))
+    hidden = [name for name, partition in ((pair.queue, queue), (pair.go, go)) if partition.get("Hidden") == "YES"]
+    for name in hidden:
+        found.append(Finding("note", f"{name} is hidden: plain squeue does not show users their jobs there", "Hidden=NO"))
     return found
 
 
@@ -93,15 +96,14 @@ def _check_scheduler(config: dict[str, str]) -> list[Finding]:
     words = dict(word.partition("=")[::2] for word in config.get("SchedulerParameters", "").split(","))
     delay = fields.count(words.get("batch_sched_delay", "3"))
     if delay is None or delay > MOST_DELAY_S:
-        do = "SchedulerParameters=batch_sched_delay=0"
+        do = "add batch_sched_delay=0 to SchedulerParameters"
         found.append(Finding("note", "orders wait up to 3 s for Slurm's scheduling pass", do))
     else:
         found.append(Finding("ok", "Slurm looks at orders once a second (batch_sched_delay)"))
     depth = fields.count(words.get("default_queue_depth", "100"))
     if depth is None or depth < LEAST_DEPTH:
-        found.append(
-            Finding("note", "with long queues Slurm may not look at an order", "SchedulerParameters=default_queue_depth=10000")
-        )
+        do = "add default_queue_depth=10000 to SchedulerParameters"
+        found.append(Finding("note", "with long queues Slurm may not look at an order", do))
     if "lua" not in config.get("JobSubmitPlugins", ""):
         text = "users may submit straight into the partition of starts, and so overtake others"
         found.append(Finding("note", text, "JobSubmitPlugins=lua, with the job_submit.lua that `pilothouse slurm-setup` prints"))

@@ -2,13 +2,15 @@
 
 A small process of its own reads a pipe. As long as the steering program lives it writes to the pipe (the lease). When the
 pipe is closed (an end, a crash, kill -9) or nothing came for LEASE_S, the partition is set UP: Slurm schedules its jobs
-itself. A steering program that goes on, or starts again, sets it DOWN.
+itself. A steering program that goes on, or starts again, sets it DOWN. Signals that end both (`systemctl stop`, Ctrl-C) are
+ignored here: the end of the pipe is what counts.
 """
 
 from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +19,7 @@ LEASE_S = 60.0
 RENEW_S = 5.0
 RETRY_S = 5.0
 MOST_TRIES = 120
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Lease:
@@ -30,9 +33,14 @@ class Lease:
 
     def start(self) -> None:
         command = [sys.executable, "-S", __file__, self._partition, str(self._lease_s)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
-        )
+        # Signals are blocked until the process ignores them.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def renew(self) -> None:
         now = time.monotonic()
@@ -80,4 +88,7 @@ def watch(partition: str, lease_s: float) -> None:
 
 
 if __name__ == "__main__":
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     watch(sys.argv[1], float(sys.argv[2]))

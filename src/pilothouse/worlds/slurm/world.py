@@ -41,6 +41,8 @@ class Link(Protocol):
 
     def facts(self) -> Facts: ...
 
+    def claim(self, name: str) -> None: ...
+
     @property
     def looking(self) -> bool: ...
 
@@ -115,6 +117,8 @@ class SlurmWorld:
         facts, look = self._meet()
         self.steering = steering_for(self.pair, facts, self._patience_s)
         self._check(facts)
+        host = facts.config.get("SlurmctldHost[0]", "")
+        self._link.claim(f"{facts.config.get('ClusterName', '')}@{host}:{facts.config.get('SlurmctldPort', '')}/{self.name}")
         self._decisions = Decisions(self.steering, notes=self._notes)
         if self._lease is not None:
             self._lease.start()

@@ -21,7 +21,7 @@ ROOT = Asker("root", 0)
 def facts(**changes: str) -> Facts:
     shown = records((SAMPLES / "scontrol-show-partition.txt").read_text(), "PartitionName")
     partitions = {row["PartitionName"]: dict(row) for row in shown}
-    partitions["go"].update(changes)
+    partitions["go"].update({"Hidden": "NO", **changes})
     return Facts(partitions, dict(CONFIG), {})
 
 
@@ -39,7 +39,7 @@ def test_what_is_missing_is_named() -> None:
         ({"Nodes": "n[1-4]"}, "Nodes differs"),
         ({"State": "DOWN"}, "go is DOWN"),
         ({"RootOnly": "YES"}, "RootOnly=YES"),
-        ({"Hidden": "NO"}, "not hidden"),
+        ({"Hidden": "YES"}, "go is hidden: plain squeue does not show users their jobs there"),
     ):
         assert any(words in text for text in wrong(check(Pair(), facts(**changes), ROOT))), words
     assert any("queue is UP" not in text for text in wrong(check(Pair("free", "go"), facts(), ROOT)))
@@ -59,6 +59,8 @@ def test_the_scheduler_and_rights() -> None:
 def test_the_texts_name_the_pair() -> None:
     pair = Pair("batch", "batch-go")
     lines = conf_lines(pair, "n[1-64]", whole_nodes=False)
-    assert "PartitionName=batch Nodes=n[1-64] State=DOWN\n" in lines and "EXCLUSIVE" not in lines
+    assert "PartitionName=batch Nodes=n[1-64] State=DOWN\n" in lines and "EXCLUSIVE" not in lines and "Hidden" not in lines
+    # They would replace the site's own.
+    assert not [line for line in lines.splitlines() if line.startswith(("SchedulerParameters", "JobSubmitPlugins"))]
     lua = job_submit_lua([("batch", "batch-go")], [1000])
     assert '["batch-go"] = "batch"' in lua and "[0] = true, [1000] = true" in lua
