@@ -23,8 +23,10 @@ from golden.batsim4_player import Player
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
+from pilothouse.launch import naming
+from pilothouse.launch.start_estimates import ask
 from pilothouse.model import events as e
-from pilothouse.model.job import Job
+from pilothouse.model.job import Job, Node
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.profile import Delay, ParallelTask, Profile
 from pilothouse.model.record import JobRecord
@@ -164,6 +166,28 @@ def test_query_and_answer_of_energy(printed: Printed, tmp_path: Path) -> None:
     (answer,) = ran.events("ANSWER")
     assert answer["timestamp"] == 10.0 and answer["data"].keys() == printed["answer energy"]["data"].keys()
     assert answer["data"]["consumed_energy"] == pytest.approx(101 * 10 * 10)
+
+
+def test_query_and_answer_of_a_waiting_time(printed: Printed, tmp_path: Path) -> None:
+    """A world of ours asks, and gets what the scheduler estimates."""
+    heard: list[Event] = []
+
+    class Scheduler(Player):
+        def answer(self, prepared: bytes, said: bytes) -> bytes:
+            heard.extend(json.loads(said)["events"])
+            answers = [printed["answer estimate"]] if heard[-1]["type"] == "QUERY" else []
+            return json.dumps({"now": 10.0, "events": answers}).encode()
+
+    scheduler = Scheduler(f"ipc://{tmp_path}/s", [b""] * 9)
+    potential = Job("workflow_submitter0!potential_job17", 1, 12.0)
+    begins = e.Begins((Node("h", 0, 4),), started_at=10.0)
+    try:
+        waits = ask(begins, [], BatsimDecider(f"ipc://{tmp_path}/s", dialect="2", timeout=20), potential)
+    finally:
+        scheduler.close()
+    assert waits == 56
+    assert [one["type"] for one in heard] == ["SIMULATION_BEGINS", "QUERY", "SIMULATION_ENDS"]
+    assert heard[1] == printed["query estimate"]
 
 
 def test_reject(printed: Printed, tmp_path: Path) -> None:
@@ -394,8 +418,6 @@ def test_other_events_are_understood(batsim: Batsim, printed: Printed) -> None:
 
 def test_the_estimate_is_answered(printed: Printed, tmp_path: Path) -> None:
     """Two of four hosts would be free: the potential job would wait 0 s. The answer has the printed form."""
-    from pilothouse.launch import naming
-
     speaker = Batsim(tmp_path, printed["begins"], naming.decider("fcfs"))
     (answer,) = speaker.tell(printed["query estimate"])
     expected = json.loads(json.dumps(printed["answer estimate"]))

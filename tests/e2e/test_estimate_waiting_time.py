@@ -1,15 +1,22 @@
-"""A Batsim asks how long a potential job would wait (QUERY, estimate_waiting_time); the policy that schedules for it answers."""
+"""How long a potential job would wait (QUERY, estimate_waiting_time): a Batsim asks our policies, and our worlds ask theirs."""
 
 from __future__ import annotations
 
+import csv
 import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner
 
+import components
+from pilothouse.cli.batsim2 import command as batsim2
+from pilothouse.cli.batsim4 import command as batsim4
+from pilothouse.cli.simulate import command as simulate
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
@@ -93,3 +100,88 @@ def test_a_policy_may_answer_itself(batsim: Callable[[Any], Say]) -> None:
 def test_a_scheduler_that_has_no_word_for_it(batsim: Callable[[Any], Say]) -> None:
     """Nothing is known, and the question is answered all the same."""
     assert answers(batsim(PolicyDecider(naming.policy("fcfs")))(1, query(1))) == [pytest.approx(1.797e308, rel=1e-3)]
+
+
+POTENTIAL = {
+    "nb_res": 4,
+    "jobs": [
+        {"id": "wide", "subtime": 30, "res": 4, "walltime": 10, "profile": "p"},
+        {"id": "small", "subtime": 6, "res": 1, "walltime": 10, "profile": "p"},
+        {"id": "huge", "subtime": 6, "res": 5, "walltime": 10, "profile": "p"},
+    ],
+    "profiles": {"p": {"type": "delay", "delay": 1}},
+}
+TINY = components.ROOT / "examples/tiny.json"
+SMALL = components.ROOT / "tests/golden/batsim4/inputs/platforms/small_platform.xml"
+
+
+def estimates(path: Path) -> dict[str, str]:
+    return {row["job_id"]: row["estimated_waiting_time"] for row in csv.DictReader(path.open())}
+
+
+def simulated(folder: Path, *more: str) -> dict[str, str]:
+    """The answers to a simulation's questions."""
+    (folder / "potential.json").write_text(json.dumps(POTENTIAL))
+    given = ["-p", "4", "-w", str(TINY), "-e", f"{folder}/out/", "--ask-estimates", str(folder / "potential.json"), *more]
+    done = CliRunner().invoke(simulate, given)
+    assert done.exit_code == 0, done.output
+    assert (folder / "out/jobs.csv").read_text().count("\n") == 7, "they are not submitted"
+    return estimates(folder / "out/estimates.csv")
+
+
+@pytest.mark.parametrize("more", [(), ("--control-latency",), ("--control-latency", "1ms")])
+def test_a_simulation_asks(more: tuple[str, ...], tmp_path: Path) -> None:
+    """Job 1 has three of four hosts until 120 s, and job 2 will have all until 180 s; job 3 (90 s) fits beside job 1."""
+    found = simulated(tmp_path, "--policy", "easy", *more)
+    assert found["potential!huge"] == "inf"
+    assert float(found["potential!small"]) == pytest.approx(0.0, abs=0.01)
+    assert float(found["potential!wide"]) > 150
+    assert list(found)[-1] == "potential!wide", "by the date of the question"
+
+
+@pytest.mark.parametrize("dialect", ["2", "4", "any"])
+def test_a_simulation_asks_a_scheduler_over_the_protocol(dialect: str, tmp_path: Path) -> None:
+    """The answers of a policy behind a socket are those of the same policy in this process."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    endpoint = f"ipc://{tmp_path}/s"
+    steering = threading.Thread(target=Session(BatsimWorld(endpoint), naming.decider("easy")).run)
+    steering.start()
+    asked = simulated(there, "--by", f"batsim:{endpoint}?dialect={dialect}")
+    steering.join(20)
+    expected = simulated(here, "--policy", "easy")
+    assert float(asked.pop("potential!huge")) > 1e300 and expected.pop("potential!huge") == "inf"
+    assert asked == expected
+
+
+@pytest.mark.parametrize("drop_in", [batsim2, batsim4])
+def test_the_drop_ins_ask_where_they_are_told_to(drop_in: click.Command, tmp_path: Path) -> None:
+    endpoint, asked = f"ipc://{tmp_path}/s", tmp_path / "potential.json"
+    asked.write_text(json.dumps(POTENTIAL))
+    steering = threading.Thread(target=Session(BatsimWorld(endpoint), naming.decider("fcfs")).run)
+    steering.start()
+    arguments = ["-p", str(SMALL), "-w", str(TINY), "-e", str(tmp_path / "out"), "-s", endpoint]
+    done = CliRunner().invoke(drop_in, [*arguments, "--decider-ask-estimates", str(asked)])
+    steering.join(20)
+    assert done.exit_code == 0, done.output
+    found = estimates(tmp_path / "out_estimates.csv")
+    assert float(found["potential!small"]) == pytest.approx(174, abs=0.1), "behind job 2, which waits for job 1"
+
+
+def test_what_a_scheduler_does_not_answer_is_an_empty_cell(tmp_path: Path) -> None:
+    from golden.batsim4_player import Player
+
+    class Silent(Player):
+        def answer(self, prepared: bytes, heard: bytes) -> bytes:
+            message = json.loads(heard)
+            jobs = [one["data"]["job_id"] for one in message["events"] if one["type"] == "JOB_SUBMITTED"]
+            events = [{"timestamp": message["now"], "type": "REJECT_JOB", "data": {"job_id": name}} for name in jobs]
+            return json.dumps({"now": message["now"], "events": events}).encode()
+
+    silent = Silent(f"ipc://{tmp_path}/s", [b""] * 50)
+    try:
+        found = simulated(tmp_path, "--by", f"batsim:ipc://{tmp_path}/s?dialect=2")
+    finally:
+        silent.close()
+    assert set(found.values()) == {""}

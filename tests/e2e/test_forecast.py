@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+import components
 from e2e import live_runs
 from pilothouse.launch.forecasts import forecast_run, forecast_start, nodes_to_add
-from pilothouse.launch.run_whatif import whatif_run
+from pilothouse.launch.run_whatif import start_in_run, whatif_run
 from pilothouse.model.errors import InputError
+from pilothouse.model.job import Job
 from pilothouse.views.time_left import TimeLeft
 
+EXAMPLES = components.ROOT / "examples"
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -68,8 +71,24 @@ def test_a_run_that_goes_on_is_run_ahead(tmp_path: Path) -> None:
         otherwise = whatif_run(str(folder), "easy", 2)
         assert otherwise.now is not None and otherwise.otherwise is not None
         assert (otherwise.now.slots, otherwise.otherwise.slots) == (2, 6)
+        last = start_in_run(str(folder), "", Job("submitted", 2)).submitted
+        assert last is not None and (last.policy, last.slots) == ("fcfs", 2)
+        assert 0 < last.low <= last.seconds <= last.high, "two tasks run, and it needs both slots"
     finally:
         process.terminate()
         live_runs.finish(process)
     with pytest.raises(InputError, match="no engine"):
         forecast_run(folder)
+
+
+def test_submit_is_for_what_goes_on(tmp_path: Path, pilothouse: Command) -> None:
+    assert pilothouse("simulate", "-p", "4", "-w", str(EXAMPLES / "tiny.json"), "-e", "out/", cwd=tmp_path).returncode == 0
+    for more, problem in (
+        (("out/", "--submit", "4"), "nothing can be submitted to a run that is over"),
+        (("out/", "--submit", "4x"), "--submit: not a job"),
+        (("out/", "--submit", "0:5m"), "--submit: not a job"),
+        (("out/", "--submit", "4:soon"), "--submit"),
+        (("out/", "--submit", "4", "--add-nodes", "1"), "--submit or --add-nodes"),
+    ):
+        refused = pilothouse("whatif", *more, cwd=tmp_path)
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1) and problem in refused.stderr

@@ -153,6 +153,8 @@ def test_looking_changes_nothing(slurm_lab: Lab) -> None:
     ]
     table = pilothouse(slurm_lab, "whatif", "--used", "0.5").stdout
     assert "0:00:30" in table
+    asked = json.loads(pilothouse(slurm_lab, "whatif", "--submit", "4:1m", "--policy", "fcfs", "--json").stdout)
+    assert (asked["units"], asked["starts_in_s"]) == (4, {"fcfs": pytest.approx(60.0)}), "behind the job that needs all"
     for job, words in ((held, "it is held"), (other, "would fit now"), ("999", "neither waits nor runs")):
         assert words in pilothouse(slurm_lab, "explain", "--world", "slurm", job).stdout
     assert slurm(slurm_lab, *shown) == before

@@ -39,6 +39,11 @@ from pilothouse.cli.options import (
     "Batsim. Without this option, start times under a Batsim scheduler may differ from those of a real Batsim. "
     "With one, such as 1s: jobs start at the next scheduling pass, and there is one each second, as in Slurm.",
 )  # fmt: skip
+@click.option(
+    "--ask-estimates", metavar="WORKLOAD",
+    help="Ask the scheduler, at the date of each job of this workload, how long the job would wait. The jobs are not submitted; "
+    "PREFIX + estimates.csv has the answers.",
+)
 @report_option
 @click.option("--plot", is_flag=True, help="Also draw utilisation, queue and Gantt chart (PNG and SVG).")
 @click.option(
@@ -64,6 +69,7 @@ def command(**given: Any) -> None:
       pilothouse simulate -p 100 -w trace.swf --by batsim:tcp://localhost:28000
       pilothouse simulate -p cluster.xml -w workload.json --by 'edc:./libfcfs.so?init={}' --control-latency
       pilothouse simulate -p nodes.txt -w sacct.txt --policy easy --control-latency 1s
+      pilothouse simulate -p 100 -w trace.swf --policy easy --ask-estimates potential.json
     """
     from pilothouse.launch.simulation import simulate
 

@@ -21,7 +21,7 @@ from pilothouse.views.metrics import Collector, Metrics
 
 COMPANIONS = (
     *("run.json", "schedule.json", "jobs.jsonl", "now.json"),
-    *("machine_states.csv", "pstate_changes.csv", "consumed_energy.csv"),
+    *("machine_states.csv", "pstate_changes.csv", "consumed_energy.csv", "estimates.csv"),
 )
 """Removed when a run begins: views would take those of an earlier run for this one's."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from pilothouse.campaign.forecast import Forecast, Quantiles, forecast
+from pilothouse.campaign.forecast import Forecast, Quantiles, expected_starts, forecast
 from pilothouse.campaign.replay import replay_live, replay_simulated
 from pilothouse.campaign.run_snapshot import run_began
 from pilothouse.formats.task_file import LineKind
@@ -18,11 +18,13 @@ from pilothouse.journal.read import is_over, read_note, read_tasks
 from pilothouse.launch import naming
 from pilothouse.launch.forecasts import lines_of_run, policy_of_run, run_now, with_nodes
 from pilothouse.model.errors import InputError
+from pilothouse.model.job import Job
 from pilothouse.model.lifecycle import JobState
 from pilothouse.views.difference import difference
 from pilothouse.views.documents import WhatIfDocument, WhatIfForecast
 from pilothouse.views.read_run import find, read_run
 from pilothouse.views.schedule import Schedule
+from pilothouse.worlds.live.wire.messages import Task
 
 SAME_S = 0.1
 """Starts of a live run that are no further apart count as the same."""
@@ -40,6 +42,19 @@ def whatif_run(text: str, policy: str = "", add_nodes: int = 0) -> WhatIfDocumen
     if is_over(found.journal):
         return _finished(found.journal, policy, add_nodes)
     return _going_on(found.journal, policy, add_nodes)
+
+
+def start_in_run(text: str, policy: str, job: Job) -> WhatIfDocument:
+    """When a job would start that is submitted now to a live run that goes on. Raises InputError."""
+    folder = find(text).journal
+    if folder is None or is_over(folder):
+        raise InputError(text, "nothing can be submitted to a run that is over", expected="a run that goes on, or --world")
+    run = run_now(folder)
+    name, make = policy_of_run(folder, policy, run.notes)
+    start = msgspec.structs.replace(run.start, jobs=(*run.start.jobs, (job, Task(0))))
+    found = expected_starts(start, run.durations, make, [job.id])[job.id]
+    waits = WhatIfForecast(policy=name, slots=start.units, seconds=found.median, low=found.low, high=found.high)
+    return WhatIfDocument(submitted=waits, notes=run.notes)
 
 
 def _simulated(run: Schedule, policy: str, add_nodes: int) -> WhatIfDocument:

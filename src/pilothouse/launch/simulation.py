@@ -11,6 +11,7 @@ import click
 from pilothouse.core.session import Outcome, Session
 from pilothouse.formats.workload import Workload
 from pilothouse.launch import naming
+from pilothouse.launch.estimate_table import EstimateTable
 from pilothouse.launch.outputs import Outputs
 from pilothouse.launch.running import calm_collector, supervised
 from pilothouse.launch.session_files import NowFile, both
@@ -79,6 +80,7 @@ def simulate(
     trace_machines: bool,
     control_latency: bool,
     pass_every_s: float = 0.0,
+    ask_estimates: str | None = None,
     plot: bool,
     report: str | None = None,
     tau: float,
@@ -100,11 +102,17 @@ def simulate(
     setup = load(platform, workloads, events, duration, energy=energy, solver=solver, control_latency=control_latency,
                  shaping=shaping)  # fmt: skip
     setup.pass_every_s = pass_every_s
+    if ask_estimates:
+        (potential,) = read_workloads([ask_estimates], setup.platform.compute_count, name="potential")
+        setup.potential = potential.jobs
     units = setup.begins.units
     schedule = Schedule(name=by, path="", live=False, policy=by, units=units)
     also = [schedule.take] if report else []
     outputs = Outputs(prefix, exports, tau, *also, window=shaping.window(setup.jobs))
     machines = _machine_tables(prefix, trace_machines, energy)
+    estimates = EstimateTable(prefix + "estimates.csv", setup.potential) if ask_estimates else None
+    if estimates is not None:
+        setup.answered = estimates.answered
     outputs.describe(decider=by, units=units, jobs=len(setup.jobs), workloads=list(workloads), platform=platform)
     now_file = NowFile(prefix, outputs.flush)
     began = time.process_time()
@@ -117,6 +125,8 @@ def simulate(
     finally:
         for table in machines:
             table.close()
+        if estimates is not None:
+            estimates.close()
         extra = machines[0].figures() if machines else {}
         now_file.close()
         metrics = outputs.close(units, complete=complete, ranks=as_json or not quiet, extra=extra)
@@ -125,6 +135,8 @@ def simulate(
     if by.partition(":")[0] in BATSIM_DECIDERS and not (control_latency or pass_every_s):
         notes = [*notes, NO_LATENCY]
     files = [f"{prefix}jobs.csv", f"{prefix}schedule.json"]
+    if estimates is not None:
+        files.append(estimates.path)
     if plot:
         from pilothouse.views.plots import draw
         from pilothouse.views.read_run import read_run

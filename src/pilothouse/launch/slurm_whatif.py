@@ -10,7 +10,9 @@ import msgspec
 
 from pilothouse.campaign.slurm_present import Present, expected_starts, follow, observed_pair, present
 from pilothouse.launch import naming
+from pilothouse.launch.start_estimates import ask
 from pilothouse.model.errors import InputError, quoted
+from pilothouse.model.job import Job
 from pilothouse.worlds.slurm.book import Pair
 from pilothouse.worlds.slurm.link import SlurmLink
 
@@ -38,6 +40,17 @@ def dry_run_lines(world_name: str, by: str, looks: int) -> Iterator[str]:
     naming.policy(by)  # a mistake is told before the first look
     for at, job_id, what in follow(pair_named(world_name), lambda: naming.policy(by), looks):
         yield f"{datetime.fromtimestamp(at).isoformat(timespec='seconds')}  job {job_id}: {what}"
+
+
+def submitted(world_name: str, names: list[str], job: Job, *, as_json: bool) -> str:
+    """How long a job would wait that is submitted now, by scheduler."""
+    at = look(world_name)
+    waits = {name: ask(at.begins, at.events, naming.decider(name), job) for name in names}
+    if as_json:
+        rows = {name: _or_none(seconds) for name, seconds in waits.items()}
+        return msgspec.json.encode({"at": at.now, "units": job.units, "starts_in_s": rows}).decode()
+    width = max(len(name) for name in names)
+    return "\n".join(f"{name:<{width}}  {_duration(seconds)}" for name, seconds in waits.items())
 
 
 def table(world_name: str, policies: list[str], used: float, only: str, *, as_json: bool) -> str:

@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
+import msgspec
+
 from pilothouse.core.cluster import Cluster
+from pilothouse.core.contract import Decider
+from pilothouse.core.session import Session
+from pilothouse.model import decisions as d
+from pilothouse.model import events as e
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.job import Job
 from pilothouse.policies.base import Policy
@@ -63,3 +69,43 @@ class StartEstimates:
                 self._failed = True
                 _log.warning("the policy cannot be simulated, so no starts are estimated: %s", problem)
         return starts, time.perf_counter() - began
+
+
+def ask(begins: e.Begins, events: Sequence[e.Event], decider: Decider, job: Job) -> float:
+    """How long a decider thinks that a job would wait that joins a machine as it is now; inf: for ever, or it is not known.
+
+    The decider is told of the machine and asked (EstimateAsked). A foreign scheduler is asked over its protocol. Nothing that it
+    decides is carried out.
+    """
+    world = _Question(msgspec.structs.replace(begins, cannot=frozenset()), events, job)
+    Session(world, decider).run()
+    return world.answer
+
+
+class _Question:
+    """A world in which nothing happens: the present state, one question, the end."""
+
+    name = "question"
+
+    def __init__(self, begins: e.Begins, events: Sequence[e.Event], job: Job) -> None:
+        now = begins.started_at
+        self._begins = begins
+        self._turns: list[list[e.Event]] = [[e.Began(now, begins), *events], [e.EstimateAsked(now, job)], [e.Ended(now)]]
+        self.answer = inf
+
+    def begin(self, wants: d.Wants) -> e.Begins:
+        return self._begins
+
+    def advance(self) -> e.Batch | None:
+        return e.Batch(self._begins.started_at, self._turns.pop(0)) if self._turns else None
+
+    def apply(self, reply: d.Reply) -> None:
+        for decision in reply.decisions:
+            if type(decision) is d.AnswerEstimate:
+                self.answer = decision.seconds
+
+    def watch(self, fd: int) -> None:
+        """Nothing happens meanwhile."""
+
+    def close(self) -> None:
+        """Nothing is held open."""

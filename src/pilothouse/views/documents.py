@@ -261,7 +261,7 @@ class WhatIfForecast(msgspec.Struct, kw_only=True):
 
 class WhatIfDocument(msgspec.Struct, kw_only=True):
     """`pilothouse whatif RUN --json`: a run otherwise. Of a run that goes on `now` and `otherwise`, of one that is over
-    `difference`."""
+    `difference`; with `--submit` when a further job would start."""
 
     now: WhatIfForecast | None = None
     otherwise: WhatIfForecast | None = None
@@ -271,6 +271,7 @@ class WhatIfDocument(msgspec.Struct, kw_only=True):
     sooner_high: float | None = None
     """Nine in ten simulations lie between these."""
     difference: DifferenceDocument | None = None
+    submitted: WhatIfForecast | None = None
     notes: list[str] = []
     """What was assumed."""
 

@@ -78,6 +78,14 @@ class Options(msgspec.Struct):
         float, option("How long an answer may take; 0: for ever.", metavar="S", hide_default=True)
     ] = 0.0
     decider_command: Annotated[str, option("Starts the scheduler with this command, and ends it with the run.")] = ""
+    decider_ask_estimates: Annotated[
+        str,
+        option(
+            "Asks the scheduler, at the date of each job of this workload, how long the job would wait "
+            "(estimate_waiting_time). The jobs are not submitted; _estimates.csv has the answers.",
+            metavar="FILE",
+        ),
+    ] = ""
     fail_on_deadlock: Annotated[
         bool, option("Exit code 1, not Batsim's 0, when the scheduler leaves jobs waiting for ever.")
     ] = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,11 +20,12 @@ from pilothouse.dropins.simgrid_settings import check_log
 from pilothouse.dropins.simgrid_settings import settings as simgrid_settings
 from pilothouse.formats import profile_json, workload_json
 from pilothouse.formats.workload import Workload
+from pilothouse.launch.estimate_table import EstimateTable
 from pilothouse.launch.running import calm_collector
 from pilothouse.launch.signals import leave, on_signals
 from pilothouse.model.decisions import Wants
 from pilothouse.model.errors import DecisionError, InputError, PilothouseError, quoted
-from pilothouse.model.events import Begins
+from pilothouse.model.events import Begins, EstimateAsked
 from pilothouse.model.profile import Profile, Sequence
 from pilothouse.protocols.batsim.decider import BatsimDecider
 from pilothouse.protocols.batsim.settings import Settings
@@ -56,6 +58,9 @@ def simulate(
         schedule_trace=not options.disable_schedule_tracing,
     )
     server = inputs.server(outputs)
+    estimates = EstimateTable(f"{options.export}_estimates.csv", inputs.potential) if options.decider_ask_estimates else None
+    if estimates is not None:
+        server.answered = estimates.answered
     began_at, scheduling_s = time.monotonic(), 0.0
     try:
         if options.no_sched:
@@ -80,6 +85,8 @@ def simulate(
             finally:
                 scheduling_s = measured.spent_s
     finally:
+        if estimates is not None:
+            estimates.close()
         outputs.finish(server.machines, scheduling_s=scheduling_s, simulation_s=time.monotonic() - began_at)
 
 
@@ -119,6 +126,10 @@ class Batsim4Inputs:
         young = options.dialect.since_three
         names = [self.workload_name(i, path) for i, path in enumerate(options.workload)]
         self.workloads = [_workload(path, name, young=young) for path, name in zip(options.workload, names, strict=True)]
+        asked = options.decider_ask_estimates
+        self.potential = sorted(
+            _workload(asked, "potential", young=young).jobs if asked else [], key=attrgetter("submitted_at")
+        )
         self.workflows = _workflows(options) if options.workflow or options.workflow_start else []
         self._submission = settings.job_submission
         self.platform = Platform.load(
@@ -174,6 +185,8 @@ class Batsim4Inputs:
         sources: list[Source] = [JobSource(workload.jobs) for workload in self.workloads]
         sources += self.workflows
         sources += _events(options) if options.events else []
+        if self.potential:
+            sources.append(EventSource(EstimateAsked(job.submitted_at, job) for job in self.potential))
         ends = options.ignore_beyond_last_workflow and bool(self.workflows)
         rules = msgspec.structs.replace(self.rules, ends_with_workflows=ends)
         server = Server(

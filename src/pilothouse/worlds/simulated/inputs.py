@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -15,8 +16,9 @@ from pilothouse.core.contract import World
 from pilothouse.formats import accounting_logs, swf, workload_json
 from pilothouse.formats.text_input import read_bytes
 from pilothouse.formats.workload import Workload
+from pilothouse.model.decisions import AnswerEstimate
 from pilothouse.model.errors import InputError
-from pilothouse.model.events import Begins, Event
+from pilothouse.model.events import Begins, EstimateAsked, Event
 from pilothouse.model.job import Job
 from pilothouse.model.profile import Profile
 from pilothouse.model.record import JobRecord
@@ -34,6 +36,9 @@ class Setup(msgspec.Struct):
     begins: Begins
     solver: str = "fair-bottleneck"
     control_latency: bool = False
+    potential: list[Job] = []
+    """Jobs that are not submitted: the decider is asked at their dates how long they would wait."""
+    answered: Callable[[AnswerEstimate], None] = lambda answer: None
     pass_every_s: float = 0.0
     """Jobs start in scheduling passes; 0: at once."""
 
@@ -47,6 +52,10 @@ class Setup(msgspec.Struct):
     def oddities(self) -> list[str]:
         """One line for each kind of oddity of each file."""
         return [line for workload in self.workloads for line in oddities_of(workload)]
+
+    @property
+    def _questions(self) -> list[Event]:
+        return [EstimateAsked(job.submitted_at, job) for job in sorted(self.potential, key=attrgetter("submitted_at"))]
 
     def world(self, record: Callable[[JobRecord], None], tracers: Sequence[Tracer] = ()) -> World:
         """A new world at date 0."""
@@ -62,8 +71,9 @@ class Setup(msgspec.Struct):
             self.jobs,
             platform=self.platform,
             solver=self.solver,
-            external_events=self.external_events,
+            external_events=[*self.external_events, *self._questions],
             record=record,
+            answered=self.answered,
             tracers=tracers,
         )
 
@@ -75,8 +85,7 @@ class Setup(msgspec.Struct):
         from pilothouse.worlds.simulated.message_server.world import MessageServerWorld
 
         sources: list[Source] = [JobSource(workload.jobs) for workload in self.workloads]
-        if self.external_events:
-            sources.append(EventSource(self.external_events))
+        sources += [EventSource(events) for events in (self.external_events, self._questions) if events]
         server = Server(
             self.begins,
             sources,
@@ -84,6 +93,7 @@ class Setup(msgspec.Struct):
             OURS,
             solver=self.solver,
             record=record,
+            answered=self.answered,
             tracers=tracers,
             exact_energy=True,
         )
@@ -112,11 +122,11 @@ def load(
 
 
 def read_workloads(
-    paths: Sequence[str], units: int, read_other: Callable[[str, str, str], Workload] | None = None
+    paths: Sequence[str], units: int, read_other: Callable[[str, str, str], Workload] | None = None, name: str = "w{}"
 ) -> list[Workload]:
-    """The workloads w0, w1, ... for a machine of so many units. `read_other(path, name, dialect)` is tried on JSON that is not a
-    Batsim workload; `path?dialect=...` names the dialect."""
-    return [_read_workload(path, f"w{i}", units, read_other) for i, path in enumerate(paths)]
+    """The workloads w0, w1, ... (or another `name`) for a machine of so many units. `read_other(path, name, dialect)` is tried on
+    JSON that is not a Batsim workload; `path?dialect=...` names the dialect."""
+    return [_read_workload(path, name.format(i), units, read_other) for i, path in enumerate(paths)]
 
 
 def join(

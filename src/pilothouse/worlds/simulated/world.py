@@ -41,6 +41,7 @@ Recorder = Callable[[JobRecord], None]
 class SimulatedWorld:
     """A World whose clock stands still while the decider thinks. Same input, same events.
 
+    `external_events` may hold questions about jobs that are not submitted (EstimateAsked); `answered` gets the answers.
     It begins at `begins.started_at`; jobs with an earlier date are submitted then, in their order. Jobs of `begins.running` run
     when it begins: their profile is what is left of them.
     """
@@ -56,10 +57,12 @@ class SimulatedWorld:
         solver: str = "fair-bottleneck",
         external_events: Iterable[e.Event] = (),
         record: Recorder = lambda record: None,
+        answered: Callable[[d.AnswerEstimate], None] = lambda answer: None,
         tracers: Iterable[Tracer] = (),
     ) -> None:
         self._begins = begins
         self._record = record
+        self._answered = answered
         self._agenda = FastAgenda()
         self._agenda.run_until(begins.started_at)
         self._profiles: dict[str, Profile] = dict(begins.profiles)
@@ -122,8 +125,9 @@ class SimulatedWorld:
             self._run(Run(running.job, running.units, running.started_at))
         for event in self._external:
             self._agenda.at(event.at, self._add_event, event)
-        if self._external:
-            self._agenda.at(self._external[-1].at, self._no_more_external_events)
+        external = [event.at for event in self._external if type(event) is not e.EstimateAsked]
+        if external:
+            self._agenda.at(external[-1], self._no_more_external_events)
         if self._next_job is not None:
             # Submissions come before all else of their date.
             self._agenda.first_at(max(self._next_job.submitted_at, self._agenda.now), self._submit_all_of_date)
@@ -350,6 +354,9 @@ class SimulatedWorld:
                 self._physics.kill(run)
             self._job_is_over(run, decision.state, 0, decision.reason)
 
+    def _answer_estimate(self, decision: d.AnswerEstimate) -> None:
+        self._answered(decision)
+
     def _stop_world(self, decision: d.StopWorld) -> None:
         self._stopped = self._aside = True
 
@@ -376,8 +383,9 @@ _HANDLERS: dict[type, Callable[[SimulatedWorld, Any], None]] = table(
         d.SetMetadata: SimulatedWorld._set_metadata,
         d.SetJobState: SimulatedWorld._set_job_state,
         d.StopWorld: SimulatedWorld._stop_world,
+        d.AnswerEstimate: SimulatedWorld._answer_estimate,
         **dict.fromkeys(MachineDecisions.KINDS, SimulatedWorld._carry_out_on_machines),
-        **dict.fromkeys((d.Annotate, d.AnswerEstimate, d.AnswerFeasibility, d.ConfirmWithdrawal), nothing),
+        **dict.fromkeys((d.Annotate, d.AnswerFeasibility, d.ConfirmWithdrawal), nothing),
     },
     SimulatedWorld.name,
 )

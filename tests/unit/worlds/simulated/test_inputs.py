@@ -56,7 +56,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def other(path: str, name: str) -> Workload:
+def other(path: str, name: str, dialect: str) -> Workload:
     return Workload(name, f"other {path}", 0, [])
 
 

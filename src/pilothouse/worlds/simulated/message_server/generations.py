@@ -13,6 +13,11 @@ from pilothouse.worlds.simulated.message_server import calls, jobs, power, regis
 from pilothouse.worlds.simulated.message_server.rules import Handler, Rules
 from pilothouse.worlds.simulated.message_server.server import Server
 
+
+def _on_estimate(server: Server, decision: d.AnswerEstimate) -> None:
+    server.answered(decision)
+
+
 _COMMON: dict[type, Handler] = {
     d.StartJob: jobs.on_start,
     d.RejectJob: jobs.on_reject,
@@ -27,7 +32,7 @@ _NOT_IN_5: dict[type, Handler] = {
     d.SetMetadata: jobs.on_metadata,
     d.SendToJob: jobs.on_send_to_job,
     d.MeasureEnergy: power.on_measure_energy,
-    d.AnswerEstimate: nothing,
+    d.AnswerEstimate: _on_estimate,
 }
 _ALL_PROBES: dict[type, Handler] = dict.fromkeys(
     (d.CreateProbe, d.TriggerProbe, d.ResetProbe, d.StopProbe), calls.on_probe

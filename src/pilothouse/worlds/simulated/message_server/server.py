@@ -77,11 +77,12 @@ class Server:
     # Python finds the methods of an object with 30 attributes or more slowly, unless they are in slots.
     __slots__ = (
         "_collected", "_decision_index", "_dependencies", "_end_told", "_end_written", "_event_at", "_events",
-        "_handlers", "_lingering", "_needed", "_open_event_sources", "_open_job_sources", "_open_workflows",
-        "_over_and_told", "_ready", "_ready_message", "_stale_dates", "_succeeded", "_tracers", "agenda",
-        "begins", "calls", "constraints", "costs", "decider", "ended", "hidden_profiles", "jobs", "machines", "mailbox", "met",
-        "meters_read_at", "pending", "periodic", "physics", "profile_users", "profiles", "record", "registering", "rounds",
-        "rules", "sources", "stopped", "strict", "submission_noted", "unfinished", "warn", "workloads",
+        "_handlers", "_lingering", "_needed", "_open_event_sources", "_open_external_sources", "_open_job_sources",
+        "_open_workflows", "_over_and_told", "_ready", "_ready_message", "_stale_dates", "_succeeded", "_tracers",
+        "agenda", "answered", "begins", "calls", "constraints", "costs", "decider", "ended", "hidden_profiles",
+        "jobs", "machines", "mailbox", "met", "meters_read_at", "pending", "periodic", "physics", "profile_users",
+        "profiles", "record", "registering", "rounds", "rules", "sources", "stopped", "strict", "submission_noted",
+        "unfinished", "warn", "workloads",
     )  # fmt: skip
 
     def __init__(
@@ -93,6 +94,7 @@ class Server:
         *,
         solver: str = "fair-bottleneck",
         record: Callable[[JobRecord], None] = _ignore,
+        answered: Callable[[d.AnswerEstimate], None] = _ignore,
         tracers: Iterable[Tracer] = (),
         strict: bool = False,
         exact_energy: bool = False,
@@ -102,7 +104,7 @@ class Server:
         self.rules = rules
         self._stale_dates, self._handlers = rules.stale_dates, rules.handlers
         self.strict = strict
-        self.record = record
+        self.record, self.answered = record, answered
         self._tracers = tuple(tracers)
         self.decider = "scheduler"
         self.warn: Callable[[str], None] = _ignore
@@ -153,6 +155,7 @@ class Server:
         self.sources = sources
         self._open_job_sources = sum(source.sends_jobs for source in sources)
         self._open_event_sources = len(sources) - self._open_job_sources
+        self._open_external_sources = sum(source.is_external for source in sources)
         self._open_workflows = sum(source.is_workflow for source in sources)
         self.unfinished = 0
         """Jobs that were submitted and are neither over nor refused."""
@@ -171,10 +174,8 @@ class Server:
         self._event_at = 0.0
         self._over_and_told: list[str] = []
         self._ready_message = self.send(self._on_ready)
-        self._ready = False
-        self._end_told = self._end_written = False
-        self.stopped = False
-        self.ended = False
+        self._ready = self._end_told = self._end_written = False
+        self.stopped = self.ended = False
 
     @property
     def held(self) -> list[str]:
@@ -318,7 +319,8 @@ class Server:
                 self.tell(e.NoMoreJobs(self.agenda.now))
         else:
             self._open_event_sources -= 1
-            if not self._open_event_sources and self.rules.notifies:
+            self._open_external_sources -= source.is_external
+            if source.is_external and not self._open_external_sources and self.rules.notifies:
                 self.tell(e.NoMoreExternalEvents(self.agenda.now))
 
     def _on_ready(self, _: object) -> None:

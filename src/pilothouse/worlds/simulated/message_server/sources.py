@@ -30,13 +30,17 @@ class Source(Protocol):
     @property
     def is_workflow(self) -> bool: ...
 
+    @property
+    def is_external(self) -> bool:
+        """Whether it sends external events, the last of which is told."""
+
     def actor(self, server: Server) -> Actor: ...
 
 
 class JobSource:
     """The jobs of one workload, by date and, at one date, by full id as text."""
 
-    sends_jobs, is_workflow = True, False
+    sends_jobs, is_workflow, is_external = True, False, False
 
     def __init__(self, jobs: Iterable[Job]) -> None:
         self.jobs = sorted(jobs, key=lambda job: (job.submitted_at, job.id))
@@ -70,12 +74,13 @@ class JobSource:
 
 
 class EventSource:
-    """External events in the order of their dates; their `at` is when they occur."""
+    """External events, or questions about potential jobs, in the order of their dates; their `at` is when they occur."""
 
     sends_jobs, is_workflow = False, False
 
     def __init__(self, events: Iterable[e.Event]) -> None:
         self.events = list(events)
+        self.is_external = any(type(event) is not e.EstimateAsked for event in self.events)
 
     def actor(self, server: Server) -> Actor:
         agenda = server.agenda

@@ -27,7 +27,7 @@ SLACK_S = 10.0
 class WorkflowSource:
     """`limit` is the most tasks of this workflow that may be submitted and not done at once; 0: any number."""
 
-    sends_jobs, is_workflow = True, True
+    sends_jobs, is_workflow, is_external = True, True, False
 
     def __init__(self, workflow: Workflow, starts_at: float = 0.0, limit: int = 0) -> None:
         self.workflow = workflow
