@@ -12,6 +12,7 @@ import re
 import resource
 import subprocess
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,6 +82,8 @@ LIVE_FACE = (
     *("run_clock", "task_feed"),
     *("wire.messages", "wire.sockets"),
 )
+OF_USERS = {"mine.py", "file.py", "shortest_first.py", "sitecustomize.py"}
+"""Files of users and of Python's, which docstrings name."""
 FOREIGN_WORDS = {"alloc", "allocs", "res", "subtime", "nb_res", "msg_par", "msg_par_hg"}
 FOREIGN_FREE = ("model", "policies", "core", "worlds", "journal", "views")
 
@@ -358,3 +361,25 @@ def cpu_of(command: list[str], env: dict[str, str]) -> float:
     subprocess.run(command, env=env, stdout=subprocess.DEVNULL, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def named_files(path: Path) -> Iterator[tuple[int, str]]:
+    """Names of Python files in docstrings and comments."""
+    with tokenize.open(path) as stream:
+        for token in tokenize.generate_tokens(stream.readline):
+            if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and token.string.startswith(('"""', '"'))):
+                for name in re.findall(r"(?<![\w./{}*-])(?:[a-z_0-9]+/)*[a-z_][a-z_0-9]*\.py\b(?!:)", token.string):
+                    yield token.start[0], name
+
+
+def test_files_that_docstrings_name_exist() -> None:
+    """By the end of their path in the repository."""
+    paths = [path for folder in ("src", "tests", "tools", "bench") for path in (ROOT / folder).rglob("*.py")]
+    known = [f"/{path.relative_to(ROOT)}" for path in (*paths, *ROOT.glob("*.py"))]
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{line}: {name}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for line, name in named_files(path)
+        if Path(name).name not in OF_USERS and not any(file.endswith(f"/{name}") for file in known)
+    ]
+    assert not wrong, "files that do not exist:\n  " + "\n  ".join(wrong)

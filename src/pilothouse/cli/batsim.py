@@ -1,4 +1,4 @@
-"""`pilothouse batsim`: a drop-in for Batsim 5. Options are read by batsim_options.py, in Batsim's own way."""
+"""`pilothouse batsim`: a drop-in for Batsim 5. Options are read by dropins/batsim5/options.py, in Batsim's own way."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Constraints of a Flux job (RFC 31): which nodes may serve it.
 
 In: the object of `attributes.system.constraints`. Out: the same expression, checked, in the plain form that
-`core.place.satisfies` reads: hostlists and rank sets expanded to names. Operators: `properties` (all of them; `^name`:
+`core/node_index.py` reads: hostlists and rank sets expanded to names. Operators: `properties` (all of them; `^name`:
 not), `hostlist`, `ranks`, `and`, `or`, `not`.
 """
 

@@ -74,7 +74,7 @@ class RequestedCall(WireEvent, tag="REQUESTED_CALL"):
 
 class SimulationBegins(WireEvent, tag="SIMULATION_BEGINS"):
     data: Raw
-    """The layout depends on the generation: see simulation_begins.py."""
+    """The layout depends on the generation: see event_writer.py and event_reader.py."""
 
 
 class SimulationEnds(WireEvent, tag="SIMULATION_ENDS"):

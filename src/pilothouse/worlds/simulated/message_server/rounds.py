@@ -6,7 +6,7 @@ in the agenda. Goes out: each batch that an actor wants to exchange for a reply.
 
 Order matters to the microsecond here, because it decides which events share a message:
 
-1. A round is everything that ends in one step of the clock (stepped_agenda.py), in the order in which it was entered.
+1. A round is everything that ends in one step of the clock (physics/agenda.py), in the order in which it was entered.
 2. What ends in a round makes actors ready. They run one after the other, each up to its next wait; only then are their
    waits begun, in the same order. So no actor sees a message that was sent in its own turn.
 3. Waits that are over at once (a spawn) make actors ready again, in the same round.
