@@ -217,16 +217,16 @@ class Server:
 
     def serve(self) -> Actor:
         """The server itself: one message after the other until the decider has heard of the end."""
-        mailbox = self.mailbox
+        mailbox, rules = self.mailbox, self.rules
         next_message = receive(mailbox)
-        if self.rules.keeper:
+        if rules.keeper:
             self.rounds.start(self.periodic.keep())
-        if self.rules.first_turn:
+        if rules.first_turn:
             yield turn()
         self.tell(e.Began(self.begins.started_at, self.begins))
         self._ready = True
         while not self.ended:
-            if self.rules.ends_in_last_message and not self._end_told and self._is_over():
+            if rules.ends_in_last_message and not self._end_told and self._is_over():
                 yield from self._end()
             if self._ready and not self._end_written:
                 if self.stopped:
@@ -234,7 +234,7 @@ class Server:
                     yield from self._end()
                     mailbox.waiting.clear()
                     yield self._write()
-                elif self.rules.writes_at_once or not mailbox.waiting:
+                elif rules.writes_at_once or not mailbox.waiting:
                     if not self._events and not self._end_told and self._is_over():
                         yield from self._end()
                     if self._events:
