@@ -8,7 +8,7 @@ use the free ones until then. The index of nodes is in node_index.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -281,7 +281,8 @@ def _choose_shaped(cluster: Cluster, job: Job, shape: Shape, avoid: int) -> int 
     if isinstance(avoid, Reserved) and avoid.spare and shape.has_extras:
         nodes &= ~avoid.closed(shape)
         extras_of = avoid.extras_beside(table)
-    mask, found = _taken(table, view.free.__getitem__, extras_of, nodes, job, shape, cluster.total)
+    order = cluster.begins.node_order
+    mask, found = _taken(table, view.free.__getitem__, extras_of, nodes, job, shape, cluster.total, order=order)
     if shape.nodes:
         if found >= shape.nodes:
             return mask
@@ -310,10 +311,11 @@ def _least_on_node(job: Job, shape: Shape) -> int:
 
 def _taken(
     table: NodeTable, free_of: Callable[[int], int], extras_of: Callable[[int], tuple[int, int]], nodes: int, job: Job,
-    shape: Shape, total: int = 0, last_of: Callable[[int], int] | None = None,
+    shape: Shape, total: int = 0, last_of: Callable[[int], int] | None = None, order: int = 0,
 ) -> tuple[int, int]:  # fmt: skip
     """The units that a job takes of these nodes, in their order; and the number of nodes or (without `shape.nodes`) of
-    units that it can use of them. `last_of`: which units of a node are taken only where the others are too few."""
+    units that it can use of them. `last_of`: which units of a node are taken only where the others are too few. `order`: 1,
+    those with the most free units come first, then those with the most GPUs; -1: the reverse."""
     whole = _wants_whole(job, shape)
     most_units = job.most_units or job.units
     most_nodes = max(shape.most_nodes, shape.nodes)
@@ -322,7 +324,10 @@ def _taken(
         if not shape.nodes:
             most_units = max(job.units, total // shape.parts)
     mask = found = last = all_last = 0
-    for position in positions(nodes):
+    chosen: Iterable[int] = positions(nodes)
+    if order:
+        chosen = sorted(chosen, key=lambda position: (-order * free_of(position).bit_count(), -order * extras_of(position)[0]))
+    for position in chosen:
         free = free_of(position)
         count = free.bit_count()
         if last_of is not None:

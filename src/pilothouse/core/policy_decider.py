@@ -23,6 +23,7 @@ from pilothouse.model.events import (
     EstimateAsked,
     Event,
     JobEnded,
+    JobHolds,
     JobRequeued,
     JobSubmitted,
     JobWithdrawn,
@@ -162,12 +163,16 @@ class PolicyDecider:
                 job = cluster.note_ended(event)
                 if job is not None:
                     ended[job.id] = job
+            elif type(event) is JobHolds:
+                cluster.observe(event)  # it may end in this batch
         if ended:
             policy.on_batch(list(ended.values()), cluster)
         for event in events:
             if type(event) is JobEnded:
                 if event.job_id in ended:
                     policy.on_ended(ended[event.job_id], cluster)
+            elif type(event) is JobHolds:
+                policy.on_event(event, cluster)
             else:
                 self._see(event)
             policy.schedule(cluster)

@@ -155,15 +155,16 @@ def _slot_of(resources: object, where: str) -> tuple[int, bool, dict[str, Any], 
 
 
 def _slot_content(children: object, where: str) -> tuple[int, int]:
-    if not isinstance(children, list) or not 1 <= len(children) <= 2:
-        raise InputError(where, "a slot holds cores, and may hold GPUs", found=quoted(children))
+    if not isinstance(children, list) or not 1 <= len(children) <= 3:
+        raise InputError(where, "a slot holds cores, and may hold GPUs and memory", found=quoted(children))
     counts: dict[str, int] = {}
     for i, child in enumerate(children):
         path = f"{where}[{i}]"
         kind = _object(child, path).get("type")
-        if kind not in ("core", "gpu") or kind in counts:
-            raise InputError(f"{path}.type", "a slot holds one entry of cores and one of GPUs", found=quoted(kind))
-        counts[kind] = _count(child, path, least=0 if kind == "gpu" else 1)
+        if kind not in ("core", "gpu", "memory") or kind in counts:
+            raise InputError(f"{path}.type", "a slot holds one entry each of cores, GPUs and memory", found=quoted(kind))
+        # Flux's inventories say nothing of memory: it is not counted, as by Flux's own schedulers.
+        counts[kind] = _count(child, path, least=1 if kind == "core" else 0)
     if "core" not in counts:
         raise InputError(where, "a slot needs cores", found=quoted(children))
     return counts["core"], counts.get("gpu", 0)

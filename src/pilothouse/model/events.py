@@ -5,6 +5,7 @@ The vocabulary is the union of what Batsim 2-4, batprotocol, RFC 27, QCG and dis
 
 from __future__ import annotations
 
+import enum
 from typing import TypeAlias
 
 import msgspec
@@ -32,6 +33,14 @@ class Running(msgspec.Struct, eq=False, gc=False):
     job: Job
     units: IdSet
     started_at: float
+
+
+class NodeOrder(enum.IntEnum):
+    """In which order nodes give units to a job: as they are numbered, or those with the most or fewest free units first."""
+
+    NUMBERED = 0
+    MOST_FREE = 1
+    FEWEST_FREE = -1
 
 
 class Begins(msgspec.Struct, eq=False):
@@ -63,6 +72,8 @@ class Begins(msgspec.Struct, eq=False):
     """Jobs that already hold units when the decider joins (Flux hello, resumed runs)."""
     survives_refusals: bool = False
     """A wrong decision costs one job at most and does not end the run: other users' jobs wait (core/refused.py)."""
+    node_order: NodeOrder = NodeOrder.NUMBERED
+    """Of which nodes jobs with a shape get units first."""
     cannot: frozenset[type] = frozenset()
     """With `survives_refusals`: the kinds of decisions that this world cannot carry out. They must not be booked."""
 

@@ -190,7 +190,7 @@ def system(**changes: Any) -> dict[str, Any]:
     return {"attributes": {"system": changes}}
 
 
-CORE, GPU = {"type": "core", "count": 1}, {"type": "gpu", "count": 0}
+CORE, GPU, MEMORY = {"type": "core", "count": 1}, {"type": "gpu", "count": 0}, {"type": "memory", "count": 4, "unit": "GB"}
 
 
 @pytest.mark.parametrize(
@@ -209,9 +209,10 @@ CORE, GPU = {"type": "core", "count": 1}, {"type": "gpu", "count": 0}
         (slot(exclusive=1), r"resources\[0\].exclusive: expected true or false"),
         (slot(label=""), r"resources\[0\].label: a slot needs a label"),
         (slot(label=5), r"resources\[0\].label: a slot needs a label"),
-        (slot(**{"with": []}), "a slot holds cores, and may hold GPUs"),
-        (slot(**{"with": [CORE, GPU, GPU]}), "a slot holds cores, and may hold GPUs"),
-        (slot(**{"with": [CORE, CORE]}), r"with\[1\].type: a slot holds one entry of cores"),
+        (slot(**{"with": []}), "a slot holds cores, and may hold GPUs and memory"),
+        (slot(**{"with": [CORE, GPU, MEMORY, MEMORY]}), "a slot holds cores, and may hold GPUs and memory"),
+        (slot(**{"with": [CORE, GPU, GPU]}), r"with\[2\].type: a slot holds one entry each of cores"),
+        (slot(**{"with": [CORE, CORE]}), r"with\[1\].type: a slot holds one entry each of cores"),
         (slot(**{"with": [GPU]}), "a slot needs cores"),
         (slot(**{"with": [{"type": "core", "count": 0}]}), "of at least 1"),
         (slot(**{"with": [CORE, {"type": "gpu", "count": -1}]}), "of at least 0"),

@@ -102,6 +102,8 @@ class Machine:
         self._ranks = {rank.rank: rank for rank in self._order}
         self.units = IdSet(sum(rank.mask for rank in self._order))
         self.properties: dict[str, IdSet] = dict(inventory.properties)
+        self.scheduling = inventory.scheduling
+        """What the scheduler of the enclosing instance wrote; part of every R."""
         names = [rank.host for rank in self._order]
         # Test instances run several brokers on one host: then the rank makes the name unique.
         self._names = names if len(set(names)) == len(names) else [f"{r.host}@{r.rank}" for r in self._order]
@@ -142,6 +144,10 @@ class Machine:
 
     def gpus_in(self, resources: ResourceSet) -> tuple[tuple[int, int], ...]:
         return tuple((entry.rank, entry.gpus.mask) for entry in resources.ranks if entry.gpus)
+
+    def unknown_ranks(self, resources: ResourceSet) -> IdSet:
+        """The ranks of an R that are not in the inventory."""
+        return IdSet.of(entry.rank for entry in resources.ranks if entry.rank not in self._ranks)
 
     def ranks_in(self, units: IdSet) -> Iterator[tuple[int, int]]:
         """(rank, mask of its units), ascending. The cost is the number of ranks in `units`."""
@@ -187,7 +193,7 @@ class Machine:
             held = {name: ids.to_text(",") for name, ids in self._properties_on(ranks).items()}
             if held:
                 text += f',"properties":{msgspec.json.encode(held).decode()}'
-        text += "}}"
+        text += "}}" if self.scheduling is None else f'}},"scheduling":{msgspec.json.encode(self.scheduling).decode()}}}'
         return Grant(text.encode(), " ".join(summary), tuple(taken))
 
     def give_back(self, gpus: tuple[tuple[int, int], ...]) -> None:

@@ -90,9 +90,11 @@ class JobOnly(msgspec.Struct):
 
 
 class FreeRequest(msgspec.Struct, omit_defaults=True):
+    """`R` empty: all that the job holds. Without `final` more is to come."""
+
     id: JobId
     R: msgspec.Raw = msgspec.Raw(b"")
-    final: bool = True
+    final: bool = False
 
 
 class PrioritizeRequest(msgspec.Struct):

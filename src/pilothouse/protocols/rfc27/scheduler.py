@@ -104,7 +104,8 @@ class SchedulerEngine(Handshake):
                 early, self._early = self._early, []
                 for request in early:
                     self._serve(_REQUESTS, request)
-        elif message.type == frames.REQUEST:
+        elif message.type == frames.REQUEST and not message.topic.endswith(".disconnect"):
+            # A client that has gone leaves nothing behind here.
             if not message.of_owner and message.topic not in _OPEN_TO_GUESTS:
                 self.warnings.append(f"refused {message.topic} of user {message.userid}, who does not own the instance")
                 self._refuse(message, errno.EPERM, rpc.OWNER_ONLY)

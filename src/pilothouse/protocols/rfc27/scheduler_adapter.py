@@ -19,7 +19,7 @@ from pilothouse.core.calls import Calls
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.decision_table import WHAT, nothing, table
 from pilothouse.core.kills import PendingKills
-from pilothouse.formats import jobspec
+from pilothouse.formats import fluid, jobspec
 from pilothouse.formats.jobspec import Jobspec
 from pilothouse.formats.resource_set import ResourceSet
 from pilothouse.model import decisions as d
@@ -62,7 +62,9 @@ class _Held(msgspec.Struct):
 class SchedulerAdapter:
     """One Flux instance, across all its connections. `events` collects what the decider has to be told."""
 
-    def __init__(self) -> None:
+    def __init__(self, alloc: e.NodeOrder | None = None) -> None:
+        self._alloc = alloc
+        """Of which nodes jobs get cores first; None: see world.FluxWorld."""
         self.machine: Machine
         self.engine: SchedulerEngine
         self.calls = Calls()
@@ -74,8 +76,6 @@ class SchedulerAdapter:
         """The date of a manager in simulated time: nothing happens between its sched.quiesce requests."""
         self._waiting: dict[str, _Waiting] = {}
         self._held: dict[str, _Held] = {}
-        self._unannounced: dict[str, _Held] = {}
-        """Running jobs of a later handshake that the decider was never told of: their units are unavailable to it."""
         self._specs: OrderedDict[bytes, tuple[Jobspec, Shape | None]] = OrderedDict()
         self._shapes: dict[bytes, Shape] = {}
         self._up: IdSet
@@ -123,24 +123,42 @@ class SchedulerAdapter:
             unavailable=down,
             running=tuple(self._running),
             survives_refusals=True,
+            node_order=self._alloc or e.NodeOrder.NUMBERED,
             cannot=frozenset(WHAT.keys() - _HANDLERS.keys()),
         )
 
     def _note_running(self) -> None:
         """The first handshake is done: its running jobs are part of Begins."""
         for known in self._hello_jobs:
-            job_id, held = self._taken(known)
-            self._held[job_id] = held
-            walltime = known.resources.expiration_s - held.started_at if known.resources.expiration_s else inf
-            job = Job(job_id, len(held.units), walltime, known.job.t_submit, priority=known.job.priority)
-            job.user = str(known.job.userid)
-            if held.gpus:
-                # A Job has one number of GPUs for all its nodes: the highest is safe.
-                most = max(mask.bit_count() for _, mask in held.gpus)
-                job.shape = Shape(nodes=len(known.resources.ranks), gpus_per_node=most)
+            job, held = self._hold(known)
             self._running.append(e.Running(job, held.units, held.started_at))
         self._hello_jobs = []
         self._began = True
+
+    def _on_holds(self, now: float, event: s.JobHolds) -> None:
+        """A job that ran before the handshake. One on ranks that are no longer there is ended, as by Flux's schedulers."""
+        unknown = self.machine.unknown_ranks(event.resources)
+        if unknown:
+            note = f"it runs on ranks that are not in the inventory: {unknown.to_text(',')}"
+            self.engine.warnings.append(f"job {our_id(event.job.id)}: {note}")
+            self.engine.raise_exception(event.job.id, "scheduler-restart", note)
+        if self.machine.units_in(event.resources):
+            self._hello_jobs.append(event)
+
+    def _hold(self, known: s.JobHolds) -> tuple[Job, _Held]:
+        """A running job of a handshake."""
+        resources = known.resources
+        job_id, gpus = our_id(known.job.id), self.machine.gpus_in(resources)
+        self.machine.take(gpus)
+        held = self._held[job_id] = _Held(known.job.id, self.machine.units_in(resources), gpus, resources.start_s)
+        walltime = resources.expiration_s - held.started_at if resources.expiration_s else inf
+        job = Job(job_id, len(held.units), walltime, known.job.t_submit, priority=known.job.priority)
+        job.user = str(known.job.userid)
+        if gpus:
+            # A Job has one number of GPUs for all its nodes: the highest is safe.
+            most = max(mask.bit_count() for _, mask in gpus)
+            job.shape = Shape(nodes=len(resources.ranks), gpus_per_node=most)
+        return job, held
 
     def lost(self, now: float, reason: str) -> None:
         """The connection is lost: waiting jobs will be asked for again, running ones go on."""
@@ -158,13 +176,20 @@ class SchedulerAdapter:
     def _on_inventory(self, now: float, event: s.Inventory) -> None:
         self.simulated_now = event.now
         if self._began:
-            known = [(r.rank, r.cores, r.gpus) for r in self.machine.inventory.ranks]
-            if [(r.rank, r.cores, r.gpus) for r in event.resources.ranks] != known:
+            machine, resources = self.machine, event.resources
+            if self._left_of(resources) != self._left_of(machine.inventory):
                 raise RunError("the Flux instance came back with another inventory: start anew (or use --restart)")
-            self._change_ranks(now, event.up, self.machine.inventory.rank_ids() - event.up)
+            machine.ends_s, machine.scheduling = resources.expiration_s, resources.scheduling
+            before, after = machine.properties, resources.properties
+            self._on_properties(now, s.PropertiesChanged(_without(after, before), _without(before, after)))
+            self._change_ranks(now, event.up, machine.inventory.rank_ids() - event.up)
         else:
             self.machine = Machine(event.resources)
             self._up = event.up
+
+    def _left_of(self, resources: ResourceSet) -> list[tuple[int, IdSet, IdSet]]:
+        """Ranks with their cores and GPUs, without those that have gone for good."""
+        return [(entry.rank, entry.cores, entry.gpus) for entry in resources.ranks if entry.rank not in self._gone]
 
     def _on_ranks(self, now: float, event: s.RanksChanged) -> None:
         self._change_ranks(now, event.up, event.down)
@@ -194,8 +219,9 @@ class SchedulerAdapter:
         for name, ranks in event.removed.items():
             properties[name] = properties.get(name, IdSet()) - ranks
             touched |= ranks
-        self._fits = None
-        self.events.append(e.NodesJoined(now, self.machine.nodes_of(touched)))
+        if touched:
+            self._fits = None
+            self.events.append(e.NodesJoined(now, self.machine.nodes_of(touched - self._gone)))
 
     def _on_instance_end(self, now: float, event: s.InstanceExpires) -> None:
         self.machine.ends_s = event.expiration_s
@@ -209,15 +235,11 @@ class SchedulerAdapter:
         self._hello_jobs = []
         for job_id in [job_id for job_id in self._held if job_id not in greeted]:
             self._end(now, job_id, JobState.SUCCEEDED, "it ended while the connection was lost")
-        for job_id in [job_id for job_id in self._unannounced if job_id not in greeted]:
-            self._end_unannounced(now, job_id)
-        for job_id, known in greeted.items():
-            if job_id in self._held:
-                self._give_back(now, job_id, known.resources)
-            elif job_id not in self._unannounced:
-                _, held = self._taken(known)
-                self._unannounced[job_id] = held
-                self.events.append(e.UnitsUnavailable(now, held.units))
+        for job_id in [job_id for job_id in greeted if job_id in self._held]:
+            self._give_back(now, job_id, greeted.pop(job_id).resources)
+        for known in greeted.values():
+            job, held = self._hold(known)
+            self.events.append(e.JobHolds(now, job, held.units, held.started_at))
 
     def _give_back(self, now: float, job_id: str, left: ResourceSet) -> None:
         """A job holds only `left`: it gave the rest back while the connection was lost."""
@@ -225,12 +247,6 @@ class SchedulerAdapter:
         freed = held.units - self.machine.units_in(left)
         if freed:
             self._free_part(now, job_id, freed, self.machine.inventory.rank_ids() - left.rank_ids())
-
-    def _taken(self, known: s.JobHolds) -> tuple[str, _Held]:
-        units = self.machine.units_in(known.resources)
-        gpus = self.machine.gpus_in(known.resources)
-        self.machine.take(gpus)
-        return our_id(known.job.id), _Held(known.job.id, units, gpus, known.resources.start_s)
 
     def _on_alloc(self, now: float, event: s.AllocAsked) -> None:
         try:
@@ -252,6 +268,8 @@ class SchedulerAdapter:
         if found is None:
             spec = jobspec.parse(source, whole=False)
             shape = job_conversion.shape_of(spec, self.machine.ranks_of_hosts() if spec.constraints else None)
+            if shape is None and self._alloc is not None:
+                shape = Shape(chunk=1)  # it is placed node by node
             if shape is not None:
                 # Equal requests share their shape: core/cluster.py knows then that they fit alike.
                 if len(self._shapes) > MOST_SPECS:
@@ -274,12 +292,9 @@ class SchedulerAdapter:
     def _on_freed(self, now: float, event: s.Freed) -> None:
         job_id = our_id(event.id)
         held = self._held.get(job_id)
-        unannounced = self._unannounced.get(job_id)
-        if unannounced is not None and event.final:
-            self._end_unannounced(now, job_id)
-        elif held is None:
+        if held is None:
             return
-        elif event.final:
+        if event.final:
             self._end(now, job_id, JobState.SUCCEEDED, "")
         elif event.resources is not None:
             units = self.machine.units_in(event.resources) & held.units
@@ -317,7 +332,7 @@ class SchedulerAdapter:
 
     def _on_status(self, now: float, event: s.StatusAsked) -> None:
         allocated = IdSet()
-        for held in (*self._held.values(), *self._unannounced.values()):
+        for held in self._held.values():
             allocated |= held.units
         machine = self.machine
         groups = (machine.units, allocated, machine.units - machine.units_on(self._up))
@@ -335,11 +350,6 @@ class SchedulerAdapter:
         self.machine.give_back(held.gpus)
         self.events.append(e.JobEnded(now, job_id, state, 0, held.units, reason))
         self.events += self._kills.ended(job_id, now)
-
-    def _end_unannounced(self, now: float, job_id: str) -> None:
-        held = self._unannounced.pop(job_id)
-        self.machine.give_back(held.gpus)
-        self.events.append(e.UnitsAvailable(now, held.units))
 
     # ---- decisions
 
@@ -369,6 +379,10 @@ class SchedulerAdapter:
             notes |= {"reason_pending": None, "t_estimate": None}
         if job.shape is not None and job.shape.queue:
             notes["queue"] = job.shape.queue
+        first = next(iter(self._waiting.values()), None)
+        if first is not None and first.told and first.job.submitted_at < job.submitted_at and first.job.priority >= job.priority:
+            # As Flux's sched-backfill says it: the job that it overtook.
+            notes |= {"backfill": fluid.to_f58(first.id), "selection_type": "backfill"}
         self.engine.grant(found.id, grant.resources, {"sched": notes})
 
     def _reject(self, decision: d.RejectJob) -> None:
@@ -405,12 +419,17 @@ class SchedulerAdapter:
         self.stopped = True
 
 
+def _without(these: dict[str, IdSet], others: dict[str, IdSet]) -> dict[str, IdSet]:
+    """Property -> the ranks that have it in the first and not in the second."""
+    return {name: ranks - others.get(name, IdSet()) for name, ranks in these.items()}
+
+
 _ON_EVENT: dict[type, Callable[[SchedulerAdapter, float, Any], None]] = {
     s.Inventory: SchedulerAdapter._on_inventory,
     s.RanksChanged: SchedulerAdapter._on_ranks,
     s.PropertiesChanged: SchedulerAdapter._on_properties,
     s.InstanceExpires: SchedulerAdapter._on_instance_end,
-    s.JobHolds: lambda self, now, event: self._hello_jobs.append(event),
+    s.JobHolds: SchedulerAdapter._on_holds,
     s.Ready: SchedulerAdapter._on_ready,
     s.AllocAsked: SchedulerAdapter._on_alloc,
     s.AllocCanceled: SchedulerAdapter._on_cancel,

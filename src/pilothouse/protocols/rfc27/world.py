@@ -38,6 +38,11 @@ FIRST_BACKOFF_S = 0.1
 MOST_BACKOFF_S = 10.0
 DEFAULT_PATIENCE_S = 5.0
 
+ALLOC = {
+    "worst-fit": e.NodeOrder.MOST_FREE, "first-fit": e.NodeOrder.NUMBERED, "best-fit": e.NodeOrder.FEWEST_FREE,
+}  # fmt: skip
+"""The names of sched-simple."""
+
 
 def default_uri(uri: str) -> str:
     """The given instance, or the one of this process's environment."""
@@ -56,8 +61,8 @@ def connect(uri: str) -> Connection | ZmqConnection:
 
 
 def flux_world(uri: str, options: dict[str, str]) -> FluxWorld:
-    """`flux[:URI][?rfc27=1&limit=8&once=1&key=FILE&patience=30s&notes=0]`."""
-    known = {"rfc27": "", "limit": "0", "once": "", "key": "", "patience": str(DEFAULT_PATIENCE_S), "notes": ""}
+    """`flux[:URI][?rfc27=1&limit=8&once=1&key=FILE&patience=30s&notes=0&alloc=worst-fit]`."""
+    known = {"rfc27": "", "limit": "0", "once": "", "key": "", "patience": str(DEFAULT_PATIENCE_S), "notes": "", "alloc": ""}
     unknown = set(options) - set(known)
     if unknown:
         raise InputError("flux", f"unknown option {min(unknown)!r}", expected=f"one of {', '.join(known)}")
@@ -65,19 +70,23 @@ def flux_world(uri: str, options: dict[str, str]) -> FluxWorld:
     limit = whole_number(chosen["limit"])
     if limit is None:
         raise InputError("flux", "not a limit of requests", expected="a whole number", found=repr(chosen["limit"]))
+    if chosen["alloc"] and chosen["alloc"] not in ALLOC:
+        raise InputError("flux", "unknown way to allocate", expected=f"one of {', '.join(ALLOC)}", found=repr(chosen["alloc"]))
     return FluxWorld(
         f"{uri}?key={chosen['key']}" if chosen["key"] else uri,
         limit=limit,
         strict=chosen["rfc27"] == "1",
         reconnect=chosen["once"] != "1",
         patience_s=duration.parse(chosen["patience"], where="patience"),
+        alloc=ALLOC.get(chosen["alloc"]),
     )
 
 
 class FluxWorld:
     """A Flux instance. `reconnect` False: a lost connection ends the run.
 
-    `patience_s`: how long to wait for a socket that does not exist yet.
+    `patience_s`: how long to wait for a socket that does not exist yet. `alloc`: of which nodes jobs get cores first; None:
+    the first block of free cores that holds the job.
     """
 
     def __init__(
@@ -88,11 +97,12 @@ class FluxWorld:
         strict: bool = False,
         reconnect: bool = True,
         patience_s: float = DEFAULT_PATIENCE_S,
+        alloc: e.NodeOrder | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.uri = default_uri(uri)
         self.name = f"flux:{self.uri}"
-        self.adapter = SchedulerAdapter()
+        self.adapter = SchedulerAdapter(alloc)
         self._limit = limit
         self._strict = strict
         self._reconnect = reconnect

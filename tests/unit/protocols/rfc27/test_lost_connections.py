@@ -104,10 +104,15 @@ def test_a_job_that_ended_meanwhile_ends_for_the_decider(pair: ReconnectingPair)
     assert gpus(pair, again) == {0: "0-1"}
 
 
-def test_jobs_of_another_scheduler_make_their_units_unavailable_until_they_end(pair: ReconnectingPair) -> None:
+def holding(events: list[e.Event]) -> list[tuple[str, IdSet]]:
+    assert all(isinstance(event, e.JobHolds) for event in events)
+    return [(event.job_id, event.units) for event in events if isinstance(event, e.JobHolds)]
+
+
+def test_jobs_of_another_scheduler_hold_their_units_until_they_end(pair: ReconnectingPair) -> None:
     foreign: list[int] = []
     pair.while_another_schedules(lambda: foreign.extend([pair.submit(1, nodes=1, gpus_per_slot=2), pair.submit(3)]))
-    assert pair.take_told() == [e.UnitsUnavailable(0.0, span(0, 1)), e.UnitsUnavailable(0.0, span(1, 3))]
+    assert holding(pair.take_told()) == [(our_id(foreign[0]), span(0, 1)), (our_id(foreign[1]), span(1, 3))]
     assert pair.cluster.free == 8
     ours = pair.submit(1, nodes=1, gpus_per_slot=1)
     pair.settle()
@@ -118,7 +123,7 @@ def test_jobs_of_another_scheduler_make_their_units_unavailable_until_they_end(p
     assert pair.take_told() == []
     pair.now = 5.0
     pair.finish(foreign[0])
-    assert pair.take_told() == [e.UnitsAvailable(5.0, span(0, 1))]
+    assert pair.take_told() == [e.JobEnded(5.0, our_id(foreign[0]), JobState.SUCCEEDED, 0, span(0, 1), "")]
     later = pair.submit(1, nodes=1, gpus_per_slot=2)
     pair.settle()
     assert gpus(pair, later) == {0: "0-1"}
@@ -126,16 +131,20 @@ def test_jobs_of_another_scheduler_make_their_units_unavailable_until_they_end(p
     pair.manager.finish(5.0, foreign[1])
     pair.take_told()
     pair.reconnect()
-    assert pair.take_told() == [e.UnitsAvailable(5.0, span(1, 3))]
+    assert [event.job_id for event in pair.take_told() if isinstance(event, e.JobEnded)] == [our_id(foreign[1])]
+    assert pair.cluster.free == 10
 
 
-def test_a_part_that_a_job_of_another_scheduler_frees_is_no_news(pair: ReconnectingPair) -> None:
+def test_jobs_of_another_scheduler_free_parts_and_get_other_ends(pair: ReconnectingPair) -> None:
     foreign: list[int] = []
     pair.while_another_schedules(lambda: foreign.append(pair.submit(1, nodes=2)))
     pair.take_told()
     pair.manager.release(0.0, foreign[0], IdSet.of([1]))
     pair.settle()
-    assert pair.take_told() == [] and pair.cluster.free == 10
+    assert pair.take_told() == [e.UnitsFreed(0.0, our_id(foreign[0]), span(4, 1))] and pair.cluster.free == 11
+    pair.manager.expire(0.0, foreign[0], 70.0)
+    pair.settle()
+    assert pair.take_told() == [e.WalltimeChanged(0.0, our_id(foreign[0]), 70.0)]
     pair.finish(foreign[0])
     assert pair.cluster.free == 12
 
@@ -356,9 +365,10 @@ def test_running_jobs_of_the_first_handshake_are_known_with_what_is_left_of_thei
     (last,) = adapter.take_events()
     assert isinstance(last, e.JobEnded) and (last.job_id, last.units) == (our_id(7), span(0, 2))
     adapter.handle(80.0, [plain, s.Ready(False, 0)])
-    assert adapter.take_events() == [e.UnitsUnavailable(80.0, span(0, 2))]
+    assert holding(adapter.take_events()) == [(our_id(7), span(0, 2))]
     adapter.handle(90.0, [s.Ready(False, 0)])
-    assert adapter.take_events() == [e.UnitsAvailable(90.0, span(0, 2))]
+    (ended,) = adapter.take_events()
+    assert isinstance(ended, e.JobEnded) and (ended.job_id, ended.units) == (our_id(7), span(0, 2))
 
 
 def test_a_handshake_that_breaks_off_leaves_no_running_jobs_behind() -> None:

@@ -131,7 +131,7 @@ def test_values_of_the_kvs() -> None:
     asked = p.decode(b'{"id":1,"priority":2,"userid":3,"surplus":4}', p.AllocRequest)
     assert (asked.t_submit, bytes(asked.jobspec)) == (0.0, b"")
     freed = p.decode(b'{"id":1}', p.FreeRequest)
-    assert freed.final and not bytes(freed.R)
+    assert not freed.final and not bytes(freed.R), "without R it is the whole job, with R and without final a part"
     with pytest.raises(p.PayloadError):
         p.decode(b'{"id":-1}', p.JobOnly)
 
