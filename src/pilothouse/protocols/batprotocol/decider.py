@@ -105,10 +105,8 @@ class EdcDecider:
             else:
                 data = self._exchange(encode(message, self._form))
                 reply = decode(data, self._form, self.name)
-                if not self.lenient and (
-                    b'"now"' not in data or data.count(b'"timestamp"') < len(reply.events or ())
-                ):
-                    raise Malformed("a message without `now`, or an event without a timestamp")
+                if not self.lenient:
+                    _judge_presence(data, reply)
             return self._read(reply, batch.now)
         except Malformed as problem:
             raise PeerError(self.name, f"invalid message: {problem}") from None
@@ -164,6 +162,14 @@ class EdcDecider:
 
     def close(self) -> None:
         self._channel.close()
+
+
+def _judge_presence(data: bytes, reply: m.Message) -> None:
+    """JSON may leave dates out, and then they are read as 0; the text of the protocol asks for them."""
+    if b'"now"' not in data:
+        raise Malformed("a message without `now`")
+    if data.count(b'"timestamp"') < len(reply.events or ()):
+        raise Malformed("an event without a timestamp")
 
 
 def _early(at: float, now: float) -> Malformed:
