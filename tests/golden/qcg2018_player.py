@@ -7,7 +7,6 @@ refusals are masked.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
@@ -92,9 +91,9 @@ def states(report: str) -> dict[str, str]:
 
 def _entries(report: str) -> dict[str, str]:
     masked = RUN_TIME.sub("rtime: *", DATE.sub("DATE", report))
-    starts = [match.start() for match in ENTRY.finditer(masked)]
-    pieces = [masked[a:b] for a, b in itertools.pairwise([*starts, len(masked)])]
-    return {piece.partition(" (")[0]: piece for piece in pieces}
+    found = list(ENTRY.finditer(masked))
+    ends = [*(entry.start() for entry in found[1:]), len(masked)]
+    return {entry[1]: masked[entry.start() : end] for entry, end in zip(found, ends, strict=False)}
 
 
 def _masked_reply(reply: dict[str, Any]) -> object:

@@ -28,8 +28,6 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Names may hold blanks, quotes and unknown variables."""
     one_name: bool
     """`jobName` names the job of a request. (`jobNames` is understood in both dialects.)"""
-    doubled_dollars: bool
-    """`$$` is one dollar."""
     # ---- jobs
     too_large_fails: bool
     """A job larger than the allocation fails and the others run. Else its request is refused."""
@@ -58,13 +56,13 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
 SPECIFICATION = Dialect(
     name="2018", loops_are_jobs=True, sizes_required=True, split_inside=True, open_ranges=True, any_name=True,
-    one_name=True, doubled_dollars=False, too_large_fails=True, first_name_stays=True, stdin_in_root=True,
+    one_name=True, too_large_fails=True, first_name_stays=True, stdin_in_root=True,
     machine_files=True, counts_per_node=True, waits_at_end_of_file=False, finish_delay_s=0.0, scheduled_state=False,
     plain_answers=True, files_in_wd=True, report_format="text",
 )  # fmt: skip
 LATER = Dialect(
     name="0.14", loops_are_jobs=False, sizes_required=False, split_inside=False, open_ranges=False, any_name=False,
-    one_name=False, doubled_dollars=True, too_large_fails=False, first_name_stays=False, stdin_in_root=False,
+    one_name=False, too_large_fails=False, first_name_stays=False, stdin_in_root=False,
     machine_files=False, counts_per_node=False, waits_at_end_of_file=True, finish_delay_s=2.0, scheduled_state=True,
     plain_answers=False, files_in_wd=False, report_format="json",
 )  # fmt: skip

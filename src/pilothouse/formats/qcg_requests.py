@@ -279,12 +279,11 @@ def _jobs_of(job: dict[str, object], dialect: Dialect, variables: dict[str, str]
     """The job, or all indexes of a loop of the specification. `variables` is empty if the job holds none."""
     if dialect.loops_are_jobs and "iterate" in job:
         return _Loop(job, variables, dialect).jobs()
-    doubled = dialect.doubled_dollars
-    final = replaced(_name_of(job, dialect), variables, doubled=doubled)
+    final = replaced(_name_of(job, dialect), variables)
     _check_name(final, dialect)
     if variables:
         values = {**variables, "jname": final}
-        job = {key: replaced_deep(value, values, doubled=doubled) for key, value in job.items()}
+        job = {key: replaced_deep(value, values) for key, value in job.items()}
     job["name"] = final
     return (SubmittedJob(final, _described(job, dialect)),)
 

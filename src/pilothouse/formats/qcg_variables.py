@@ -2,9 +2,8 @@
 
 When a request is accepted: rcnt, uniq, sname, date, time, dateTime, jname, and for the specification's loops it, its,
 it_start, it_stop. When a job has its resources: root_wd, ncores, nnodes, nlist, and for 0.14.2's loops it, itval.
-Other names are kept: they may be the shell's. In
-0.14.2's dialect each phase also replaces `$$` by `$`, as 0.14.2 does: `$${it}` is `${it}` after the first phase, and a
-shell's own `$$` is written `$$$$`.
+Other names are kept: they may be the shell's. Each phase also replaces `$$` by `$`, as the programs of 2018 and of 0.14.2 do:
+`$${it}` is `${it}` after the first phase, and a shell's own `$$` takes eight dollars (or `$BASHPID`).
 """
 
 from __future__ import annotations
@@ -12,12 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-_VARIABLE = re.compile(r"\$\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}|\$([A-Za-z_][A-Za-z0-9_]*)")
-_VARIABLE_OR_DOUBLED = re.compile(rf"{_VARIABLE.pattern}|\$\$")
+_VARIABLE = re.compile(r"\$\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}|\$([A-Za-z_][A-Za-z0-9_]*)|\$\$")
 
 
-def replaced(text: str, values: Mapping[str, str], *, doubled: bool = False) -> str:
-    """The text with every known variable replaced; others are kept. `doubled`: `$$` stands for `$`."""
+def replaced(text: str, values: Mapping[str, str]) -> str:
+    """The text with every known variable replaced, and `$$` by `$`; others are kept."""
     if "$" not in text:
         return text
 
@@ -25,15 +23,15 @@ def replaced(text: str, values: Mapping[str, str], *, doubled: bool = False) -> 
         name = match[1] or match[2]
         return values.get(name, match[0]) if name else "$"
 
-    return (_VARIABLE_OR_DOUBLED if doubled else _VARIABLE).sub(value_of, text)
+    return _VARIABLE.sub(value_of, text)
 
 
-def replaced_deep(value: object, values: Mapping[str, str], *, doubled: bool = False) -> object:
+def replaced_deep(value: object, values: Mapping[str, str]) -> object:
     """The same for every text inside a decoded JSON value."""
     if isinstance(value, str):
-        return replaced(value, values, doubled=doubled)
+        return replaced(value, values)
     if isinstance(value, list):
-        return [replaced_deep(item, values, doubled=doubled) for item in value]
+        return [replaced_deep(item, values) for item in value]
     if isinstance(value, dict):
-        return {key: replaced_deep(item, values, doubled=doubled) for key, item in value.items()}
+        return {key: replaced_deep(item, values) for key, item in value.items()}
     return value

@@ -194,14 +194,13 @@ def _replaced(description: Description, index: int | None, cores: _Cores, settin
         values["it"] = str(index)
         values["itval"] = description.iteration.value(index)
     execution = description.execution
-    doubled = description.dialect.doubled_dollars
     changes: dict[str, object] = {}
     for field in ("exec", "script", "wd", "stdin", "stdout", "stderr", "venv"):
         text = getattr(execution, field)
         if text is not None and "$" in text:
-            changes[field] = replaced(text, values, doubled=doubled)
-    changes["args"] = tuple(replaced(arg, values, doubled=doubled) for arg in execution.args)
-    changes["env"] = {key: replaced(value, values, doubled=doubled) for key, value in execution.env.items()}
+            changes[field] = replaced(text, values)
+    changes["args"] = tuple(replaced(arg, values) for arg in execution.args)
+    changes["env"] = {key: replaced(value, values) for key, value in execution.env.items()}
     return msgspec.structs.replace(execution, **changes)
 
 

@@ -2,7 +2,7 @@
 
 A Session runs it like any other world, with any decider. Between two turns it answers requests from the network, lets
 the executor submit ready jobs to the live world, empties the manager's outbox, and looks whether it is done. Requests of a
-file are read first, one in each turn: each sees what became of those before it.
+file are read first, one in each turn: each sees the jobs of those before it started, and none of them ended.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Service:
         self._network = network
         self._requests = requests
         self._taken = files.taken
+        self._reading = True
         self.left = 0
         """How many jobs had not ended when the end of a request file ended the manager."""
         self._node_order = node_order
@@ -93,10 +94,15 @@ class Service:
             self._restore()
         if self._network is not None:
             self.live.watch(self._network.fd)
-        self.live.call(self._read_next)
         return begins
 
     def advance(self) -> e.Batch | None:
+        if self._reading and self._taken < len(self._requests):
+            self._read_next()
+            return self._observed(e.Batch(self.live.now(), self.live.more_events()))
+        if self._reading:
+            self._reading = False
+            self._end_of_file()
         self._serve()
         self._settle()
         if self._network is not None and self._network.pending:
@@ -105,14 +111,18 @@ class Service:
         batch = self.live.advance()
         if batch is None:
             return None
-        for event in batch.events:
-            self._executor.observe(event, time.time())
+        self._observed(batch)
         self._serve()
         self._settle()
         # Jobs that became ready by an end are decided about together with the end.
         if not (batch.events and isinstance(batch.events[-1], e.Ended)) and (more := self.live.more_events()):
             batch.events.extend(more)
             batch.now = self.live.now()
+        return batch
+
+    def _observed(self, batch: e.Batch) -> e.Batch:
+        for event in batch.events:
+            self._executor.observe(event, time.time())
         return batch
 
     def apply(self, reply: d.Reply) -> None:
@@ -153,7 +163,7 @@ class Service:
     # ---- requests
 
     def _serve(self) -> None:
-        if self._network is not None and self._taken == len(self._requests):
+        if self._network is not None:
             self._network.serve(self._answer)
 
     def _answer(self, text: bytes) -> Answer:
@@ -168,19 +178,15 @@ class Service:
 
     def _read_next(self) -> None:
         """The file interface: requests in order, answers to the log."""
-        if self._taken < len(self._requests):
-            answer = self._answer(self._requests[self._taken])
-            self._taken += 1
-            self._files.note_taken(self._taken)
-            log_file_answer(answer)
-            self._settle()
-            self.live.call(self._read_next)
-        elif self._network is None:
-            self._end_of_file()
+        answer = self._answer(self._requests[self._taken])
+        self._taken += 1
+        self._files.note_taken(self._taken)
+        log_file_answer(answer)
+        self._settle()
 
     def _end_of_file(self) -> None:
         manager = self._manager
-        if manager.finish_when_done or manager.stop_at is not None:
+        if self._network is not None or manager.finish_when_done or manager.stop_at is not None:
             return
         if manager.dialect.waits_at_end_of_file or self._restore is not None:
             manager.finish_when_done = True
@@ -251,7 +257,7 @@ class Service:
         manager, now = self._manager, time.time()
         if manager.stop_at is not None and now >= manager.stop_at:
             self.live.stop("finish was asked for")
-        elif manager.finish_when_done and self._taken == len(self._requests) and manager.queue.all_finished:
+        elif manager.finish_when_done and not self._reading and manager.queue.all_finished:
             if self._done_at is None:
                 self._done_at = now
             if self._network is None or now >= self._done_at + LINGER_S:
