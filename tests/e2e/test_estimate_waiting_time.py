@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,23 @@ import pytest
 from click.testing import CliRunner
 
 import components
+from e2e import live_runs
 from pilothouse.cli.batsim2 import command as batsim2
 from pilothouse.cli.batsim4 import command as batsim4
 from pilothouse.cli.simulate import command as simulate
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
+from pilothouse.journal.read import read_notes
+from pilothouse.journal.run_reader import answers as answers_of
 from pilothouse.launch import naming
+from pilothouse.launch.explain_task import explain_task
 from pilothouse.model.decisions import AnswerEstimate
 from pilothouse.model.events import EstimateAsked, Event
 from pilothouse.policies.base import Policy
 from pilothouse.protocols.batsim.world import BatsimWorld
 from pilothouse.protocols.request_socket import RequestChannel
+from pilothouse.worlds.live import requests
 
 Say = Callable[..., list[dict[str, Any]]]
 
@@ -185,3 +191,36 @@ def test_what_a_scheduler_does_not_answer_is_an_empty_cell(tmp_path: Path) -> No
     finally:
         silent.close()
     assert set(found.values()) == {""}
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_the_scheduler_of_a_live_run_is_asked(foreign: bool, tmp_path: Path) -> None:
+    """One slot, which the first task has for at most an hour. A scheduler outside of this program is asked over its protocol."""
+    endpoint = f"ipc://{tmp_path}/s"
+    by = f"batsim:{endpoint}?dialect=2" if foreign else "fcfs"
+    steering = threading.Thread(target=Session(BatsimWorld(endpoint), naming.decider("fcfs")).run) if foreign else None
+    if steering is not None:
+        steering.start()
+    waits = "until test -e go; do sleep 0.02; done\n"
+    options = ("--slots", "1", "--dir", "R", "--walltime", "1h", "--by", by)
+    process = live_runs.start(tmp_path, live_runs.tasks(tmp_path, waits + "true\n"), *options)
+    folder = tmp_path / "R"
+    try:
+        live_runs.until(lambda: live_runs.rows(folder, "SELECT 1 FROM assignments WHERE closed_at IS NULL"), "one task runs")
+        if foreign:
+            assert "decides outside of this program; --ask asks it" in explain_task(folder, "1", as_json=True)
+        began = time.time()
+        story = json.loads(explain_task(folder, "1", as_json=True, ask=True))
+        assert story["expected_start"] == pytest.approx(began + 3600, abs=30) and by in story["expected_why"]
+        asked = requests.AskEstimate(0)
+        requests.ask(folder, asked)
+        live_runs.until(lambda: [one for one in answers_of(read_notes(folder)) if one.request == asked], "an answer")
+        (refused,) = [one for one in answers_of(read_notes(folder)) if one.request == asked]
+        assert (refused.done, refused.text) == (False, "task 0 does not wait")
+    finally:
+        (tmp_path / "go").touch()
+        code, said = live_runs.finish(process)
+    assert code == 0, said
+    if steering is not None:
+        steering.join(20)
+        assert not steering.is_alive()

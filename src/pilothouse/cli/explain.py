@@ -8,11 +8,17 @@ import click
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="[PATH] TASK|JOB")
 @click.option("--world", "world_name", help="slurm[:PARTITION] or slurm:QUEUE:GO: a job of a Slurm that runs.")
+@click.option(
+    "--ask", is_flag=True,
+    help="Ask the scheduler of a live run when a waiting task will start (estimate_waiting_time). A scheduler outside of this "
+    "program that does not know the question may end, and the run with it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for programs.")
-def command(names: tuple[str, ...], world_name: str | None, as_json: bool) -> None:
+def command(names: tuple[str, ...], world_name: str | None, ask: bool, as_json: bool) -> None:
     """Say what TASK of a live run waits for, where it runs or how it ended; of a simulation, why JOB started when it did.
 
-    A PATH is the folder of a run, or what its files begin with (`-e`). A live run may be going on: its driver is not disturbed.
+    A PATH is the folder of a run, or what its files begin with (`-e`). A live run may be going on: its driver is not disturbed
+    (but by --ask).
     Tasks are named as in `pilothouse tasks`. With --world: why a job of a Slurm waits.
 
     \b
@@ -38,7 +44,7 @@ def command(names: tuple[str, ...], world_name: str | None, as_json: bool) -> No
     if run.journal is not None:
         from pilothouse.launch.explain_task import explain_task
 
-        click.echo(explain_task(run.journal, job, as_json=as_json))
+        click.echo(explain_task(run.journal, job, as_json=as_json, ask=ask))
         return
     from pilothouse.views.story import explain
 

@@ -76,9 +76,9 @@ class RunReader:
         query = "SELECT engine, rank, context, node, slots, joined_at, left_at, lost, first_unit FROM engines ORDER BY rank"
         engines = self._db.execute(query).fetchall()
         notes = dict(self._db.execute("SELECT name, value FROM notes"))
-        answers = _answers(notes)
-        stopped = {answer.request.engine for answer in answers if answer.done and isinstance(answer.request, StopEngine)}
-        emptied = {answer.request.context for answer in answers if answer.done and isinstance(answer.request, StopContext)}
+        found = answers(notes)
+        stopped = {answer.request.engine for answer in found if answer.done and isinstance(answer.request, StopEngine)}
+        emptied = {answer.request.context for answer in found if answer.done and isinstance(answer.request, StopContext)}
         rows: list[EngineRow] = []
         for name, rank, context, node, slots, joined_at, left_at, lost, _first in engines:
             leaves = name in stopped or context in emptied
@@ -115,7 +115,7 @@ class RunReader:
             next_task=queue[0].task_id if queue else None,
             waits_for=queue[0].waits_for if queue else "",
             waiting_tasks=queue,
-            answers=answers,
+            answers=found,
         )
 
     def _queue(self, notes: dict[str, bytes]) -> tuple[QueuedTask, ...]:
@@ -220,7 +220,7 @@ def _queued(task: WaitingTask) -> QueuedTask:
     return QueuedTask(task.task_id, task.wait.text, task.since, text.encode("utf-8", "replace").decode(), task.job.id)
 
 
-def _answers(notes: dict[str, bytes]) -> tuple[Answer, ...]:
+def answers(notes: dict[str, bytes]) -> tuple[Answer, ...]:
     found = [msgspec.json.decode(value, type=Answer) for name, value in notes.items() if name.startswith(ANSWER_NOTE)]
     return tuple(sorted(found, key=lambda answer: (-answer.at, -answer.number)))
 

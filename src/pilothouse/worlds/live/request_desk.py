@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from threading import Thread
 
@@ -15,7 +16,7 @@ from pilothouse.worlds.live import requests as q
 from pilothouse.worlds.live.contexts.programs import ProgramContext
 from pilothouse.worlds.live.driver import engine_frames
 from pilothouse.worlds.live.driver.state import DriverState, record
-from pilothouse.worlds.live.driver.task_requests import Refusal, cancel_task, look_at_cancelled, retry_task
+from pilothouse.worlds.live.driver.task_requests import Refusal, ask_about, cancel_task, look_at_cancelled, retry_task
 from pilothouse.worlds.live.engine_supply import EngineSupply
 
 MOST_AT_ONCE = 100
@@ -40,9 +41,12 @@ class RequestDesk:
         self._listens = listens
         self._call = call
         self._now = now
+        self._asked: dict[str, q.AskEstimate] = {}
+        """Jobs about which the decider was asked."""
 
     def look(self) -> None:
         look_at_cancelled(self._state, self._now())
+        self._look_at_estimates()
         for place, request in enumerate(q.take_requests(self._folder)):
             try:
                 if place >= MOST_AT_ONCE:
@@ -72,9 +76,21 @@ class RequestDesk:
                 return cancel_task(driver, task, now)
             case q.RetryTask(task):
                 return retry_task(driver, task, now)
+            case q.AskEstimate(task):
+                self._asked[ask_about(driver, task, now)] = request
+                return ""
             case q.AddContext():
                 self._add_context(request)
                 return ""
+
+    def _look_at_estimates(self) -> None:
+        """Tells what the decider has answered."""
+        for job_id in self._asked.keys() & self._state.estimates.keys():
+            request, seconds = self._asked.pop(job_id), self._state.estimates.pop(job_id)
+            if seconds < inf:
+                self._answer(request, f"task {request.task} is expected to start in {seconds:.3g} s", seconds=seconds)
+            else:
+                self._answer(request, "the scheduler does not say when it starts", done=False)
 
     def _add_context(self, request: q.AddContext) -> None:
         driver = self._state
@@ -109,9 +125,9 @@ class RequestDesk:
         record(self._state, r.Note(f"{q.CONTEXT_NOTE}{context.name}", msgspec.json.encode(request)), self._now())
         self._answer(request, f"context {context.name}: starting {context.engines} engine{'s' * (context.engines != 1)}")
 
-    def _answer(self, request: q.Request, text: str, *, done: bool = True) -> None:
+    def _answer(self, request: q.Request, text: str, *, done: bool = True, seconds: float | None = None) -> None:
         """The last answers are kept."""
         now, number = self._now(), self._state.answered + 1
-        answer = q.Answer(number, self._state.date(now), request, done, text)
+        answer = q.Answer(number, self._state.date(now), request, done, text, seconds)
         name = f"{q.ANSWER_NOTE}{number % q.MOST_ANSWERS}"
         record(self._state, r.Note(name, msgspec.json.encode(answer)), now)

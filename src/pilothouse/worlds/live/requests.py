@@ -50,6 +50,12 @@ class RetryTask(msgspec.Struct, frozen=True, tag_field="ask", tag="retry"):
     task: int
 
 
+class AskEstimate(msgspec.Struct, frozen=True, tag_field="ask", tag="estimate"):
+    """The run's scheduler is asked how long a waiting task, by its number, will wait."""
+
+    task: int
+
+
 class AddContext(msgspec.Struct, frozen=True, tag_field="ask", tag="add-context"):
     """More engines: on hosts over ssh (`HOST:SLOTS,...`), or one with so many slots on the driver's own host."""
 
@@ -57,10 +63,10 @@ class AddContext(msgspec.Struct, frozen=True, tag_field="ask", tag="add-context"
     slots: int = 0
 
 
-Request = StopEngine | StopContext | CancelTask | RetryTask | AddContext
+Request = StopEngine | StopContext | CancelTask | RetryTask | AskEstimate | AddContext
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of a request."""
 
     number: int
@@ -70,6 +76,8 @@ class Answer(msgspec.Struct, frozen=True):
     request: Request
     done: bool
     text: str
+    seconds: float | None = None
+    """An estimate; None: there is none."""
 
 
 def ask(folder: Path, request: Request) -> str:

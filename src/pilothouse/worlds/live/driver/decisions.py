@@ -90,6 +90,10 @@ def _call(driver: DriverState, decision: d.CallAt | d.CallEvery | d.StopCalls, n
     driver.calls.ask(decision, now)
 
 
+def _note_estimate(driver: DriverState, decision: d.AnswerEstimate, now: float) -> None:
+    driver.estimates[decision.job_id] = decision.seconds
+
+
 def _stop(driver: DriverState, decision: d.StopWorld, now: float) -> None:
     stop(driver, "the decider stopped the run", now)
 
@@ -99,7 +103,7 @@ def _ignore(driver: DriverState, decision: d.Decision, now: float) -> None:
 
 
 _IGNORED = (
-    d.ConfirmWithdrawal, d.Annotate, d.SetMetadata, d.AnswerEstimate, d.AnswerFeasibility, d.FinishRegistration,
+    d.ConfirmWithdrawal, d.Annotate, d.SetMetadata, d.AnswerFeasibility, d.FinishRegistration,
     d.ResumeRegistration,
 )  # fmt: skip
 _HANDLERS: dict[type, Callable[[DriverState, Any, float], None]] = {
@@ -110,6 +114,7 @@ _HANDLERS: dict[type, Callable[[DriverState, Any, float], None]] = {
     d.CallEvery: _call,
     d.StopCalls: _call,
     d.StopWorld: _stop,
+    d.AnswerEstimate: _note_estimate,
     **dict.fromkeys(_IGNORED, _ignore),
 }
 _TABLE = table(_HANDLERS, "live")

@@ -102,6 +102,8 @@ class DriverState(msgspec.Struct, eq=False, kw_only=True):
     """Tasks by final state."""
     answered: int = 0
     """Requests of users that were answered."""
+    estimates: dict[str, float] = {}
+    """Job id -> seconds that the decider thinks it will wait, for those that it was asked about."""
     failed_tasks: dict[int, Task] = {}
     """The last tasks of the file that did not succeed: a user may want one to be run once more."""
     losses: dict[int, int] = {}

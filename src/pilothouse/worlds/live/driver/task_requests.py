@@ -1,4 +1,5 @@
-"""What users ask of single tasks while the run goes on: cancel one, run one that did not succeed once more. Sans-IO.
+"""What users ask of single tasks while the run goes on: cancel one, run one that did not succeed once more, ask the scheduler
+about one. Sans-IO.
 
 A task of a bundle that runs cannot be ended alone; as a bundle gives back what it has not begun within a second (CUT_S), a
 task that was cancelled is looked at again with every tick until it has ended.
@@ -80,3 +81,15 @@ def retry_task(driver: DriverState, task_id: int, now: float) -> str:
     attempt = driver.backlog.attempts[task_id]
     driver.backlog.give_back(msgspec.structs.replace(task, attempt=attempt))
     return f"task {task_id} waits for attempt {attempt}"
+
+
+def ask_about(driver: DriverState, task_id: int, now: float) -> str:
+    """Asks the decider how long a task will wait; returns the id of its job in driver.estimates. Raises Refusal."""
+    group = next((group for group in driver.groups.values() if task_id in group.tasks), None)
+    if group is None:
+        raise Refusal(f"the scheduler does not know task {task_id}: it has ended, or its turn has not come")
+    if group.state is not JobState.WAITING:
+        raise Refusal(f"task {task_id} does not wait")
+    driver.estimates.pop(group.job.id, None)
+    driver.events.append(e.EstimateAsked(now, group.job))
+    return group.job.id
