@@ -58,7 +58,7 @@ SHELLS = {
     *(f"protocols/batprotocol/{name}.py" for name in ("channel", "library_host", "world")),
     *(f"protocols/batsim/{name}.py" for name in ("redis_store", "world")),
     *(f"protocols/rfc27/{name}.py" for name in ("decider", "server", "unix_socket", "world", "zmq_link")),
-    *(f"worlds/live/{name}.py" for name in ("request_desk", "requests", "run_clock", "stream_lines", "world")),
+    *(f"worlds/live/{name}.py" for name in ("attached", "request_desk", "requests", "run_clock", "stream_lines", "world")),
     *(f"worlds/live/contexts/{name}.py" for name in ("auto_allocation", "nodes", "programs")),
     "worlds/slurm_commands.py",
     *(f"worlds/slurm/{name}.py" for name in ("daemons", "lab", "link", "watchdog")),
@@ -69,7 +69,7 @@ SHELLS = {
     *(f"journal/{name}.py" for name in ("lock",)),
     *(f"dropins/{name}.py" for name in ("batsim_decider", "batsim4/run")),
     *(f"dropins/batsim5/{name}.py" for name in ("guard", "run")),
-    *(f"dropins/disbatch/{name}.py" for name in ("batcher", "bridge", "names", "run")),
+    *(f"dropins/disbatch/{name}.py" for name in ("batcher", "bridge", "foreign_engines", "kvs_engine", "names", "run")),
     *(f"protocols/qcg/{name}.py" for name in ("client", "network")),
     *(f"dropins/qcg/{name}.py" for name in ("bundle_runner", "governor_service", "options", "resume", "run", "service")),
     "dropins/qcg/local_manager.py",
@@ -79,7 +79,7 @@ GENERATED = {f"protocols/batprotocol/{name}.py" for name in ("binary", "messages
 # What the rest of the package may import from worlds/live.
 LIVE_FACE = (
     *("world", "options", "records", "snapshots", "feeder", "requests", "stream_lines", "contexts", "services"),
-    *("run_clock", "task_feed"),
+    *("attached", "run_clock", "task_feed"),
     *("wire.messages", "wire.sockets"),
 )
 OF_USERS = {"mine.py", "file.py", "shortest_first.py", "sitecustomize.py"}

@@ -6,6 +6,7 @@ where it is explicit, and what loses no work where it is silent.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from typing import Any
 import pytest
 
 from golden.disbatch2021_replay import Replay, comparable, load, recorded_rows, replay
+from pilothouse.protocols.disbatch import messages as d
+from pilothouse.protocols.disbatch import pickles
+from pilothouse.protocols.disbatch.pickles import Instance
 
 pytestmark = pytest.mark.xdist_group("disbatch2021")
 FOLDER = Path(__file__).resolve().parents[3] / "shared/reference/spec-versions/disbatch2021"
@@ -116,3 +120,31 @@ def test_every_engine_that_ends_is_retired_the_last_one_too(slurm: bool, tmp_pat
     else:
         assert ended.files["retired"].splitlines() == [f"{first} 0 {last}/{first}", f"{last} 0 /n1,n2"]
     assert ended.wall_s < 8
+
+
+def _as_instances(value: Any) -> Any:
+    """A recorded value as our reader gives it."""
+    if isinstance(value, dict) and "class" in value:
+        module, _, name = value["class"].rpartition(".")
+        return Instance(module, name, {key: _as_instances(item) for key, item in value.items() if key != "class"})
+    if isinstance(value, dict):
+        return {key: _as_instances(item) for key, item in value.items()}
+    return [_as_instances(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.skipif(not RECORDINGS, reason=f"the recordings are not beside the repository ({FOLDER})")
+def test_every_recorded_message_to_the_driver_is_understood() -> None:
+    seen: Counter[str] = Counter()
+    for recording in RECORDINGS.values():
+        for _, act, key, *rest in recording["kvs"]:
+            if act == "put" and key == ".controller":
+                word, value = rest[1]
+                plain = _as_instances(value)
+                message = (word, tuple(plain) if isinstance(plain, list) else plain)
+                assert (d.read_controller(pickles.write(message)) is None) == (word == "hello"), (word, value)
+                seen[word] += 1
+            elif act == "put" and key.startswith(".cylinder "):
+                word, value = rest[1]
+                assert word == "stop" or d.read_task_info(_as_instances(value)).kind == "N"
+    engines = {"register", "context info", "engine started", "engine stopped", "cylinder available", "cylinder stopped"}
+    assert engines | {"task", "task done", "special task", "no more tasks", "stop context", "driver heart beat"} <= set(seen)

@@ -147,9 +147,10 @@ def open_context(folder: Path, options: ContextOptions, prefix: str, log_level: 
     from pilothouse.worlds.live.contexts.nodes import NodesContext
 
     host = socket.gethostname()
-    rank = _claim_rank(folder)
+    rank = claim_rank(folder)
     layout = plan(
-        options, os.environ, rank=rank, host=host, expand=_expand, read=lambda path: Path(path).read_text(), other=_allocation
+        options, os.environ, rank=rank, host=host, expand=expand_hosts, read=lambda path: Path(path).read_text(),
+        other=_allocation,
     )
     open_log(f"{prefix}_{layout.label}.context.log", log_level, "disBatch.context")
     return NodesContext(layout, options, prefix, host)
@@ -167,7 +168,7 @@ def open_log(path: str, level: str, *names: str, mode: str = "a") -> None:
         log.addHandler(handler)
 
 
-def _claim_rank(folder: Path) -> int:
+def claim_rank(folder: Path) -> int:
     """The number of a new context of this run; no two get the same, whatever host they are claimed on."""
     for rank in range(MOST_CONTEXTS):
         try:
@@ -185,7 +186,7 @@ def _allocation() -> Allocation | None:
     return found.inside(os.environ) if found is not None else None
 
 
-def _expand(text: str) -> list[str]:
+def expand_hosts(text: str) -> list[str]:
     """A Slurm host list, written out by Slurm itself."""
     ran = subprocess.run(["scontrol", "show", "hostnames", text], capture_output=True, text=True, check=False)
     if ran.returncode != 0:

@@ -3,41 +3,58 @@
 In: the run's records, values that clients put. Out: the status for monitors, the ids of passed barriers under their
 keys, results for a task source; requests to stop an engine or context; task lines that come through the KVS.
 
-Messages of disBatch's own programs are pickles. They are never unpickled: the two that matter here (a monitor's request to
-stop an engine or a context) are recognised by disassembling them, which runs nothing.
+Messages of disBatch's own programs are pickles. A reader that knows disBatch's classes and nothing else reads them, which runs
+nothing (protocols/disbatch); a client that sends another class loses its connection.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
-import pickletools
 import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pickle import dumps
 from typing import Protocol
 
-import msgspec
-
+from pilothouse.dropins.disbatch.foreign_engines import ForeignEngines, PerEngine
 from pilothouse.dropins.disbatch.status_file import StatusKind, StatusLine, snippet_text
 from pilothouse.dropins.disbatch.status_json import STARTING, STATUS_KEYS, StatusBoard
 from pilothouse.formats.task_file import TaskLine, TaskReader
 from pilothouse.model.errors import InputError, PeerError
+from pilothouse.model.lifecycle import JobState
+from pilothouse.protocols.disbatch import pickles
+from pilothouse.protocols.disbatch.messages import (
+    CONTROLLER,
+    DB_INFO,
+    Context,
+    ContextInfo,
+    ControllerMessage,
+    EngineStopped,
+    Internal,
+    Register,
+    StopRequest,
+    TaskInfo,
+    read_controller,
+    task_info,
+)
+from pilothouse.protocols.disbatch.messages import context as context_instance
+from pilothouse.protocols.disbatch.pickles import Instance, UnknownClass
 from pilothouse.worlds.live.records import EngineJoined, EngineLeft, Record, TaskEnded
 from pilothouse.worlds.live.services.key_values import barrier_key
 from pilothouse.worlds.live.services.kvs import JSON, PICKLE, TEXT, Value
 from pilothouse.worlds.live.services.kvs_client import KvsClient
+from pilothouse.worlds.live.services.kvs_wire import WireError
 
-CONTROLLER = ".controller"
 COMMON_ENV_KEYS = (".common env", ".common_env")
 """The variables that all tasks have; the program uses the first spelling, its specification the second."""
 UPDATE_EVERY_S = 0.5
+log = logging.getLogger("disBatch.driver")
 _SOURCE_KEYS = ("task source name", "task source done task", "task source result key", "task source task key")
-_MOST_REQUEST_BYTES = 1000
+HEART_BEAT_S = 30.0
 
 
 class Kvs(Protocol):
@@ -99,33 +116,6 @@ class RemoteKvs:
         self._client.close()
 
 
-class StopRequest(msgspec.Struct, frozen=True):
-    """A monitor wants an engine or a context to stop."""
-
-    what: str
-    """`engine` or `context`."""
-    rank: int
-
-
-def read_request(value: Value) -> StopRequest | None:
-    """('stop engine', 3) or ('stop context', 1), as a pickle; None for everything else."""
-    if len(value.data) > _MOST_REQUEST_BYTES:
-        return None
-    words: list[object] = []
-    try:
-        for opcode, argument, _ in pickletools.genops(value.data):
-            if opcode.name in ("GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD", "INST", "OBJ", "NEWOBJ"):
-                return None
-            if isinstance(argument, str | int) and not opcode.name.endswith(("PUT", "FRAME", "PROTO")):
-                words.append(argument)
-    except (ValueError, IndexError):
-        return None
-    match words:
-        case ["stop engine" | "stop context" as text, int(rank)]:
-            return StopRequest(str(text).removeprefix("stop "), rank)
-    return None
-
-
 class KvsTasks:
     """Task lines that a program submits through the KVS (`--taskserver`, `--taskcommand`, disBatch's DisBatcher).
 
@@ -184,42 +174,96 @@ class Bridge:
     """Shows a run in the KVS: `write` takes its records; call `update` about once a second."""
 
     def __init__(
-        self, kvs: Kvs, tasks: KvsTasks | None = None, common_env: Mapping[str, str] | None = None, *, edition: int = 3
+        self,
+        kvs: Kvs,
+        common_env: Mapping[str, str] | None = None,
+        *,
+        run_info: Instance | None = None,
+        tasks: KvsTasks | None = None,
+        edition: int = 3,
     ) -> None:
+        self.tasks = tasks
+        self._run_info = run_info or Instance("argparse", "Namespace", {"args": Instance("argparse", "Namespace", {})})
+        kvs.replace(DB_INFO, pickles.write(self._run_info), PICKLE)
         self.board = StatusBoard()
         self._edition = edition
         self._kvs = kvs
-        self._tasks = tasks
         self._requests: deque[StopRequest] = deque()
+        self._foreign: ForeignEngines | None = None
+        self._per_engine: PerEngine | None = None
+        self._early: list[ControllerMessage] = []
+        self._beat_at = time.monotonic() + HEART_BEAT_S
         self._update_at = 0.0
         self._ranks: dict[str, int] = {}
         for key in STATUS_KEYS:
             kvs.replace(key, STARTING)
         for key in COMMON_ENV_KEYS:
-            # A pickle because its readers unpickle it; it is a plain dictionary of texts, and only ever written here.
-            kvs.replace(key, dumps(dict(common_env or {})), PICKLE)
+            kvs.replace(key, pickles.write(dict(common_env or {})), PICKLE)
         kvs.listen(CONTROLLER, self._hear)
+
+    def work_with(self, foreign: ForeignEngines, per_engine: PerEngine) -> None:
+        """Real engines of disBatch may join from now on; those that wanted to before are heard now."""
+        self._per_engine = per_engine
+        self._foreign = foreign
+        for message in self._early:
+            self._pass_on(message)
+
+    def say(self, word: str, value: object) -> None:
+        """What disBatch's driver says to itself through the service."""
+        self._kvs.put(CONTROLLER, pickles.write((word, value)), PICKLE)
 
     def write(self, records: list[Record]) -> None:
         self.board.write(records)
+        passed = 0
         for record in records:
             if type(record) is TaskEnded:
                 if record.final:
                     self._tell(record)
-            elif type(record) is EngineJoined:
+                if record.state is JobState.LOST and self._edition == 2:
+                    self._say_lost(record)
+                passed += record.kind in "BC"
+            elif type(record) is EngineJoined and not (self._foreign and self._foreign.is_one(record.rank)):
                 self._ranks[record.engine] = record.rank
-                self._kvs.replace(f"engine {record.rank}", b"running")
+                self._note_engine(record.rank, "running")
+                self._show_context(record.context)
             elif type(record) is EngineLeft and record.engine in self._ranks:
-                self._kvs.replace(f"engine {self._ranks.pop(record.engine)}", b"engine stopped")
+                self._note_engine(self._ranks.pop(record.engine), "engine stopped")
+
+        if passed > 1 and self._edition == 2:
+            self.say("clearing barriers", None)
+
+    def _say_lost(self, record: TaskEnded) -> None:
+        info = TaskInfo(record.task_id, record.line_number, record.repeat_index, record.command)
+        value = (task_info(info, 2), f".cylinder {record.rank} 0", record.started_at, record.ended_at)
+        self.say("task hb fail", value)
+
+    def _show_context(self, label: str) -> None:
+        """A context of ours, as disBatch's own contexts show themselves."""
+        found = self.board.context(label)
+        ones = (1,) * len(found.nodes)
+        shown = Context(found.rank, label, found.sysid, tuple(found.nodes), tuple(found.cylinders), ones)
+        value = context_instance(shown, self._run_info, self._run_info.state["args"].state, self._edition)
+        self._kvs.replace(f".context_{found.rank}", pickles.write(value), PICKLE)
+
+    def _note_engine(self, rank: int, text: str) -> None:
+        if self._edition == 2:
+            self._kvs.replace(f"engine {rank}", pickles.write(text), PICKLE)
+        else:
+            self._kvs.replace(f"engine {rank}", text.encode())
 
     def update(self, *, at_once: bool = False) -> None:
         """Shows monitors how things stand, if they have changed; with many engines less often, so that it costs little."""
         began = time.monotonic()
+        if self._per_engine is not None:
+            self.board.age = self._per_engine.age
         if self.board.changed and (at_once or began >= self._update_at):
             status = self.board.json()
             for key in STATUS_KEYS:
                 self._kvs.replace(key, status, JSON)
             self._update_at = began + max(UPDATE_EVERY_S, 100 * (time.monotonic() - began))
+        if self._edition == 2 and began >= self._beat_at:
+            self._beat_at = began + HEART_BEAT_S
+            self.say("driver heart beat", None)
 
     def answer_requests(self, stop_engine: Callable[[str], bool], stop_context: Callable[[str], int]) -> None:
         """Carries out what monitors have requested since the last call."""
@@ -236,16 +280,40 @@ class Bridge:
                         self.board.stopping(rank)
 
     def _hear(self, value: Value) -> None:
-        request = read_request(value)
-        if request is not None:
-            self._requests.append(request)
+        """In the service's thread. Raises WireError for a pickle of an unknown class."""
+        try:
+            message = read_controller(value.data)
+        except UnknownClass as error:
+            raise WireError(f"a message to the driver that holds {error}") from error
+        if message is None:
+            log.warning("a message to the driver is none of disBatch's: %r", value.data[:200])
+        elif isinstance(message, StopRequest):
+            self._requests.append(message)
+        elif self._foreign is None:
+            self._early.append(message)
+        else:
+            self._pass_on(message)
+
+    def _pass_on(self, message: ControllerMessage) -> None:
+        foreign = self._foreign
+        assert foreign is not None
+        if isinstance(message, ContextInfo):
+            self.board.context_ranks[message.context.label] = message.context.rank
+        if isinstance(message, EngineStopped):
+            foreign.note_stopped(message.rank)  # the world may be over, and hear nothing
+        if foreign.over and isinstance(message, Register):
+            foreign.hear(message)
+        elif not isinstance(message, Internal):
+            foreign.attached.soon(lambda: foreign.hear(message))
 
     def _tell(self, record: TaskEnded) -> None:
+        if record.kind in "BC" and self._per_engine is not None:
+            self._per_engine.barrier_passed(record)
         if key := barrier_key(record):
             self._kvs.put(key, str(record.task_id).encode())
-        elif self._tasks is not None and self._tasks.result_key and record.kind not in "BCP":
+        elif self.tasks is not None and self.tasks.result_key and record.kind not in "BCP":
             line = status_line(record, self._edition)
-            key = self._tasks.result_key
+            key = self.tasks.result_key
             if self._edition == 2:
                 self._kvs.put(f"{key} {record.task_id}", line.text(2).encode("utf-8", "backslashreplace"))
                 return

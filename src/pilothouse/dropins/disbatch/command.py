@@ -21,6 +21,10 @@ def disbatch(arguments: Sequence[str], program: str) -> int:
 
     from pilothouse.dropins.disbatch.options import parse_run
 
+    if "--engine" in arguments or "--context" in arguments:
+        from pilothouse.dropins.disbatch import kvs_engine
+
+        return kvs_engine.main(arguments)
     try:
         check_surroundings()
         options = parse_run(arguments, program)

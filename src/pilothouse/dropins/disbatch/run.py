@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,6 +25,7 @@ from pilothouse.access.interfaces import ALL, towards_by_ssh
 from pilothouse.access.peer import Peer, Whose
 from pilothouse.core.session import Session
 from pilothouse.dropins.disbatch.bridge import Bridge, Kvs, KvsTasks, RemoteKvs, status_line
+from pilothouse.dropins.disbatch.foreign_engines import ForeignEngines, PerEngine, fed, info_of_line
 from pilothouse.dropins.disbatch.mail import Mailer
 from pilothouse.dropins.disbatch.names import hold_folder, run_folder, source_name, unique_id
 from pilothouse.dropins.disbatch.options import RunOptions
@@ -31,11 +33,13 @@ from pilothouse.dropins.disbatch.status_file import EarlierRuns, StatusLine, Sta
 from pilothouse.formats.task_file import LineKind, TaskLine, TaskReader, check_stream
 from pilothouse.journal.store import Journal
 from pilothouse.launch import naming
-from pilothouse.launch.add_engines import JoinInfo, joinable, open_context, open_log, write_script
+from pilothouse.launch.add_engines import JoinInfo, claim_rank, joinable, open_context, open_log, write_script
 from pilothouse.launch.signals import on_signals
 from pilothouse.model.errors import InputError
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.numerals import whole_number
+from pilothouse.protocols.disbatch import messages as d
+from pilothouse.protocols.disbatch import pickles
 from pilothouse.worlds.live.contexts.layout import NoContext, only_here
 from pilothouse.worlds.live.contexts.nodes import NodesContext
 from pilothouse.worlds.live.feeder import Feeder
@@ -50,6 +54,8 @@ from pilothouse.worlds.live.world import NO_ENGINE, LiveWorld
 POLICY = "fcfs"
 LINGER_S = 5.0
 """disBatch's: a slot is held until the output of background commands is closed, at most so long for each stream."""
+FOREIGN_S = 15.0
+"""How long real engines of disBatch may take to stop when all work is done: they need the key-value service until then."""
 DRIVER_GONE_S = 10.0
 """A disBatch that was killed does not come back: -r is a new run, which repeats tasks without a result. Engines that do not
 hear their driver for so long end their tasks and go."""
@@ -75,6 +81,7 @@ class DisbatchRun:
         self._secret = secrets.token_urlsafe(24)
         """Of the key-value service, for our own clients."""
         self._kvs: Kvs | None = None
+        self._per_engine: PerEngine | None = None
         self._world: LiveWorld | None = None
         self._skipped: list[StatusLine] = []
         self._ranks: dict[str, int] = {}
@@ -103,8 +110,9 @@ class DisbatchRun:
             status_path.unlink()  # A run may resume from the file that it replaces: `earlier` reads on in the old one.
         status = StatusWriter(status_path, header=self.options.status_header, edition=self.options.edition)
         try:
-            feeder = self._feeder(kvs, earlier, status)
-            bridge = Bridge(kvs, self._kvs_tasks, self._common_env(), edition=self.options.edition)
+            bridge = Bridge(kvs, self._common_env(), run_info=self._run_info(), edition=self.options.edition)
+            feeder = self._feeder(kvs, earlier, status, bridge)
+            bridge.tasks = self._kvs_tasks
             script = write_script(Path(f"{self._id}_dbUtil.sh"), self._id, self._folder, kvs.address)
             self._touch_context_files()
             if feeder.over and not (feeder.engine_start or feeder.engine_stop):
@@ -186,7 +194,7 @@ class DisbatchRun:
     def _ssh_nodes(self) -> str:
         return ",".join(self.options.context.ssh_nodes) or os.environ.get("DISBATCH_SSH_NODELIST", "")
 
-    def _feeder(self, kvs: Kvs, earlier: EarlierRuns | None, status: StatusWriter) -> Feeder:
+    def _feeder(self, kvs: Kvs, earlier: EarlierRuns | None, status: StatusWriter, bridge: Bridge) -> Feeder:
         def problem(number: int, text: str) -> None:
             log.error("line %d: %s", number, text)
 
@@ -212,11 +220,15 @@ class DisbatchRun:
             if found is None:
                 return None
             self._skipped.append(found.skipped())
+            if edition == 2:
+                bridge.say("task skipped", d.task_info(info_of_line(line, kind="S"), 2))
             if len(self._skipped) >= _MOST_SKIPPED_AT_ONCE:
                 status.write(self._take_skipped())
             return found.return_code != 0
 
-        return Feeder(lines, known if earlier is not None else None)
+        # In the design notes the feeder hands tasks to the driver through the service.
+        said = iter(fed(lines, bridge.say, 2)) if edition == 2 else lines
+        return Feeder(said, known if earlier is not None else None)
 
     def _open_tasks(self) -> BinaryIO:
         """At its first task. Standard input is one description for all who open it: one reader at a time."""
@@ -275,6 +287,7 @@ class DisbatchRun:
         self._world = world
         if options.startup_only:
             world.no_more()
+        foreign = self._let_engines_join(bridge, kvs, world)
         join = JoinInfo(world.launch(), self._id, options.log_level, options.context)
         world.on_tick.append(lambda: self._beat(bridge, feeder, status))
         try:
@@ -283,14 +296,45 @@ class DisbatchRun:
                     print(f"Run this script to add compute contexts:\n   {script}", flush=True)
                 Session(world, naming.decider(POLICY)).run()
         finally:
+            foreign.over = True
             if self._task_program is not None and self._task_program.poll() is None:
                 self._task_program.terminate()
             status.write(self._take_skipped())
+        until = time.monotonic() + FOREIGN_S
+        while foreign.working and time.monotonic() < until and not self._interrupted:
+            time.sleep(0.05)  # they read and write values until they have stopped
         log.info("%d tasks are done, %d failed", world.done, self.failed)
         if world.stopped_because == NO_ENGINE:
             print("all engines have gone before the work was done; see the logs", file=sys.stderr)
             return 1
         return self._exit_code()
+
+    def _let_engines_join(self, bridge: Bridge, kvs: Kvs, world: LiveWorld) -> ForeignEngines:
+        """Real contexts and engines of disBatch, through the key-value service."""
+        edition = self.options.edition
+        self._per_engine = PerEngine(kvs.put, edition)
+        foreign = ForeignEngines(
+            world.attached, kvs.put, partial(claim_rank, self._folder), self._per_engine, edition
+        )
+        world.on_tick.append(foreign.tick)
+        bridge.work_with(foreign, self._per_engine)
+        return foreign
+
+    def _run_info(self) -> pickles.Instance:
+        options, context = self.options, self.options.context
+        args = {
+            "cpusPerTask": -1.0 if context.cpus_per_task is None else context.cpus_per_task,
+            "tasksPerNode": -1 if context.tasks_per_node is None else context.tasks_per_node,
+            "env_resource": list(context.env_resources), "gpu": context.gpu, "fill": context.fill, "label": context.label or None,
+            "context_task_limit": context.task_limit, "retire_cmd": context.retire_command,
+            "ssh_node": list(context.ssh_nodes) or None, "loglevel": options.log_level, "logfile": options.log_file or None,
+            "mailFreq": options.mail_every if options.mail_to else None, "mailTo": options.mail_to or None,
+            "prefix": options.prefix, "startup_only": options.startup_only, "resume_from": list(options.resume_from) or None,
+            "retry": options.retry, "force_resume": options.force_resume, "exit_code": options.exit_code, "web": options.web,
+            "fail_fast": options.fail_fast, "status_header": options.status_header, "kvsserver": True,
+            "taskcommand": options.task_command or None, "taskserver": options.task_server, "taskfile": options.task_file or None,
+        }  # fmt: skip
+        return d.run_info(self._source, self._id, os.getcwd(), args, options.edition)
 
     def _common_env(self) -> dict[str, str]:
         return {"DISBATCH_JOBID": os.path.basename(self._id), "DISBATCH_NAMETASKS": self._source}
@@ -356,6 +400,8 @@ class DisbatchRun:
         world = self._world
         assert world is not None
         status.write(self._take_skipped())
+        if self._per_engine is not None:
+            self._per_engine.post_lists(feeder.engine_start, feeder.engine_stop, complete=feeder.engine_lists_complete)
         bridge.answer_requests(world.stop_engine, world.stop_context)
         bridge.board.no_more_tasks = feeder.state.name in ("EXHAUSTED", "STOPPED")
         bridge.update()

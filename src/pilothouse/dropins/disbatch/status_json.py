@@ -5,6 +5,8 @@ In: the run's records. Out: the JSON text. `StatusBoard` takes the records that 
 
 from __future__ import annotations
 
+from itertools import count
+
 import msgspec
 
 from pilothouse.worlds.live.records import Assigned, EngineJoined, EngineLeft, Record, TaskEnded
@@ -41,6 +43,7 @@ class ContextStatus(msgspec.Struct):
 
 class Status(msgspec.Struct, kw_only=True):
     more: str
+    age: int
     barriers: int
     contexts: dict[str, ContextStatus]
     return_code: int = msgspec.field(name="currentReturnCode")
@@ -52,6 +55,10 @@ class StatusBoard:
     """Keeps the counts. `stopping` marks engines that were asked to leave."""
 
     def __init__(self) -> None:
+        self.age = 0
+        """Barriers and per-engine commands that engines were told of (2021)."""
+        self.context_ranks: dict[str, int] = {}
+        """Numbers of contexts that were given to them before an engine joined."""
         self.barriers = 0
         self.no_more_tasks = False
         self.return_code = 0
@@ -86,6 +93,9 @@ class StatusBoard:
             engine.status = "stopping"
             self.changed = True
 
+    def context(self, label: str) -> ContextStatus:
+        return self._contexts[label]
+
     def context_label(self, rank: int) -> str | None:
         return next((label for label, context in self._contexts.items() if context.rank == rank), None)
 
@@ -100,6 +110,7 @@ class StatusBoard:
         self.changed = False
         return msgspec.json.encode(
             Status(
+                age=self.age,
                 more="No more tasks." if self.no_more_tasks else "More tasks.",
                 barriers=self.barriers,
                 contexts={str(context.rank): context for context in self._contexts.values()},
@@ -112,9 +123,9 @@ class StatusBoard:
     def _joined(self, record: EngineJoined) -> None:
         host = record.node.partition("#")[0]
         kind = "Slurm" if record.context.startswith("J") else "SSH"
-        context = self._contexts.setdefault(
-            record.context, ContextStatus(len(self._contexts), record.context, kind, [], [])
-        )
+        taken = {context.rank for context in self._contexts.values()} | set(self.context_ranks.values())
+        rank = self.context_ranks.get(record.context, next(rank for rank in count() if rank not in taken))
+        context = self._contexts.setdefault(record.context, ContextStatus(rank, record.context, kind, [], []))
         context.nodes.append(host)
         context.cylinders.append(record.slots)
         cylinders = {f".cylinder {record.rank} {i}": [record.pid, record.pid] for i in range(record.slots)}

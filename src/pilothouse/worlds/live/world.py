@@ -28,6 +28,7 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live import records as r
+from pilothouse.worlds.live.attached import AttachedEngines
 from pilothouse.worlds.live.contexts import Context, Launch, listening
 from pilothouse.worlds.live.descriptors import raise_limit
 from pilothouse.worlds.live.driver import decisions, engine_frames, flow
@@ -108,10 +109,9 @@ class LiveWorld:
         self._wire = DriverSocket(self._keys, *listens, port=port)
         self.addresses = own_addresses(self._wire.port, listens)
         self._dead_engines = DeadEngines(folder)
-        self._supply = EngineSupply(
-            self._driver, contexts, self._dead_engines, partial(self.launch, leased=True), self._warn
-        )
+        self._supply = EngineSupply(self._driver, contexts, self._dead_engines, partial(self.launch, leased=True), self._warn)
         self._peers: dict[str, bytes] = {}
+        self.attached = AttachedEngines(self._driver, self.now, self.call)
         self._poller = zmq.Poller()
         self._poller.register(self._wire.socket, zmq.POLLIN)
         self._calls: list[Callable[[], object]] = []
@@ -482,7 +482,7 @@ class LiveWorld:
                         tell(record)
         for frame in frames:
             peer = self._peers.get(frame.engine)
-            if peer is not None:
+            if not self.attached.take(frame) and peer is not None:
                 self._wire.send(peer, encode(frame))
 
     def _wait_for_room(self) -> bool:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from pilothouse.dropins.disbatch.bridge import Bridge, KvsTasks, StopRequest, read_request, status_line
+from pilothouse.dropins.disbatch.bridge import Bridge, KvsTasks, status_line
 from pilothouse.dropins.disbatch.mail import Mailer
 from pilothouse.formats.task_file import TaskReader
 from pilothouse.model.lifecycle import JobState
@@ -51,34 +49,6 @@ def ended(task_id: int, code: int = 0, kind: str = "N", command: bytes = b"true"
     return TaskEnded(
         task_id, task_id + 1, -1, 1, kind, state, code, rank, "n1#2", 7, 1.0, 2.5, 3, b"out", 0, b"", command
     )
-
-
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-@pytest.mark.parametrize("rank", [0, 3, 255, 70_000, 3_000_000_000])
-def test_a_monitors_wish_is_recognised(protocol: int, rank: int) -> None:
-    data = pickle.dumps(("stop engine", rank), protocol)
-    assert read_request(Value(b"PYPK", data)) == StopRequest("engine", rank)
-
-
-class Evil:
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (os.mkdir, (self.path,))
-
-
-def test_nothing_is_ever_unpickled(tmp_path: Path) -> None:
-    trap = tmp_path / "trap"
-    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
-        for message in (Evil(str(trap)), ("stop engine", Evil(str(trap))), (Evil(str(trap)), "stop engine", 3)):
-            assert read_request(Value(b"PYPK", pickle.dumps(message, protocol))) is None
-    assert not trap.exists()
-
-
-@pytest.mark.parametrize("data", [b"", b"\x80", b"garbage", b"\xff" * 100, pickle.dumps(("start engine", 3)), b"x" * 5000])
-def test_everything_else_is_no_wish(data: bytes) -> None:
-    assert read_request(Value(b"PYPK", data)) is None
 
 
 def test_passed_barriers_are_told_under_their_keys() -> None:
@@ -127,7 +97,7 @@ def test_tasks_and_results_of_a_source() -> None:
     kvs = InProcess()
     rung: list[bool] = []
     tasks = KvsTasks(kvs, lambda: rung.append(True), TaskReader("source", lenient=True))
-    bridge = Bridge(kvs, tasks)
+    bridge = Bridge(kvs, tasks=tasks)
     lines = iter(tasks)
     assert next(lines) is None
     for key, value in (("name", b"me"), ("done task", b"END"), ("result key", b"res"), ("task key", b"in")):

@@ -17,6 +17,7 @@ import msgspec
 
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Node
+from pilothouse.model.numerals import whole_number
 from pilothouse.worlds.live.records import EngineJoined
 from pilothouse.worlds.live.wire.messages import Channel, FromDriver, Hello
 
@@ -132,15 +133,21 @@ class Engines:
         self._keys: dict[str, str] = {}
         """EngineConfig.key -> engine, of those that are present."""
 
+    def reserve_rank(self) -> int:
+        """The rank of an engine that must know it before it joins (Hello.properties)."""
+        self._next_rank += 1
+        return self._next_rank - 1
+
     def describe(self, engine: str, hello: Hello, at: float, held: int = 0) -> EngineJoined:
         """The record for an engine that joins: its rank, its units, a new node name. `held`: a mask of units that jobs hold
         although their engine may have left.
         """
         count = self._names.get(hello.node, 0) + 1
         name = hello.node if count == 1 else f"{hello.node}#{count}"
+        rank = whole_number(hello.properties.get("rank", ""))
         return EngineJoined(
-            engine, self._next_rank, hello.context, name, hello.slots, self._place(hello, held), hello.pid, at,
-            hello.properties.get("key", ""), hello.gpus, hello.memory_mb, hello.cores,
+            engine, self._next_rank if rank is None else rank, hello.context, name, hello.slots, self._place(hello, held),
+            hello.pid, at, hello.properties.get("key", ""), hello.gpus, hello.memory_mb, hello.cores,
         )  # fmt: skip
 
     def _place(self, hello: Hello, held: int) -> int:

@@ -162,12 +162,16 @@ class KvsServer:
             log.warning("nothing was put under %r: %s", key, error)
 
     def listen(self, key: str, receive: Callable[[Value], None]) -> None:
-        """Takes every value that comes under the key and hands it to `receive` (in the service's thread)."""
+        """Takes every value that comes under the key and hands it to `receive` (in the service's thread). A WireError that it
+        raises closes the connection from which the value came.
+        """
         name = key.encode()
 
         def deliver(value: Value) -> None:
-            receive(value)
-            self._store.read(Reader(name, True, deliver))
+            try:
+                receive(value)
+            finally:
+                self._store.read(Reader(name, True, deliver))
 
         with self._lock:
             while (early := self._store.shelf.pop_oldest(name)) is not None:
