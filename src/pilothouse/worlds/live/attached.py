@@ -37,12 +37,12 @@ class AttachedEngines:
         self.now = now
         self.soon = soon
         """Calls an action in the world's thread."""
-        self._driver = driver
+        self._state = driver
         self._engines: dict[str, AttachedEngine] = {}
 
     def reserve_rank(self) -> int:
         """For an engine that must know its rank before it joins."""
-        return self._driver.engines.reserve_rank()
+        return self._state.engines.reserve_rank()
 
     def attach(self, hello: m.Hello, program: Program) -> AttachedEngine:
         made = AttachedEngine(self, hello, program)
@@ -51,7 +51,7 @@ class AttachedEngines:
         return made
 
     def hear(self, frame: m.EngineFrame) -> None:
-        engine_frames.hear(self._driver, frame, self.now())
+        engine_frames.hear(self._state, frame, self.now())
 
     def take(self, frame: m.DriverFrame) -> bool:
         """Whether the frame was for one of them. It is heard later: the driver is in the middle of sending."""
