@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -204,20 +206,15 @@ def test_control_may_come_first(run: Any, tmp_path: Path) -> None:
 
 def test_the_dialect_is_chosen_and_not_guessed(run: Any, tmp_path: Path) -> None:
     """The same file; the name of the program or --dialect chooses."""
-    write(tmp_path / "loop.json", submit(job("l_${it}", iterate=[0, 2])), WAIT)
-    write(tmp_path / "later.json", submit({"name": "l", "iteration": {"stop": 2}, "execution": {"exec": "true"}}), WAIT)
-
-    def codes(name: str, program: str, *more: str) -> list[int]:
-        instance = "-".join((name, program, *more))
-        assert run(name, *more, "--nodes", "1", "--id", instance, program=program).returncode == 0
-        return [reply["code"] for reply in replies(tmp_path / f".qcgpjm-service-{instance}")]
-
-    for program, more, loop, later in (
-        ("pilothouse", (), 0, 1), ("service", (), 1, 0), ("pilothouse", ("--dialect", "0.14"), 1, 0),
-        ("service", ("--dialect", "2018"), 0, 1),
+    later = {"name": "l", "iteration": {"stop": 2}, "execution": {"exec": "true"}}
+    write(tmp_path / "r.json", submit(job("l_${it}", iterate=[0, 2])), submit(later), WAIT)
+    for program, more, codes in (
+        ("pilothouse", (), [0, 1, 0]), ("service", (), [1, 0, 0]), ("pilothouse", ("--dialect", "0.14"), [1, 0, 0]),
+        ("service", ("--dialect", "2018"), [0, 1, 0]),
     ):  # fmt: skip
-        assert codes("loop.json", program, *more) == [loop, 0]
-        assert codes("later.json", program, *more) == [later, 0]
+        instance = "-".join((program, *more))
+        assert run("r.json", *more, "--nodes", "1", "--id", instance, program=program).returncode == 0
+        assert [reply["code"] for reply in replies(tmp_path / f".qcgpjm-service-{instance}")] == codes
 
 
 @pytest.mark.parametrize(("dialect", "named"), [("2018", "jobName"), ("0.14", "jobNames")])
@@ -292,9 +289,9 @@ def test_requests_that_a_killed_manager_had_not_taken_are_taken_when_it_is_resum
 
 
 def test_a_manager_that_is_killed_at_any_moment_of_its_start_is_resumed(run: Any, repository: Path, tmp_path: Path) -> None:
-    """kill -9 as soon as each of its files is there: the earliest come before any request is taken."""
+    """kill -9 as soon as a file is there: the first one comes before any request is taken."""
     write(tmp_path / "r.json", submit(job("a", "echo $QCG_PM_NODELIST >> ran"), job("b", "echo $QCG_PM_NODELIST >> ran")), WAIT)
-    for sign in ("start.json", "journal.sqlite", "track.taken", "track.reqs"):
+    for sign in ("start.json", "track.reqs"):
         (tmp_path / "ran").unlink(missing_ok=True)
         folder = tmp_path / f".qcgpjm-service-{sign}"
         command = [repository / ".venv/bin/pilothouse", "qcg", "r.json", "--nodes", "here:1", "--id", sign]
@@ -331,3 +328,37 @@ def test_what_a_resumed_manager_refuses(run: Any, tmp_path: Path) -> None:
     (folder / "track.taken").write_text(taken)
     assert run("other.json", "--resume", folder).returncode == 0
     assert states(tmp_path) == {"a": "SUCCEED", "b": "SUCCEED"} and (tmp_path / "b").exists()
+
+
+# ---- the end of a manager
+
+
+def marked(mark: str) -> list[str]:
+    """The commands of processes with this text in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_text())
+    return found
+
+
+def test_nothing_is_alive_when_a_manager_returns_and_its_folder_can_go(run: Any, repository: Path, tmp_path: Path) -> None:
+    """After an ordinary end, after one that kills jobs, and after a resumed manager whose engine another one had started."""
+    environment = {**os.environ, "MARK_OF_THIS_TEST": str(tmp_path)}
+    jobs = submit(*(job(f"j{number}") for number in range(20)), job("last", "sleep 0.5"))
+    for requests, code in (((jobs, WAIT), 0), ((jobs,), 3)):
+        write(tmp_path / "r.json", *requests)
+        assert run("r.json", "--nodes", "2,2", "--id", "x", env=environment).returncode == code
+        assert marked(f"MARK_OF_THIS_TEST={tmp_path}") == []
+        shutil.rmtree(tmp_path / ".qcgpjm-service-x")
+    write(tmp_path / "r.json", submit(job("slow", "echo > began; sleep 0.5")), WAIT)
+    command = [repository / ".venv/bin/pilothouse", "qcg", "r.json", "--nodes", "1", "--id", "x"]
+    manager = subprocess.Popen(command, cwd=tmp_path, env=environment)
+    while not (tmp_path / "began").exists():
+        assert manager.poll() is None
+    manager.kill()
+    manager.wait()
+    assert run("--resume", tmp_path, env=environment).returncode == 0
+    assert marked(f"MARK_OF_THIS_TEST={tmp_path}") == []
+    shutil.rmtree(tmp_path / ".qcgpjm-service-x")

@@ -28,6 +28,8 @@ from typing import Any, Protocol
 
 COMMAND_VARIABLE = "PILOTHOUSE_QCG_SERVICE"
 """The command that starts a manager, where the one that is found is not the right one."""
+END_S = 60.0
+"""How long a manager may take to end its jobs. Those that ignore TERM are killed after ten seconds."""
 _PROGRAM = "import sys; sys.path.append({!r}); from pilothouse.cli.qcg import main; main()"
 _SOURCES = Path(__file__).resolve().parents[3]
 _SERVICE = "qcg.pilotjob.service"
@@ -115,8 +117,10 @@ class ServiceProcess:
                 self._process.wait(timeout)
 
     def terminate(self) -> None:
+        """Returns when it has ended: LocalManager.finish() ends with this call, and its program may remove the folder then."""
         if self._process is not None:
             self._process.terminate()
+            self.join(END_S)
 
     def kill(self) -> None:
         if self._process is not None:

@@ -68,6 +68,9 @@ def run(options: QcgOptions) -> int:
         click.echo(f"Error: {problem}", err=True)
         starter.tell(error=str(problem))
         return 1
+    except FileNotFoundError as problem:
+        click.echo(f"Error: {problem.filename} was removed while the manager was at work", err=True)
+        return 1
 
 
 class Starter:
