@@ -16,7 +16,6 @@ from setuptools.command.build_py import build_py
 WRITTEN_IN_C = (
     "pilothouse.model._masks",
     "pilothouse.policies._backfill_queue",
-    "pilothouse.policies._chance",
     "pilothouse.policies._reservation_plan",
     "pilothouse.formats._rows",
     "pilothouse.protocols.batprotocol._codec",

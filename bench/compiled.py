@@ -41,7 +41,6 @@ PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "masks": ("pilothouse.model._masks", ("easy", "wide easy", "conservative")),
     "backfill queue": ("pilothouse.policies._backfill_queue", ("fcfs", "easy", "easy-sjbf", "wfp3")),
     "reservation plan": ("pilothouse.policies._reservation_plan", ("conservative",)),
-    "chance": ("pilothouse.policies._chance", ("random",)),
     "rows": ("pilothouse.formats._rows", ("fcfs", "easy")),
     "agenda": ("pilothouse.worlds.simulated.physics._agenda", ("fcfs", "easy")),
     "sharing": ("pilothouse.worlds.simulated.physics._sharing", ("parallel tasks",)),

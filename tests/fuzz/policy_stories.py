@@ -19,7 +19,7 @@ from pilothouse.model import events as e
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job, Node, Shape
 from pilothouse.model.lifecycle import JobState
-from pilothouse.policies import backfill_queue, chance, conservative, queueing, reservation_plan
+from pilothouse.policies import backfill_queue, conservative, queueing, reservation_plan
 from pilothouse.policies.catalog import make, parse_options
 
 POLICIES = (
@@ -30,7 +30,6 @@ POLICIES = (
 IN_PYTHON = (
     (queueing, "BackfillQueue", backfill_queue.PlainBackfillQueue),
     (conservative, "ReservationPlan", reservation_plan.PlainReservationPlan),
-    (chance, "draw", chance.plain_draw),
 )
 BATCHES = 50
 

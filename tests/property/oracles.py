@@ -205,7 +205,7 @@ def shuffled(seed: int) -> Pass:
 
     def one_pass(machine: Machine) -> None:
         if machine.free and machine.waiting:
-            jobs = list(machine.waiting)
+            jobs = [job for job in machine.waiting if job.units <= len(machine.free)]
             random.shuffle(jobs)
             for job in jobs:
                 if job.units <= len(machine.free):

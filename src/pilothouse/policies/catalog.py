@@ -10,10 +10,10 @@ from pilothouse.model.errors import InputError, quoted, suggestion
 from pilothouse.model.numerals import whole_number
 from pilothouse.policies import score, variants
 from pilothouse.policies.base import Policy
-from pilothouse.policies.chance import Chance
 from pilothouse.policies.conservative import Conservative
 from pilothouse.policies.qcg import Qcg
 from pilothouse.policies.queueing import ESTIMATES, Estimate, Queueing
+from pilothouse.policies.random_order import RandomOrder
 from pilothouse.policies.variants import Variant
 
 Options = dict[str, str]
@@ -60,12 +60,12 @@ def _known_score(text: str) -> Callable[[Options], Policy]:
     return lambda options: _by_score(text, options)
 
 
-def _chance(options: Options) -> Policy:
+def _random_order(options: Options) -> Policy:
     text = options.get("seed", "0")
     seed = whole_number(text)
     if seed is None:
         raise InputError("seed", "not a seed", expected="a whole number", found=quoted(text))
-    return Chance(seed)
+    return RandomOrder(seed)
 
 
 CATALOG: dict[str, Listing] = {
@@ -101,7 +101,7 @@ CATALOG: dict[str, Listing] = {
         name: Listing(f"{about} ({text})", {**_BACKFILL, **_ESTIMATE}, _known_score(text), variants.BY_SCORE)
         for name, (text, about) in score.KNOWN.items()
     },
-    "random": Listing("a seeded random order", {"seed": "a whole number"}, _chance, variants.RANDOM),
+    "random": Listing("a seeded random order", {"seed": "a whole number"}, _random_order, variants.RANDOM),
     "qcg": Listing(
         "the rules of the QCG PilotJob Manager: FIFO, as much as possible, go on past what does not fit",
         {},

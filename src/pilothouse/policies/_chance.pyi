@@ -1,3 +1,0 @@
-from array import array
-
-def draw(units: array[int], free: int, state: array[int]) -> list[int]: ...
