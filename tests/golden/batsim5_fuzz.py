@@ -40,7 +40,7 @@ class RandomComponent(SimpleComponent):
         self._off: set[int] = set()
         self._asleep: set[int] = set()
         self._registered = 0
-        self._finished = False
+        self._finished = self._over = False
         self._calls = 0
         self.ended: list[str] = []
 
@@ -52,6 +52,8 @@ class RandomComponent(SimpleComponent):
             self._used.pop(event["job_id"], None)
             if event["job_id"] in self._running:
                 self._running.remove(event["job_id"])
+        elif kind == "SimulationEndsEvent":
+            self._over = True
         elif kind == "HostsTurnedOnOffEvent":
             host = int(event["host_ids"])
             if event["state"] == SLEEPS:
@@ -61,6 +63,8 @@ class RandomComponent(SimpleComponent):
 
     def finish(self) -> None:
         dice = self._dice
+        if self._over:
+            return  # The real one aborts where something is under way after the end.
         if not self._calls:
             self._begin()
         for job_id, count in list(self._waiting.items()):

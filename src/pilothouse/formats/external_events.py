@@ -28,16 +28,17 @@ _ORDER = {"machine_available": 0, "machine_unavailable": 1}
 
 
 def read(
-    path: str | Path, name: str = "ee0", *, forward_unknown: bool = False, knows_generic: bool = True
+    path: str | Path, name: str = "ee0", *, forward_unknown: bool = False, knows_generic: bool = True, strict: bool = False
 ) -> list[Event]:
     """The events in order of date; at one date machines become available before others become unavailable.
 
     An event of an unknown type is an error, unless `forward_unknown`: then it becomes an ExternalEvent with its whole line
-    as data. Batsim 4 does not know the type "generic" (`knows_generic=False`).
+    as data. Batsim 4 does not know the type "generic" (`knows_generic=False`). `strict`: as Batsim 5 reads them, data are text,
+    and a blank line is empty.
     """
     found: list[tuple[float, int, int, Event]] = []
     for number, line in enumerate(read_text(path).splitlines(), 1):
-        if not line.strip():
+        if not (line if strict else line.strip()):
             continue
         where = f"{path}:{number}"
         try:
@@ -50,8 +51,9 @@ def read(
         if written.type in _ORDER:
             event: Event = _machine_event(written, where)
         elif written.type == "generic" and knows_generic:
-            if written.data is msgspec.UNSET:
-                raise InputError(where, "an event without data", expected='"data": "..."', found=quoted(line))
+            if written.data is msgspec.UNSET or (strict and not bytes(written.data).startswith(b'"')):
+                problem = "an event without data that are text" if strict else "an event without data"
+                raise InputError(where, problem, expected='"data": "..."', found=quoted(line))
             event = ExternalEvent(written.timestamp, event_id, "generic", _text(written.data, where))
         elif forward_unknown:
             event = ExternalEvent(written.timestamp, event_id, written.type, line.strip())

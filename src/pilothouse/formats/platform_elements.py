@@ -123,7 +123,7 @@ def read_elements(body: bytes, path: str, skipped: int) -> Element:
         return f"{path}:{parser.CurrentLineNumber + skipped}"
 
     def text(data: str) -> None:
-        if data.strip():
+        if data.strip() and not (stack and stack[-1].tag == "trace"):
             raise InputError(where(), "text between elements means nothing in a platform", found=quoted(data.strip()))
 
     def entity(*_: object) -> None:

@@ -142,7 +142,7 @@ def parse_platform(data: bytes, path: str = "platform") -> PlatformFile:
         root.refuse(f"the root element is <{root.tag}>", expected="<platform>")
     root.allow("version")
     version = root.attributes.get("version", "4.1")
-    if not version.startswith("4"):
+    if version not in ("4", "4.0", "4.1"):
         root.refuse("a platform of another generation", expected="version 4 or 4.1", found=quoted(version))
     configuration: dict[str, str] = {}
     zones: list[Element] = []
@@ -397,7 +397,15 @@ def _read_host_link(zone: ZoneSpec, element: Element) -> None:
     zone.host_links.append(HostLinkSpec(element.where, element.text("id"), element.text("up"), element.text("down")))
 
 
+def _read_trace(zone: ZoneSpec, element: Element) -> None:
+    """Nothing is connected with it: <trace_connect> is refused."""
+    element.allow("id", "file", "periodicity")
+    element.text("id")
+    element.number("periodicity", TIME_UNITS)
+
+
 _READERS: dict[str, Callable[[ZoneSpec, Element], None]] = {
+    "trace": _read_trace,
     "zone": lambda zone, element: zone.zones.append(_zone(element)),
     "AS": lambda zone, element: zone.zones.append(_zone(element)),
     "host": _read_host,

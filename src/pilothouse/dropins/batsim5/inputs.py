@@ -6,6 +6,7 @@ In: the options. Out: `Batsim5Inputs`, which makes servers. InputError names the
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -24,17 +25,21 @@ from pilothouse.model.profile import Profile
 from pilothouse.worlds.simulated.message_server.generations import BATSIM5, BATSIM5_ALL_PROBES
 from pilothouse.worlds.simulated.message_server.server import Server
 from pilothouse.worlds.simulated.message_server.sources import EventSource, JobSource, Source
-from pilothouse.worlds.simulated.physics.platform import Platform
+from pilothouse.worlds.simulated.physics.platform import MASTER, Platform
+from pilothouse.worlds.simulated.physics.routing import Zone
+
+_PLATFORM = re.compile(rb"<!DOCTYPE\s+platform\s.*<platform\s[^>]*version=", re.DOTALL)
 
 PROFILE_TYPES = {
-    "DelayProfile",
-    "ParallelTaskProfile",
-    "ParallelTaskHomogeneousProfile",
-    "ParallelTaskOnStorageHomogeneousProfile",
-    "ParallelTaskDataStagingBetweenStoragesProfile",
-    "SequentialCompositionProfile",
-    "TraceReplayProfile",
+    "DelayProfile": ("delay",),
+    "ParallelTaskProfile": ("cpu", "com"),
+    "ParallelTaskHomogeneousProfile": ("cpu", "com", "generation_strategy"),
+    "ParallelTaskOnStorageHomogeneousProfile": ("bytes_to_read", "bytes_to_write", "storage", "generation_strategy"),
+    "ParallelTaskDataStagingBetweenStoragesProfile": ("nb_bytes", "from", "to"),
+    "SequentialCompositionProfile": ("seq", "repeat"),
+    "TraceReplayProfile": ("trace_type", "filename"),
 }
+"""The kinds of profiles, and their fields."""
 NOT_IMPLEMENTED = {"ForkJoinCompositionProfile", "ParallelTaskMergeCompositionProfile"}
 
 
@@ -79,6 +84,10 @@ def read_workload(path: str, name: str, elsewhere: Collection[str] = ()) -> Work
         if head.extra_data is not msgspec.UNSET:
             _refuse_null(head.extra_data, f"{where}.extra_data")
         kind = head.type
+        if b"null" in bytes(raw):
+            for field, value in msgspec.json.decode(raw, type=dict[str, msgspec.Raw]).items():
+                if field == "ret" or field in PROFILE_TYPES.get(kind, ()):
+                    _refuse_null(value, f"{where}.{field}")
         if kind in NOT_IMPLEMENTED:
             raise InputError(where, f"{kind} is not implemented")
         if kind not in PROFILE_TYPES:
@@ -99,7 +108,7 @@ def read_workload(path: str, name: str, elsewhere: Collection[str] = ()) -> Work
 
 def _refuse_null(raw: msgspec.Raw, where: str) -> None:
     if bytes(raw) == b"null":
-        raise InputError(where, "must be a string, an object or an array", found="null")
+        raise InputError(where, "a field without a value", found="null")
 
 
 def given_path(path: str) -> str:
@@ -143,6 +152,9 @@ class Batsim5Inputs:
             most = min(most, widest) if most else widest
         if most < 0:
             raise InputError("--mmax", "a number of machines", expected="0 or more", found=str(most))
+        if not _PLATFORM.search(read_bytes(options.platform)):
+            head = '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd"> and <platform version="4.1">'
+            raise InputError(options.platform, "not a platform that SimGrid reads", expected=head)
         try:
             platform = Platform.load(
                 options.platform,
@@ -155,6 +167,9 @@ class Batsim5Inputs:
             )
         except InputError as problem:
             raise _in_batsims_words(problem) from None
+        zone = platform.host(MASTER).zone
+        if type(zone) is Zone:
+            raise InputError(options.platform, f"no message reaches the master: its zone {zone.name} has the routing None")
         if platform.compute_count < most:
             raise InputError(
                 options.platform, f"cannot compute on {most} machines: there are only {platform.compute_count}"
@@ -166,7 +181,7 @@ class Batsim5Inputs:
         from pilothouse.formats import external_events
 
         found = []
-        for event in external_events.read(path, name):
+        for event in external_events.read(path, name, strict=True):
             if not isinstance(event, ExternalEvent):
                 raise InputError(path, "unknown type of external event", expected="generic")
             found.append(event)

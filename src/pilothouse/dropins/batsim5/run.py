@@ -104,6 +104,9 @@ def simulate(options: Options, arguments: list[str]) -> int:
 def _simulate(options: Options, arguments: list[str], batsim_log: Log, guard: Guard | None) -> int:
     try:
         inputs = Batsim5Inputs(options, arguments)
+        if "/" not in options.export and not os.path.exists(options.export):
+            # QUIRK: such a prefix has no folder, which Batsim then tries to make.
+            raise InputError("--export", "a prefix without a folder", expected="./PREFIX", found=repr(options.export))
         channel, init = _channel(options, guard)
         outputs = Batsim5Outputs(
             options.export,

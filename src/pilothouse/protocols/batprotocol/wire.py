@@ -20,6 +20,8 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
+from pilothouse.model.numerals import whole_number
+
 MOST_BYTES = 1 << 28
 """No message may be larger (256 MiB)."""
 MOST_DEPTH = 64
@@ -269,6 +271,9 @@ def read_text(value: Any, table: str, field: str) -> str:
     raise Malformed(f"{table}.{field}: expected a string, found {value!r:.60}")
 
 
+_QUOTED_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,3})?", re.ASCII)
+
+
 def read_float(value: Any, table: str, field: str) -> float:
     if type(value) is float:
         return value
@@ -277,12 +282,16 @@ def read_float(value: Any, table: str, field: str) -> float:
             return float(value)
         except OverflowError:
             pass
+    if type(value) is str and _QUOTED_NUMBER.fullmatch(value):
+        return float(value)
     raise Malformed(f"{table}.{field}: expected a number, found {value!r:.60}")
 
 
 def read_integer(value: Any, most: int, table: str, field: str) -> int:
-    if type(value) is int and 0 <= value <= most:
-        return value
+    # flatbuffers takes numbers in quotes as well.
+    number = whole_number(value) if type(value) is str else value
+    if type(number) is int and 0 <= number <= most:
+        return number
     raise Malformed(f"{table}.{field}: expected an integer between 0 and {most}, found {value!r:.60}")
 
 

@@ -146,7 +146,6 @@ DYNAMIC = {"dynamic_registration": True, "acknowledge_dynamic_jobs": True}
         ([execute("w0!1", "")], "its allocation is empty"),
         ([execute("w0!1", "3-4")], "machines 4 do not exist"),
         ([execute("w0!1", "0"), execute("w0!1", "1")], "its state is RUNNING instead of SUBMITTED"),
-        ([execute("w0!1", "0", [1])], "bad custom mapping"),
         ([execute("w0!1", "0"), ("RejectJobEvent", {"job_id": "w0!1"})], "it is RUNNING, not SUBMITTED"),
         ([("RejectJobEvent", {"job_id": "w0!9"})], "w0!9"),
         ([("KillJobsEvent", {"job_ids": ["w0!1"]})], "its state must be RUNNING or COMPLETED"),

@@ -186,10 +186,11 @@ class Periodic:
 
     def add_probe(self, decision: d.CreateProbe) -> Actor:
         server = self._server
-        if decision.period is None:
-            raise server.refuse(
-                "probe", f"Cannot create probe '{decision.probe_id}': only periodic triggers are implemented"
-            )
+        problem = "only periodic triggers are implemented" if decision.period is None else ""
+        if not (decision.units or decision.links):
+            problem = "it names no resources"
+        if problem or not decision.probe_id or decision.period is None:
+            raise server.refuse("probe", f"Cannot create probe '{decision.probe_id}': {problem or 'it has no id'}")
         # QUIRK: whatever else was asked for, the values are joules since the start, and all are told.
         if decision.accumulate is not d.Cumulative.SUM or decision.per_second or decision.temporal or decision.only_if:
             ignored = "its cumulative function, normalization, temporal aggregation and filter are ignored"

@@ -113,6 +113,11 @@ def on_start(server: Server, decision: d.StartJob) -> Sequence[Actor]:
     if server.constraints is not None:
         _judge_constraints(server, server.constraints, job, decision)
     if rules.judges_mappings:
+        for unit in units:
+            machine = server.machines[unit]
+            if not machine.is_computation_state(machine.power_state):
+                where = f"Job '{job.id}': Invalid job allocation ('{units}'): machine {unit} (hostname='{machine.name}')"
+                raise server.refuse("power state", f"{where} is not in a computation pstate (ps={machine.power_state})")
         _refuse_impossible(server, job.profile, decision)
         profile = _as_executed(job.profile)
         if profile is not job.profile:
@@ -154,7 +159,9 @@ def _judge_mappings(server: Server, job: Job, profile: Profile | None, decision:
     part = decision.overrides.get(profile.name)
     units, placement = (decision.units, decision.placement) if part is None else (part.units, part.placement)
     mapping = None if placement is None else placement.mapping
-    if mapping is not None:
+    parts = parts_of(profile.spec)
+    idle = server.rules.judges_mappings and (parts or type(profile.spec) is Delay)  # These have no executors of their own.
+    if mapping is not None and not idle:
         count = len(units)
         for place, index in enumerate(mapping):
             if index >= count:
@@ -172,7 +179,7 @@ def _judge_mappings(server: Server, job: Job, profile: Profile | None, decision:
                 f"but user-given custom mapping has size={len(mapping)}, "
                 f"which is not equal to nb_res={job.units} requested by the job",
             )
-    for name in parts_of(profile.spec):
+    for name in parts:
         _judge_mappings(server, job, server.profiles.get(name), decision)
 
 

@@ -241,13 +241,13 @@ class Server:
                         yield self._write()
             receiver, argument = yield next_message
             started = receiver(argument)
-            if started is None:
-                pass
-            elif type(started) is tuple or type(started) is list:
+            if type(started) is tuple or type(started) is list:
                 for actor in started:
                     yield spawn(actor)
-            else:
+            elif started is not None:
                 yield from started
+        if self.rules.keeper and not self.stopped and (self.pending or self.unfinished):
+            raise self.refuse("after the end", "Left simulation loop, but calls, probes, kills, switches or jobs are running")
         self.rounds.stop()
 
     def _end(self) -> Generator[Command, Any, None]:
