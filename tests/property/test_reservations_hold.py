@@ -121,3 +121,14 @@ def test_a_later_job_never_delays_the_head(policy: str, seed: int) -> None:
     assert len(promised) > 3
     for job_id, date in promised.items():
         assert starts[job_id] <= date + 1e-6, f"{job_id} was to start at {date} and started at {starts[job_id]}"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_conservative_delays_no_job_by_a_later_one(seed: int) -> None:
+    """With exact estimates the start of a job does not depend on jobs that come after it."""
+    jobs = workload(seed, exact=True)
+    starts = run("conservative", jobs)
+    first = run("conservative", workload(seed, exact=True)[:20])
+    assert len(starts) == len(jobs)
+    for job_id, date in first.items():
+        assert starts[job_id] == pytest.approx(date), f"{job_id} starts at {starts[job_id]}, and at {date} without later jobs"

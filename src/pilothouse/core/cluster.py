@@ -17,6 +17,7 @@ from pilothouse.core.check import RULES, Refusal
 from pilothouse.core.decision_table import WHAT
 from pilothouse.core.misfits import Misfits
 from pilothouse.core.node_index import FreeNodes, NodeTable, units_of
+from pilothouse.core.node_timetable import NodeTimetable
 from pilothouse.core.refused import Refused
 from pilothouse.core.waiting_queue import Queue
 from pilothouse.model import decisions as d
@@ -222,6 +223,10 @@ class Cluster:
         """When a waiting job with a shape can start if these running jobs end then (date, job id; ascending), and what it
         gets then; None: it would not fit."""
         return place.when(self, job, ends)
+
+    def timetable(self, ends: Sequence[tuple[float, str]]) -> NodeTimetable:
+        """What nodes have free over time if these running jobs end then (date, job id)."""
+        return NodeTimetable(self, ends)
 
     def reject(self, job: Job, reason: str = "") -> None:
         """Refuses a waiting job for good."""

@@ -5,8 +5,8 @@ estimates: the more urgent job first, else in order of arrival. (So a reservatio
 a better gap. A job that ends when it was expected to changes none.) reservation_plan.py makes them: about 40 µs for each
 waiting job after an end; compiled, only those that decide which jobs start now, in a few ns for each of the others.
 
-A reservation counts units. A job with a shape (nodes, GPUs, memory) may find its date come and its units free on the wrong
-nodes; then it is tried again whenever something happens.
+As long as no job with a shape waits, a reservation counts units. From then on it is for particular nodes, with their GPUs and
+memory (node_plan.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pilothouse.model.events import Event
 from pilothouse.model.job import Job
 from pilothouse.policies.base import Policy
+from pilothouse.policies.node_plan import NodePlan
 from pilothouse.policies.queueing import Estimate, requested
 from pilothouse.policies.reservation_plan import PlainReservationPlan, ReservationPlan
 
@@ -28,7 +29,7 @@ class Conservative(Policy):
 
     def __init__(self, *, estimate: Estimate = requested) -> None:
         self._estimate = estimate
-        self._plan: PlainReservationPlan = ReservationPlan()
+        self._plan: PlainReservationPlan | NodePlan = ReservationPlan()
         self._least_priority: float
         self._changed = False
         """Something happened that the plan was not told of: it is made anew from the cluster."""
@@ -40,6 +41,8 @@ class Conservative(Policy):
         if not len(self._plan):
             self._least_priority = job.priority
         elif job.priority > self._least_priority:
+            self._changed = True
+        if job.shape is not None and not isinstance(self._plan, NodePlan):
             self._changed = True
         self._add(job, cluster)
 
@@ -58,19 +61,19 @@ class Conservative(Policy):
                 plan.remove(job)
                 self._hold(job, cluster)
 
-    @staticmethod
-    def _start(job: Job, cluster: Cluster) -> bool:
-        if job.shape is not None:
-            return bool(cluster.start(job, least=True))
-        # Whole nodes may have more units than were counted for them.
+    def _start(self, job: Job, cluster: Cluster) -> bool:
+        if isinstance(self._plan, NodePlan):
+            units = self._plan.units(job)
+            return units is not None and bool(cluster.start(job, units))
         return job.units <= cluster.free and bool(cluster.start(job, least=True, lowest=True))
 
-    def _plan_anew(self, cluster: Cluster) -> PlainReservationPlan:
+    def _plan_anew(self, cluster: Cluster) -> PlainReservationPlan | NodePlan:
         self._changed = False
         waiting = [job for job in self._plan.jobs() if job.id in cluster.waiting]
         # The sort is stable, and nearly free where all jobs are equally urgent.
         waiting.sort(key=_urgency)
-        self._plan = ReservationPlan()
+        shaped = any(job.shape is not None for job in waiting)
+        self._plan = NodePlan(cluster) if shaped else ReservationPlan()
         self._least_priority = waiting[-1].priority if waiting else 0.0
         for job_id in cluster.running:
             self._hold(cluster.running[job_id].job, cluster)
@@ -84,8 +87,7 @@ class Conservative(Policy):
 
     def _add(self, job: Job, cluster: Cluster) -> None:
         self._least_priority = min(self._least_priority, job.priority)
-        units = job.units if job.shape is None else cluster.least_units(job)
-        self._plan.add(job, units, self._estimate(job))
+        self._plan.add(job, job.units, self._estimate(job))
 
     def _starts(self) -> dict[str, float]:
         return self._plan.starts()

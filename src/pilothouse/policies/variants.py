@@ -85,7 +85,9 @@ FILLER = Variant(
 CONSERVATIVE = Variant(
     reserved=(
         "A number of units at a date, for every waiting job: the earliest gap that holds it for its whole estimate beside the "
-        "running jobs and the reservations of all jobs ahead. Which units is left open, also for jobs that ask for nodes."
+        "running jobs and the reservations of all jobs ahead. Which units is left open. While a job that asks for nodes, GPUs or "
+        "memory waits, reservations are for particular nodes and hold everything that a job asks for. Then only the first 50 "
+        "jobs that cannot start have one, and those behind them wait."
     ),
     passes=_EACH_DATE,
     ties=_ARRIVAL + " A more urgent job that arrives gets its reservation first.",

@@ -150,7 +150,7 @@ def test_units_that_will_not_come_back_are_not_reserved(policy: str) -> None:
     assert found["head"] == 21.0 and found["long"] == 26.0
 
 
-@pytest.mark.parametrize("policy", ["easy", "easy-sjbf", "saf:backfill=easy"])
+@pytest.mark.parametrize("policy", ["easy", "easy-sjbf", "saf:backfill=easy", "conservative"])
 @pytest.mark.parametrize("extra", [{"gpus_per_node": 2}, {"memory_mb_per_node": 900}, {"chunk": 1, "gpus_per_chunk": 1}])
 def test_gpus_and_memory_of_the_head_are_reserved(policy: str, extra: dict[str, int]) -> None:
     nodes = (Node("n0", 0, 4, gpus=2, memory_mb=1000),)
