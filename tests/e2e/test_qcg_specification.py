@@ -264,7 +264,7 @@ def test_a_parallel_job_finds_its_machine_file_outside_slurm(run: Any, tmp_path:
 
 
 def test_requests_that_a_killed_manager_had_not_taken_are_taken_when_it_is_resumed(run: Any, tmp_path: Path) -> None:
-    """Killed before any request, between two, and while one was being tracked: nothing is lost, nothing runs twice."""
+    """Killed before any request, between two, and while one was being tracked; after a power loss. Nothing is lost."""
     each = (submit(job(f"j{number}", f"echo {number} $QCG_PM_NODELIST >> ran")) for number in range(3))
     write(tmp_path / "r.json", *each, WAIT)
     assert run("r.json", "--nodes", "left:1,right:1", "--id", "x").returncode == 0
@@ -272,14 +272,15 @@ def test_requests_that_a_killed_manager_had_not_taken_are_taken_when_it_is_resum
     sizes = [line.split() for line in (folder / "track.taken").read_text().splitlines()]
     assert [count for count, _ in sizes] == ["1", "2", "3", "4"]
     tracked = (folder / "track.reqs").read_bytes()
-    for taken in (0, 1, 3):
+    for taken in (0, 1, 3, 4):
         again = tmp_path / f"again{taken}"
         there = again / ".qcgpjm-service-x"
         there.mkdir(parents=True, mode=0o700)
         (there / "start.json").write_bytes((folder / "start.json").read_bytes())
         size = int(sizes[taken - 1][1]) if taken else 0
-        (there / "track.taken").write_text("".join(f"{count} {at}\n" for count, at in sizes[:taken]))
-        (there / "track.reqs").write_bytes(tracked[: size + 40])  # a request was being tracked
+        (there / "track.taken").write_text("".join(f"{count} {at}\n" for count, at in sizes[:taken]) + "\0\0\n" * (taken == 4))
+        # A request was being tracked; or the power was lost, and with it what was not on the disk yet.
+        (there / "track.reqs").write_bytes(tracked[: size + 40] if taken < 4 else tracked[:100])
         done = run("--resume", again)
         assert (done.returncode, done.stderr) == (0, "")
         assert states(again) == dict.fromkeys(("j0", "j1", "j2"), "SUCCEED")

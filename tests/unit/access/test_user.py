@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from pilothouse.access.user import has_name, user_name
+from pilothouse.dropins.qcg.run import _system
 
 NAMELESS = 54321
 
@@ -28,6 +30,11 @@ def nameless() -> Iterator[None]:
 def test_a_user_without_a_name_is_named_by_its_number() -> None:
     assert user_name() == str(NAMELESS)
     assert not has_name()
+
+
+@pytest.mark.usefixtures("nameless")
+def test_a_qcg_manager_of_such_a_user_has_an_account() -> None:
+    assert _system("x", Path("/"), None, file=True).account == str(NAMELESS)
 
 
 def test_the_name_is_that_of_the_rights_not_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ shows the job's messages.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
@@ -33,6 +34,7 @@ from pilothouse.protocols.qcg.client import manager_folders
 from pilothouse.protocols.qcg.network import FOLDER_PREFIX, Answer
 
 _REMOVED = "REMOVED"
+_TAKEN = re.compile(rb"([0-9]{1,12}) ([0-9]{1,15})")
 _DIALECTS = DIALECTS | {"specification": SPECIFICATION}
 """By their names in track.reqs; the second is that of earlier versions."""
 _STATES = {QCG[state]: state for state in (JobState.SUCCEEDED, JobState.FAILED, JobState.KILLED, JobState.OMITTED)}
@@ -86,7 +88,7 @@ class ManagerFiles:
     ) -> None:
         """`report_format`: json, text or none. `requests`: how many the request file has."""
         self.folder = folder
-        self.taken, size = _last_taken(folder / "track.taken")
+        self.taken, size = _last_taken(folder)
         """How many requests of the file were taken."""
         if self.taken < requests and (folder / "track.reqs").is_file():
             # The manager was killed while it took a request, which is taken again: what it has tracked of it is removed.
@@ -169,7 +171,7 @@ class ManagerFiles:
     @staticmethod
     def requests_taken(folder: Path) -> int:
         """How many requests of its file the manager of that folder has taken."""
-        return _last_taken(folder / "track.taken")[0]
+        return _last_taken(folder)[0]
 
     def read_report(self) -> None:
         """Notes which jobs are reported already."""
@@ -229,11 +231,16 @@ def _continued(path: Path) -> TextIO:
     return path.open("a", encoding="utf-8")
 
 
-def _last_taken(path: Path) -> tuple[int, int]:
-    """How many requests of the file were taken, and the size of track.reqs then."""
-    lines = _lines_of(path) if path.is_file() else []
-    taken, size = map(int, lines[-1].split()) if lines else (0, 0)
-    return taken, size
+def _last_taken(folder: Path) -> tuple[int, int]:
+    """How many requests of the file were taken, and the size of track.reqs then. A request whose jobs a power loss has cut off is
+    not taken, and a damaged line does not count.
+    """
+    path, tracked = folder / "track.taken", folder / "track.reqs"
+    there = tracked.stat().st_size if tracked.is_file() else 0
+    for line in reversed(_lines_of(path) if path.is_file() else []):
+        if (found := _TAKEN.fullmatch(line)) and int(found[2]) <= there:
+            return int(found[1]), int(found[2])
+    return 0, 0
 
 
 def _lines_of(path: Path) -> list[bytes]:
