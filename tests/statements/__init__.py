@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-DOCUMENTS = ("batsim2", "batprotocol", "rfc27", "qcg")
+DOCUMENTS = ("batsim2", "batprotocol", "rfc27", "qcg", "disbatch")
 
 
 @dataclass(frozen=True)
