@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,6 +33,14 @@ if TYPE_CHECKING:
 _PER_ENGINE = (-1, -2)
 
 
+class Death(msgspec.Struct):
+    """A cylinder was killed, and another was forked: what its log says."""
+
+    assignment: int | None
+    results: list[Result]
+    running: int | None
+
+
 class PlayedCylinder:
     """Runs one assignment at a time, task by task; tells now and then, and at the end."""
 
@@ -44,12 +53,18 @@ class PlayedCylinder:
         self.unsent: list[Result] = []
         self.logged: list[Result] = []
         """All results of the assignment: the cylinder's part of the spool."""
+        self.logged_of: int | None = None
+        """The assignment that the log is about."""
+        self.gone = False
+        """It was killed, and its engine does not know yet."""
         self._todo: list[Task] = []
         self._began_at = 0.0
         self._serial = 0
         self._killed = ""
 
     def tell(self, message: ToCylinder) -> None:
+        if self.gone:
+            return
         if type(message) is Work:
             self._queue.append(message)
             if self.work is None:
@@ -65,7 +80,7 @@ class PlayedCylinder:
             return
         self._killed = ""
         self._todo = list(self.work.assignment.tasks)
-        self.logged = []
+        self.logged, self.logged_of = [], self.work.assignment.id
         self._began_at = self._machine.storm.clock.now
         self._next_task()
 
@@ -115,12 +130,12 @@ class PlayedCylinder:
 
     def die(self) -> None:
         """kill -9 of the cylinder; its warden ends the task and starts another cylinder."""
-        assert self.work is not None
-        assignment, running = self.work.assignment.id, self.running.task_id if self.running else None
+        death = Death(self.logged_of, self.logged, self.running.task_id if self.running else None)
         self._serial += 1
         self.work, self.running, self.unsent, self._todo, self._killed = None, None, [], [], ""
+        self.logged, self.logged_of, self.gone = [], None, True
         self._queue.clear()
-        self._machine.engine.cylinder_died(self._index, assignment, self.logged, running, self._machine.storm.clock.now)
+        self._machine.heard(self._index, death)
 
     def _next_work_later(self, finished: Finished) -> None:
         self.work = None
@@ -170,6 +185,11 @@ class Machine:
         self._stops: list[bytes] = []
         self._age = 0
         """So many START commands have ended here: the engine's own age, whenever it joined."""
+        self._stopped = False
+        self._frames: list[DriverFrame] = []
+        self._reports: list[tuple[int, Finished | Death]] = []
+        """What the engine will find in its next round."""
+        self._round_due = False
 
     def _new_name(self) -> str:
         self._names += 1
@@ -182,32 +202,61 @@ class Machine:
     def start(self) -> None:
         self._wake()
 
-    def after(self, seconds: float, action: object) -> None:
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
         """Something of this machine, if it is still alive by then."""
-
-        def later() -> None:
-            if self.alive:
-                action()  # type: ignore[operator]
-                self._perform()
-
-        self.storm.clock.after(seconds, later)
+        self.storm.clock.after(seconds, lambda: action() if self.alive else None)
 
     def hear(self, frame: DriverFrame) -> None:
-        self.engine.hear(frame, self.storm.clock.now)
-        self._perform()
+        self._frames.append(frame)
+        self._look()
 
-    def heard(self, index: int, finished: Finished) -> None:
-        """A cylinder speaks to the engine."""
-        self.engine.report(index, finished, self.storm.clock.now)
+    def heard(self, index: int, news: Finished | Death) -> None:
+        """A cylinder speaks to the engine, or its end is seen."""
+        self._reports.append((index, news))
+        self._look()
+
+    def stop(self, seconds: float) -> None:
+        """SIGSTOP of the engine, and SIGCONT later. Its cylinders go on."""
+        self._stopped = True
+
+        def go_on() -> None:
+            self._stopped = False
+            self._round()
+
+        self.after(seconds, go_on)
+
+    def _look(self) -> None:
+        """The engine's loop wakes at once, or a little later, when several things have happened."""
+        if self.storm.rounds_take_s == 0.0:
+            self._round()
+        elif not self._round_due:
+            self._round_due = True
+            self.after(self.storm.rounds.uniform(0.0, self.storm.rounds_take_s), self._round)
+
+    def _round(self) -> None:
+        """All that has happened, each source in its own order."""
+        self._round_due = False
+        if self._stopped or not self.alive:
+            return
+        now = self.storm.clock.now
+        while self._frames or self._reports:
+            if self._frames and (not self._reports or self.storm.rounds.random() < 0.5):
+                self.engine.hear(self._frames.pop(0), now)
+                continue
+            index, news = self._reports.pop(0)
+            if type(news) is Death:
+                self._cylinders[index].gone = False
+                self.engine.cylinder_died(index, news.assignment, news.results, news.running, now)
+            else:
+                self.engine.report(index, news, now)
         self._perform()
 
     def _wake(self) -> None:
-        if not self.alive:
-            return
-        self.engine.tick(self.storm.clock.now)
-        self._perform()
+        if not self._stopped:
+            self.engine.tick(self.storm.clock.now)
+            self._perform()
         if self.alive:
-            self.storm.clock.after(0.5, self._wake)
+            self.after(0.5, self._wake)
 
     def _perform(self) -> None:
         for instruction in self.engine.take(self.storm.clock.now):
@@ -256,15 +305,23 @@ class Machine:
             self._age += 1
 
     def kill_cylinder(self) -> None:
-        busy = [cylinder for cylinder in self._cylinders[:-1] if cylinder.work is not None]
-        if busy:
-            self.storm.random.choice(busy).die()
-            self._perform()
+        """One that works, mostly. The extra one only while it has no command: a lost START command is told elsewhere."""
+        chance = self.storm.random
+        found = [each for each in self._cylinders[:-1] if each.work is not None] if chance.random() < 0.7 else []
+        found = found or [each for each in self._cylinders if each.work is None and not each.gone]
+        if found:
+            chance.choice(found).die()
 
     def spool(self) -> tuple[list[Finished], list[int]]:
         """What the engine's spool holds: results that the driver may not have, and the tasks that had begun."""
         finished = self.engine.results
         begun = []
+        for _, news in self._reports:
+            if type(news) is Finished and news.assignment not in _PER_ENGINE:
+                finished.append(Finished(news.assignment, news.results))
+            elif type(news) is Death and news.assignment is not None and news.assignment not in _PER_ENGINE:
+                finished.append(Finished(news.assignment, news.results))
+                begun += [] if news.running is None else [news.running]
         for cylinder in self._cylinders:
             if cylinder.work is None or cylinder.work.assignment.id in _PER_ENGINE:
                 continue

@@ -77,6 +77,9 @@ class Weather(msgspec.Struct):
     """The chance that a driver that seems to have crashed wakes up when another has taken over."""
     slow_disk_s: float
     no_descriptors_every_s: float
+    engine_stop_every_s: float
+    """SIGSTOP of an engine's process."""
+    driver_stop: float
     clears_at: float
 
 
@@ -167,6 +170,9 @@ class Storm:
         self.final: dict[int, r.TaskEnded] = {}
         self.records_were_lost = False
         chance, more = self.random, random.Random(~seed)
+        self.rounds = random.Random(seed + 0.5)
+        self.rounds_take_s = self.rounds.choice([0.0, 0.01, 0.5])
+        """How long an engine may take to look at what has happened: it finds all of it in one round."""
         self.weather = Weather(
             loss=chance.choice([0.0, 0.02, 0.1]),
             repeat=chance.choice([0.0, 0.05]),
@@ -181,6 +187,8 @@ class Storm:
             frozen=more.choice([0.0, 0.5]),
             slow_disk_s=more.choice([0.0, 0.0, 0.02, 0.5]),
             no_descriptors_every_s=more.choice([inf, 50.0]),
+            engine_stop_every_s=self.rounds.choice([inf, 60.0, 15.0]),
+            driver_stop=self.rounds.choice([0.0, 0.002]),
             clears_at=chance.uniform(20.0, 150.0),
         )
         self.options = LiveOptions(
@@ -338,6 +346,7 @@ class Storm:
             (weather.engine_crash_every_s, self._crash_machine),
             (weather.cylinder_crash_every_s, self._crash_cylinder),
             (weather.partition_every_s, self._partition),
+            (weather.engine_stop_every_s, self._stop_engine),
             (weather.disk_full_every_s, self._fill_disk),
             (weather.no_descriptors_every_s, self._use_up_descriptors),
         ):
@@ -373,6 +382,11 @@ class Storm:
             machine = self.random.choice(alive)
             machine.cut_off = True
             self.clock.after(self.random.choice([1.0, 20.0, 90.0]), machine.reconnect)
+
+    def _stop_engine(self) -> None:
+        alive = [machine for machine in self.machines if machine.alive]
+        if alive:
+            self.random.choice(alive).stop(self.random.choice([0.1, 2.0, 20.0, 90.0]))
 
     def _fill_disk(self) -> None:
         self.disk.full = True
@@ -490,7 +504,7 @@ class Storm:
                 assert state is JobState.LOST
         self._check_jobs()
         calm = (
-            self.weather.engine_crash_every_s == self.weather.partition_every_s == inf
+            self.weather.engine_crash_every_s == self.weather.partition_every_s == self.weather.engine_stop_every_s == inf
             and self.weather.cylinder_crash_every_s == inf
             and not self.records_were_lost
             and self.options.wait_for_driver_s > 500
@@ -596,6 +610,8 @@ class StormWorld:
         while not storm.inbox and clock.now < due:
             clock.step()
         storm.maybe_crash_driver()
+        if storm.stormy and storm.rounds.random() < storm.weather.driver_stop:
+            clock.pass_time(storm.rounds.choice([0.2, 5.0, 30.0, 90.0]))  # SIGSTOP and SIGCONT
         inbox, storm.inbox = storm.inbox, []
         storm.users_do_something(self.driver)
         for data in inbox:
