@@ -180,3 +180,22 @@ def test_records_that_were_lost_do_not_stop_a_run(tmp_path: Path, mode: str, kep
     assert code in (0, 1), said
     ends = rows(tmp_path / "R", "SELECT count(DISTINCT task_id), count(*) FROM ends WHERE final")
     assert ends == [(60, 60)], said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_task_that_was_begun_is_not_begun_again_after_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    """Its end is final: the summary does not call it "not run", and a resumed run leaves it alone."""
+    file = tasks(tmp_path, "".join(f"echo {i} >> begun; [ -e go ] || exec sleep 300\n" for i in range(4)))
+    process = start(tmp_path, file, "--dir", "R", "--slots", "2", "--bundle", "1", "--once", "at-most", "--grace", "1")
+    until(lambda: len(lines(tmp_path / "begun")) == 2, "two tasks began")
+    process.send_signal(number)
+    if number == signal.SIGINT:
+        process.send_signal(number)
+    _, said = finish(process)
+    assert "0 succeeded, 2 killed, 2 not run" in said
+    (tmp_path / "go").touch()
+    code, said = run(tmp_path, "--resume", "R")
+    assert code == 1 and "2 succeeded, 2 killed" in said
+    assert lines(tmp_path / "begun") == ["0", "1", "2", "3"]
+    code, said = run(tmp_path, "--resume", "R", "--retry-failed")
+    assert code == 0 and "4 succeeded" in said

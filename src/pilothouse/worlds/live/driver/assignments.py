@@ -154,7 +154,8 @@ def _task_result(
     if task.request is not None and task.request.retries is not None:
         retries = task.request.retries
     retry = larger is not None or (may_retry and task.attempt - driver.losses.get(task.task_id, 0) <= retries)
-    cut_off = state is JobState.KILLED and bool(driver.stopped_because)
+    # A resumed run begins it again, unless it must not be begun twice.
+    cut_off = state is JobState.KILLED and bool(driver.stopped_because) and not driver.options.at_most_once
     _record_end(driver, _ended(task, result, state, group, proxy, final=not retry and not cut_off), task, now)
     if retry or cut_off:
         del group.tasks[task.task_id]
