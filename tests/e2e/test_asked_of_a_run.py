@@ -88,7 +88,7 @@ def test_engines_are_added_and_drained_and_what_was_asked_survives_the_driver(tm
         assert said[2] == "context added1: starting 1 engine"
         assert reader.read().engines[0].state == "leaving"
         until(lambda: reader.read().finished == 3, "the rest runs on the new engine")
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
         finish(process)
     again = start(tmp_path, "--resume", "R", "-q")
     with opened(tmp_path / "R") as reader:

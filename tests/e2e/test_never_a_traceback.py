@@ -202,7 +202,7 @@ def test_an_engine_that_does_not_answer_cannot_keep_a_stopped_run(tmp_path: Path
     ((engine,),) = rows(tmp_path / "r", "SELECT pid FROM engines")
     assert isinstance(engine, int)
     os.kill(engine, signal.SIGSTOP)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
     code, line = finish(process)
     assert code == 1 and "waiting for" in line and "Traceback" not in line
     assert not working_in(tmp_path), "the engine was killed"
@@ -219,7 +219,7 @@ def test_a_full_disk_does_not_keep_a_stopped_run(tmp_path: Path) -> None:
     for line in process.stderr:
         if "cannot write" in line:
             break
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
     code, said_last = finish(process)
     assert code == 1 and "Traceback" not in said_last
 

@@ -341,6 +341,9 @@ def test_the_page_follows_a_run_and_its_buttons_work(chromium: Browser, live: Se
     press(chromium, "engines", "1", "Drain")
     chromium.until("pilothouse.live.look.state.engines.find(engine => engine.context === 'added1').state !== 'running'")
     assert "finishes its tasks and leaves" in text_of(chromium, "#live")
+    chromium.js("(() => { const button = document.querySelector('.foot > button'); button.click(); button.click(); })()")
+    chromium.until("pilothouse.live.look.state.answers.some(answer => answer.request.ask === 'end-run' && answer.done)")
+    assert "nothing more is begun" in text_of(chromium, "#live")
     assert "Idle slots" in chromium.js("pilothouse.page.panels.map(panel => panel.title)")
     assert chromium.js("document.documentElement.scrollWidth") <= 1280
     assert chromium.problems == []

@@ -216,14 +216,14 @@ class Machine:
         self._look()
 
     def stop(self, seconds: float) -> None:
-        """SIGSTOP of the engine, and SIGCONT later. Its cylinders go on."""
+        """SIGSTOP of the engine, and SIGCONT later, at the latest when the storm ends. Its cylinders go on."""
         self._stopped = True
 
         def go_on() -> None:
             self._stopped = False
             self._round()
 
-        self.after(seconds, go_on)
+        self.after(min(seconds, self.storm.weather.clears_at - self.storm.clock.now), go_on)
 
     def _look(self) -> None:
         """The engine's loop wakes at once, or a little later, when several things have happened."""

@@ -515,8 +515,9 @@ class Storm:
                     continue
                 expected = 1 + self.options.retries if "fail" in self.lines[task_id].command else 1
                 assert count == expected, f"task {task_id} ran {count} times although no engine was lost"
-        if self.records_were_lost:
-            # The last driver may not know of an engine that another had told to leave: its STOP commands end by themselves.
+        if self.records_were_lost or self.weather.engine_stop_every_s != inf:
+            # An engine that was stopped may have been dismissed just now. The last driver may not know of an engine that another
+            # had told to leave: its STOP commands end by themselves.
             self.clock.pass_time(LAST_COMMANDS_S)
         assert not any(machine.alive and machine.busy for machine in self.machines), "something still runs"
 
@@ -630,6 +631,8 @@ class StormWorld:
         inbox.clear()
         tick(self.driver, now)
         settle(self.driver, now)
+        for key, place, data in self.driver.outputs:
+            storm.packs.setdefault(key, bytearray())[place : place + len(data)] = data
         self.driver.outputs.clear()
         if self.driver.records:
             try:

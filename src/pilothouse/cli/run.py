@@ -43,6 +43,10 @@ def _allocation_options(function: Callable[..., None]) -> Callable[..., None]:
     help="Go on with the run of DIR: nothing that finished runs again.",
 )
 @click.option("--retry-failed", is_flag=True, help="With --resume: tasks that did not succeed run once more.")
+@click.option(
+    "--finish", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR",
+    help="Ask the run of DIR, which goes on, to begin nothing more and to end when its running tasks have ended.",
+)  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show the commands, and run none.")
 @click.option("--colsep", default="", metavar="PATTERN", help="Values of :::: files are columns with this between them.")
 @click.option("--header", type=click.Choice([":"]), help="The first value of each source (its first line) is its name.")
@@ -151,15 +155,17 @@ def _allocation_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no summary.")
 @click.pass_context
 def command(
-    ctx: click.Context, /, words: tuple[str, ...], folder: Path | None, resume: Path | None, retry_failed: bool, dry_run: bool,
-    colsep: str, header: str | None, quiet: bool, auto_slurm: int | None, **given: object,
+    ctx: click.Context, /, words: tuple[str, ...], folder: Path | None, resume: Path | None, finish: Path | None,
+    retry_failed: bool, dry_run: bool, colsep: str, header: str | None, quiet: bool, auto_slurm: int | None, **given: object,
 ) -> None:  # fmt: skip
     """Run the tasks of FILE, one command per line (`-`: from standard input), or COMMAND once for each value.
 
     In COMMAND {} stands for the value, {1} and {2} for those of the first and second source, {name} for a column of a .csv or
     .jsonl file, {.} {/} {//} {/.} for parts of a file name, {#} for the number of the command. Options come before `:::`.
 
-    Exit code 0 if all succeeded, 1 if one failed or was not run, 2 for a mistake in the input.
+    Ctrl-C lets running tasks end and begins nothing more; a second one ends them, a third one kills them.
+
+    Exit code 0 if all succeeded, 1 if one failed or was not run, 2 for a mistake in the input, 130 after Ctrl-C.
 
     \b
     Examples:
@@ -182,6 +188,9 @@ def command(
     from pilothouse.launch.running import check_surroundings
 
     check_surroundings()
+    if finish is not None:
+        live_run.finish_run(finish)
+        return
     if auto_slurm:
         given |= {"auto": "slurm", "auto_jobs": auto_slurm}
     options = RunOptions(**given)  # type: ignore[arg-type]

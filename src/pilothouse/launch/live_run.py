@@ -6,6 +6,7 @@ In: RunOptions and a task file, or the folder of an earlier run. Out: the exit c
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -19,7 +20,7 @@ from pilothouse.access.files import own_folder
 from pilothouse.access.interfaces import ALL
 from pilothouse.core.session import Session
 from pilothouse.formats.task_table import reader_for
-from pilothouse.journal.lock import hold
+from pilothouse.journal.lock import hold, is_free
 from pilothouse.journal.read import read_note, read_tasks
 from pilothouse.journal.store import FILE_NAME, Journal, undamaged
 from pilothouse.launch import naming
@@ -35,7 +36,7 @@ from pilothouse.model.errors import InputError, RunError
 from pilothouse.views.run_progress import RunProgress
 from pilothouse.worlds.live.contexts import listening
 from pilothouse.worlds.live.feeder import Feeder
-from pilothouse.worlds.live.requests import CONTEXT_NOTE, AddContext
+from pilothouse.worlds.live.requests import CONTEXT_NOTE, AddContext, EndRun, ask
 from pilothouse.worlds.live.services.key_values import KeyValueService
 from pilothouse.worlds.live.snapshots import EngineView
 from pilothouse.worlds.live.world import LiveWorld
@@ -139,20 +140,60 @@ def _run(plan: RunPlan, folder: Path, journal: Journal, stream: Iterable[bytes] 
     if options.service or options.auto:
         world.no_more()
     decider = naming.decider(options.by, timeout=options.timeout)
-    interrupt = on_signals(lambda _number: world.call(lambda: world.stop("interrupted")))
+    interrupts = Interrupts(world)
     added = str(folder / "added")
     try:
-        with interrupt, joinable(folder, JoinInfo(world.launch(), added)):
+        with on_signals(interrupts, again=True), joinable(folder, JoinInfo(world.launch(), added)):
             script = write_script(folder / SCRIPT_NAME, added, folder, service.address)
             if options.service and not quiet:
                 _warn(f"no engine is started here; add some: {script} -s HOST:SLOTS, or {script} in a batch job (-h: help)")
             with _allocations(options, world, script), supervised(options.decider_command):
                 outcome = Session(world, decider, name=options.by).run()
+    except RunError as error:
+        if not interrupts.exit_code:
+            raise
+        _warn(str(error))
+        return interrupts.exit_code
     finally:
         service.close()
     if not (folder / FILE_NAME).exists():
         raise RunError(f"{folder}: was removed while the run went on; its results are lost")
-    return progress.finish(outcome)
+    code = progress.finish(outcome)
+    return interrupts.exit_code or code
+
+
+class Interrupts:
+    """What signals do to a run. The first Ctrl-C lets running tasks end, the second ends them, the third kills them. Other
+    signals come from programs, which may not wait: the first ends tasks, the second kills them."""
+
+    def __init__(self, world: LiveWorld) -> None:
+        self.exit_code = 0
+        """As shells have it for Ctrl-C; 0: there was none."""
+        self._world = world
+        self._seen = 0
+
+    def __call__(self, number: int) -> None:
+        if number == signal.SIGINT:
+            self.exit_code = 128 + number
+        self._seen += 1 if number == signal.SIGINT or self._seen else 2
+        if self._seen > 2:
+            self._world.abandon()
+            raise SystemExit(self.exit_code or 1)  # through every `finally`, wherever the run is
+        self._world.call(self._finish if self._seen == 1 else self._stop)
+
+    def _finish(self) -> None:
+        _warn(f"{self._world.obey(EndRun('finish', 'interrupted'))}; Ctrl-C again ends what runs")
+
+    def _stop(self) -> None:
+        _warn(f"{self._world.obey(EndRun('stop', 'interrupted'))}; one more signal kills what runs")
+
+
+def finish_run(folder: Path) -> None:
+    """Asks the run of this folder to begin nothing more and to end when its running tasks have ended."""
+    if not (folder / FILE_NAME).exists() or is_free(folder):
+        raise InputError(str(folder), "no run goes on here")
+    ask(folder, EndRun("finish", "asked to finish"))
+    _warn(f"{folder}: asked to finish what runs; it begins nothing more")
 
 
 def _is_gone(engine: EngineView) -> bool:

@@ -11,14 +11,16 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def on_signals(act: Callable[[int], None], *numbers: int) -> Iterator[None]:
+def on_signals(act: Callable[[int], None], *numbers: int, again: bool = False) -> Iterator[None]:
     """While the body runs, the first signal of each number (INTERRUPTS unless named) calls `act(number)`.
 
-    The second has its default effect: an orderly end may take too long. `act` may raise. Handlers are put back at the end.
+    The second has its default effect, as an orderly end may take too long; `again`: it calls `act` too. `act` may raise.
+    Handlers are put back at the end.
     """
 
     def handle(number: int, _frame: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
+        if not again:
+            signal.signal(number, signal.SIG_DFL)
         act(number)
 
     heeded = [number for number in numbers or INTERRUPTS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]

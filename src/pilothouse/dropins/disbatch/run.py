@@ -44,12 +44,12 @@ from pilothouse.worlds.live.contexts.layout import NoContext, only_here
 from pilothouse.worlds.live.contexts.nodes import NodesContext
 from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
-from pilothouse.worlds.live.records import EngineJoined, EngineLeft, Record, TaskEnded, barrier_passed
+from pilothouse.worlds.live.records import NO_ENGINE, EngineJoined, EngineLeft, Record, TaskEnded, barrier_passed
 from pilothouse.worlds.live.services.kvs_client import SECRET_VARIABLE
 from pilothouse.worlds.live.services.kvs_server import KvsServer, everyone, only_us
 from pilothouse.worlds.live.services.redis_shelf import RedisShelf
 from pilothouse.worlds.live.stream_lines import StreamLines
-from pilothouse.worlds.live.world import NO_ENGINE, LiveWorld
+from pilothouse.worlds.live.world import LiveWorld
 
 POLICY = "fcfs"
 LINGER_S = 5.0

@@ -345,7 +345,8 @@ function enginesFoot(parts) {
   const foot = element("div", null, { className: "foot" }), table = element("table");
   parts.contexts = element("tbody");
   table.append(parts.contexts);
-  foot.append(table, addForm());
+  const finish = sureButton("Finish what runs", "Nothing more is begun, and the run ends when its running tasks have ended", () => request({ ask: "end-run", how: "finish" }));
+  foot.append(table, addForm(), finish);
   return foot;
 }
 

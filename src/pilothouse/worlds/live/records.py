@@ -18,6 +18,9 @@ from pilothouse.worlds.live.wire.messages import Task
 if TYPE_CHECKING:
     from pilothouse.formats.task_file import TaskLine
 
+NO_ENGINE = "no engine is left"
+"""Why a run was stopped that cannot go on."""
+
 
 class EngineJoined(msgspec.Struct, frozen=True):
     engine: str

@@ -16,7 +16,14 @@ from pilothouse.worlds.live import requests as q
 from pilothouse.worlds.live.contexts.programs import ProgramContext
 from pilothouse.worlds.live.driver import engine_frames
 from pilothouse.worlds.live.driver.state import DriverState, record
-from pilothouse.worlds.live.driver.task_requests import Refusal, ask_about, cancel_task, look_at_cancelled, retry_task
+from pilothouse.worlds.live.driver.task_requests import (
+    Refusal,
+    ask_about,
+    cancel_task,
+    end_run,
+    look_at_cancelled,
+    retry_task,
+)
 from pilothouse.worlds.live.engine_supply import EngineSupply
 
 MOST_AT_ONCE = 100
@@ -48,15 +55,21 @@ class RequestDesk:
         look_at_cancelled(self._state, self._now())
         self._look_at_estimates()
         for place, request in enumerate(q.take_requests(self._folder)):
-            try:
-                if place >= MOST_AT_ONCE:
-                    raise Refusal(f"more than {MOST_AT_ONCE} requests at once")
-                said = self._obey(request)
-            except (Refusal, PilothouseError) as refusal:
-                self._answer(request, str(refusal), done=False)
+            if place >= MOST_AT_ONCE:
+                self._answer(request, f"more than {MOST_AT_ONCE} requests at once", done=False)
             else:
-                if said:
-                    self._answer(request, said)
+                self.obey(request)
+
+    def obey(self, request: q.Request) -> str:
+        """What happens, in words; "": that is said later."""
+        try:
+            said = self._obey(request)
+        except (Refusal, PilothouseError) as refusal:
+            self._answer(request, str(refusal), done=False)
+            return str(refusal)
+        if said:
+            self._answer(request, said)
+        return said
 
     def _obey(self, request: q.Request) -> str:
         """What happens, in words; "": that is said later. Raises Refusal or InputError."""
@@ -82,6 +95,8 @@ class RequestDesk:
             case q.AddContext():
                 self._add_context(request)
                 return ""
+            case q.EndRun(how, reason):
+                return end_run(driver, how, reason, now)
 
     def _look_at_estimates(self) -> None:
         """Tells what the decider has answered."""

@@ -11,6 +11,7 @@ import contextlib
 import os
 import time
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -63,7 +64,14 @@ class AddContext(msgspec.Struct, frozen=True, tag_field="ask", tag="add-context"
     slots: int = 0
 
 
-Request = StopEngine | StopContext | CancelTask | RetryTask | AskEstimate | AddContext
+class EndRun(msgspec.Struct, frozen=True, tag_field="ask", tag="end-run"):
+    """Nothing more is begun. `finish`: tasks that run may end; `stop`: they are ended. The run can be resumed."""
+
+    how: Literal["finish", "stop"]
+    reason: str = "asked to end"
+
+
+Request = StopEngine | StopContext | CancelTask | RetryTask | AskEstimate | AddContext | EndRun
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):

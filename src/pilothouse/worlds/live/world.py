@@ -41,9 +41,10 @@ from pilothouse.worlds.live.feeder import Feeder
 from pilothouse.worlds.live.options import LiveOptions
 from pilothouse.worlds.live.record_writer import RecordWriter
 from pilothouse.worlds.live.request_desk import MakeContext, RequestDesk
+from pilothouse.worlds.live.requests import Request
 from pilothouse.worlds.live.run_clock import clock_note
 from pilothouse.worlds.live.snapshots import Demand, EngineView, demand, engine_views
-from pilothouse.worlds.live.stopping import Stopping
+from pilothouse.worlds.live.stopping import Idleness, Stopping
 from pilothouse.worlds.live.wire.messages import encode, read_engine_frame
 from pilothouse.worlds.live.wire.sockets import DriverSocket, Keys, own_addresses
 
@@ -55,11 +56,6 @@ FIRST_ENGINE_S = 120.0
 """How long begin() waits for an engine before it gives up (a service waits for ever)."""
 ENDS_S = 10.0
 """How long engines may take to end after their goodbye, before they are killed."""
-NO_ENGINE = "no engine is left"
-STUCK_S = 60.0
-"""After how long the user is told that jobs wait and nothing runs."""
-DEADLOCK_S = 2.0
-"""After how long a run in which nothing can happen any more is stopped."""
 
 
 class LiveWorld:
@@ -123,8 +119,7 @@ class LiveWorld:
         self._watched: list[int] = []
         self._ticked_at = 0.0
         self._writer = RecordWriter(folder, recorder, self._driver.engines, self._warn, self._wait_for_room)
-        self._stuck_since = 0.0
-        self._stopping = Stopping(options.grace_s)
+        self._stopping, self._idleness = Stopping(options.grace_s), Idleness()
         self._desk = RequestDesk(self._driver, self._supply, folder, listens, self.call, self.now)
         self._taken_over = False  # another driver has the run: nothing is to be said to its engines
         self._closed = False
@@ -155,7 +150,7 @@ class LiveWorld:
             if self.options.service and not expected:
                 break
             if why := self._driver.stopped_because:
-                raise RunError(f"{why}{self._where_to_look() if why == NO_ENGINE else '; no task had begun'}")
+                raise RunError(f"{why}{self._where_to_look() if why == r.NO_ENGINE else '; no task had begun'}")
             if not self._driver.start_commands_known():
                 until = self.now() + first_within_s  # no engine can join yet
             if not present and self.now() > until:
@@ -332,6 +327,14 @@ class LiveWorld:
     def stop(self, reason: str) -> None:
         stop(self._driver, reason, self.now())
 
+    def obey(self, request: Request) -> str:
+        """A request of the user, as those that are left in the folder. What happens, in words."""
+        return self._desk.obey(request)
+
+    def abandon(self) -> None:
+        """Ends the run at once: its engines are killed when it is closed. Safe in a signal handler."""
+        self._stopping.abandoned = True
+
     def stop_engine(self, engine: str) -> bool:
         """Soft shutdown."""
         return engine_frames.ask_to_leave(self._driver, engine, "asked to leave", self.now())
@@ -443,23 +446,17 @@ class LiveWorld:
         supply.look(now)
         may_come = self.options.service or supply.gone_for_good < supply.expected
         if supply.given_up and not driver.engines.present and not may_come:
-            stop(driver, NO_ENGINE, now)
+            stop(driver, r.NO_ENGINE, now)
 
     def _look_whether_stuck(self, now: float) -> None:
         """Tells the user that engines are idle while jobs wait; stops the run if no engine and no event is to come."""
         driver = self._driver
-        if driver.running_tasks or not driver.waiting or driver.stopped_because:
-            self._stuck_since = now
-            return
-        stuck_s = now - self._stuck_since
         to_come = self.options.service or len(driver.engines.present) + self._supply.gone_for_good < self._supply.expected
-        if stuck_s > DEADLOCK_S and driver.stuck and not self._watched and not to_come:
+        if self._idleness.is_for_good(driver, now) and not self._watched and not to_come:
             self.never_started = driver.waiting_tasks
             stop(driver, f"the decider starts none of the {driver.waiting} jobs that wait, and nothing is left to happen", now)
-        elif stuck_s > STUCK_S:
-            self._stuck_since = now + 10 * STUCK_S
-            why = "the decider starts none of them" if driver.engines.present else NO_ENGINE
-            self._warn(f"{driver.waiting} jobs wait, nothing runs, and {why}")
+        elif said := self._idleness.look(driver, now):
+            self._warn(said)
 
     def _flush(self) -> None:
         """Writes output and records, then sends frames. While the disk is full nothing is sent, and nothing is lost. A wait for

@@ -17,6 +17,7 @@ from pilothouse.worlds.live.driver.state import KILL_NOTE, DriverState, record
 from pilothouse.worlds.live.driver.task_groups import CUT_S, NODE_LOST, TaskGroup, task_of_line, with_more_memory
 from pilothouse.worlds.live.wire.messages import (
     CYLINDER_KILLED,
+    FINISH,
     LOST_CODE,
     OUT_OF_MEMORY,
     Assignment,
@@ -80,6 +81,15 @@ def _nodes_of(driver: DriverState, units: IdSet) -> str:
 def kill_group(driver: DriverState, group: TaskGroup, reason: str) -> None:
     """Tells its engine to end it."""
     group.kill_reason = group.kill_reason or reason
+    _send_kill(driver, group, reason)
+
+
+def cut_short(driver: DriverState, group: TaskGroup) -> None:
+    """Tells its engine to give back what has not begun."""
+    _send_kill(driver, group, FINISH)
+
+
+def _send_kill(driver: DriverState, group: TaskGroup, reason: str) -> None:
     proxy = driver.engines.present.get(group.engine)
     if proxy is not None and proxy.welcomed:
         proxy.channel.push(Kill((group.assignment,), reason))

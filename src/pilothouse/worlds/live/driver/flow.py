@@ -2,7 +2,7 @@
 
 `begins` gives the decider its first picture. Jobs may be submitted and cancelled while the run goes on. `settle` runs
 after each stimulus: it shows jobs to the decider while there is room for them, records barriers, and finds out whether the
-run is over. `stop` ends a run before its work is done.
+run is over. `finish` and `stop` end a run before its work is done.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Job
 from pilothouse.model.lifecycle import JobState, Stimulus
 from pilothouse.worlds.live import records as r
-from pilothouse.worlds.live.driver.assignments import end_task, end_unstarted, kill_for_good, kill_group, omit_line
+from pilothouse.worlds.live.driver.assignments import (
+    cut_short,
+    end_task,
+    end_unstarted,
+    kill_for_good,
+    kill_group,
+    omit_line,
+)
 from pilothouse.worlds.live.driver.engine_frames import ask_to_leave, send_commands, send_delayed_leaves
 from pilothouse.worlds.live.driver.state import DriverState, record, update
 from pilothouse.worlds.live.driver.task_groups import environment_for, group_of_job, task_for
@@ -150,13 +157,14 @@ def settle(driver: DriverState, now: float) -> None:
         driver.events.append(e.NoMoreJobs(now))
     if driver.options.retire_idle and driver.told_no_more and not driver.stopped_because:
         _retire_idle(driver, now)
+    ends_tasks = bool(driver.stopped_because) and not driver.finishing
     if driver.parting_until == inf and driver.nothing_to_do:
         driver.parting_until = now + PARTING_S
         for engine in list(driver.engines.present):
-            ask_to_leave(driver, engine, "all work is done", now, at_once=bool(driver.stopped_because))
+            ask_to_leave(driver, engine, "all work is done", now, at_once=ends_tasks)
     if driver.parting_until != inf:
         # START and STOP commands take as long as they take.
-        waits = driver.has_engine_commands and not driver.stopped_because
+        waits = driver.has_engine_commands and not ends_tasks
         driver.over = driver.over or not driver.engines.present or (now > driver.parting_until and not waits)
 
 
@@ -211,22 +219,36 @@ def _record_barriers(driver: DriverState, now: float) -> None:
             record(driver, r.barrier_passed(line, driver.date(now)), now)
 
 
-def stop(driver: DriverState, reason: str, now: float) -> None:
-    """Tasks without a result may be resumed later."""
+def finish(driver: DriverState, reason: str, now: float) -> None:
+    """Begins nothing more; tasks that run may end. The others may be resumed later."""
     if driver.stopped_because:
         return
-    driver.stopped_because = reason
+    _begin_no_more(driver, reason, now)
+    driver.finishing = True
+    for group in driver.groups.values():
+        cut_short(driver, group)
+
+
+def _begin_no_more(driver: DriverState, reason: str, now: float) -> None:
+    driver.stopped_because = driver.stopped_because or reason
     driver.no_more = True
     if driver.backlog.feeder is not None:
         driver.backlog.feeder.stop()
+    for group in [group for group in driver.groups.values() if group.state is JobState.WAITING]:
+        driver.events.append(e.JobWithdrawn(now, group.job.id))
+        group.step(Stimulus.KILLED)
+        del driver.groups[group.job.id]
+        driver.waiting -= 1
+
+
+def stop(driver: DriverState, reason: str, now: float) -> None:
+    """Ends tasks that run. Those without a result may be resumed later."""
+    if driver.stopped_because and not driver.finishing:
+        return
+    _begin_no_more(driver, reason, now)
+    driver.finishing = False
     for group in list(driver.groups.values()):
-        if group.state is JobState.WAITING:
-            driver.events.append(e.JobWithdrawn(now, group.job.id))
-            group.step(Stimulus.KILLED)
-            del driver.groups[group.job.id]
-            driver.waiting -= 1
-        else:
-            kill_group(driver, group, "killed")
+        kill_group(driver, group, "killed")
     # Engines are told at once, not when all has ended: an impatient user may end the driver before.
     for engine in list(driver.engines.present):
         ask_to_leave(driver, engine, reason, now, at_once=True)

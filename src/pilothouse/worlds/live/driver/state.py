@@ -125,6 +125,8 @@ class DriverState(msgspec.Struct, eq=False, kw_only=True):
     """With fail_fast: a task failed, and the run must be stopped."""
     stopped_because: str = ""
     """Why the run was stopped before its end; "" if it was not."""
+    finishing: bool = False
+    """It was stopped, and tasks that run may end."""
     parting_until: float = inf
     """All work is done: how long engines may take to leave."""
     over: bool = False

@@ -1,5 +1,5 @@
-"""What users ask of single tasks while the run goes on: cancel one, run one that did not succeed once more, ask the scheduler
-about one. Sans-IO.
+"""What users ask while a run goes on: cancel a task, run one that did not succeed once more, ask the scheduler about one, end the
+run. Sans-IO.
 
 A task of a bundle that runs cannot be ended alone; as a bundle gives back what it has not begun within a second (CUT_S), a
 task that was cancelled is looked at again with every tick until it has ended.
@@ -13,7 +13,7 @@ from pilothouse.model import events as e
 from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.live import records as r
 from pilothouse.worlds.live.driver.assignments import end_task, end_unstarted, kill_for_good
-from pilothouse.worlds.live.driver.flow import CANCELLED, cancel, withdraw
+from pilothouse.worlds.live.driver.flow import CANCELLED, cancel, finish, stop, withdraw
 from pilothouse.worlds.live.driver.state import CANCEL_NOTE, DriverState, record
 from pilothouse.worlds.live.driver.task_groups import TaskGroup
 
@@ -41,6 +41,19 @@ def cancel_task(driver: DriverState, task_id: int, now: float) -> str:
     if task_id in driver.done:
         return f"task {task_id} will not be run"
     return f"task {task_id} is ended, or not begun when its turn comes"
+
+
+def end_run(driver: DriverState, how: str, reason: str, now: float) -> str:
+    """Begins nothing more and lets tasks that run end (`finish`), or ends them. What happens, in words. Raises Refusal."""
+    if driver.over or (driver.stopped_because and (how == "finish" or not driver.finishing)):
+        raise Refusal("the run ends")
+    count = len(driver.assignments)  # of each, one task runs
+    number = f"{count:,} task{'s' * (count != 1)}"
+    if how == "finish":
+        finish(driver, reason, now)
+        return f"nothing more is begun; {number} still run{'s' * (count == 1)}"
+    stop(driver, reason, now)
+    return f"nothing more is begun; {number} {'is' if count == 1 else 'are'} ended"
 
 
 def look_at_cancelled(driver: DriverState, now: float) -> None:

@@ -185,7 +185,10 @@ class Cylinder:
                 )
                 self._env_key = ()
             elif type(message) is m.Stop and message.assignment == self._assignment:
-                self._stop = message
+                if message.reason == m.FINISH:
+                    self._cut_at = 0.0
+                else:
+                    self._stop = message
             elif type(message) is m.Stop and any(work.assignment.id == message.assignment for work in self._todo):
                 # It came together with the work itself: a kill right after a start must not get lost.
                 self._early_stops[message.assignment] = message

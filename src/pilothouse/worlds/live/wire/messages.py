@@ -32,6 +32,8 @@ OUT_OF_MEMORY = "out of memory"
 LOST_CODE = -100
 """The return code of a task whose engine was lost with it (as in disBatch)."""
 
+FINISH = "finish"
+"""As the reason of Kill and Stop: the running task may end, and no other of the assignment is begun."""
 CYLINDER_KILLED = "the process that ran it was killed"
 """The reason of a task that was lost with its cylinder."""
 RESEND_S = 2.0
