@@ -98,6 +98,19 @@ def test_per_engine_commands_and_barriers_take_task_ids(replays: dict[str, Repla
             assert all(float(row["start"]) >= float(command["end"]) for row in later)
 
 
+def test_barriers_with_keys_in_any_case_and_all_tasks_known(tmp_path: Path) -> None:
+    tasks = "#DISBATCH barrier check\ntrue\n#DISBATCH BARRIER \n"
+    base: dict[str, Any] = {"input_files": {"T": tasks}, "env": {}, "steps": [], "args": ["-p", "x", "-s", "localhost:1", "T"]}
+    ended = replay(base, tmp_path / "once")
+    assert ended.exit_code == 0 and [row["flags"] for row in ended.rows] == ["B    ", "    ", "B    "]
+    status = (tmp_path / "once" / "work" / "x_status.txt").read_text()
+    again = replay(
+        {**base, "input_files": {"T": tasks, "old": status}, "args": ["-r", "old", *base["args"]]}, tmp_path / "again"
+    )
+    # As in 2021: its context found the run over.
+    assert again.exit_code == 1 and sorted(row["flags"] for row in again.rows) == ["   S", "B    ", "B    "]
+
+
 @pytest.mark.parametrize("slurm", [False, True])
 def test_every_engine_that_ends_is_retired_the_last_one_too(slurm: bool, tmp_path: Path) -> None:
     """Also with nodes that are reached by ssh. In Slurm by default, not with -K."""

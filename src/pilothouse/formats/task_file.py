@@ -22,6 +22,7 @@ as barriers do; `BARRIER CHECK` takes no key.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
@@ -156,7 +157,7 @@ class TaskReader:
                 item = self._without_mark(item)
             line = item.removesuffix(b"\n")
             head = line.lstrip()
-            if head and head[0] != _HASH and b"\n" not in line and b"\r" not in line:
+            if head and head[0] != _HASH and b"\n" not in line and b"\r" not in line and self.edition == 3:
                 # The common case, in one piece because a file may hold millions of them.
                 self.line_number += 1
                 self._per_engine_allowed = False
@@ -212,7 +213,7 @@ class TaskReader:
         if not self.line_number:
             item = self._without_mark(item)
         self.line_number += 1
-        for line in item.splitlines() or (b"",):
+        for line in self._lines(item) or (b"",):
             if self._requests and line.startswith(REQUEST_MARK):
                 self._ask(line)
             elif line.startswith(MARK):
@@ -226,6 +227,12 @@ class TaskReader:
                 yield _Statement(LineKind.TASK, self._command(line))
             elif not head:
                 self._request = None
+
+    def _lines(self, item: bytes) -> list[bytes]:
+        if self.edition == 3:
+            return item.splitlines()
+        # QUIRK: in 2021 items were text, which Python splits at form feeds and other characters too (test_the_language_of_2021).
+        return [os.fsencode(line) for line in os.fsdecode(item).splitlines()]
 
     def _ask(self, line: bytes) -> None:
         """A `#PILOTHOUSE` line: what the tasks below it ask for."""

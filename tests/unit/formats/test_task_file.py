@@ -193,13 +193,15 @@ one
 #DISBATCH BARRIERS
 #DISBATCH PERNODE echo N
 #DISBATCH repeat 2 two
+three\x0c four
 """
     problems: list[int] = []
     reader = TaskReader("tasks", lenient=True, edition=2, on_problem=lambda number, _: problems.append(number))
     read = list(reader.read(text.splitlines(keepends=True)))
     assert [(line.task_id, line.kind.value, line.key, line.age) for line in read] == [
         (0, "P", "", 0), (1, "N", "", 1), (2, "B", "a key", 1), (3, "C", "", 2), (4, "B", "CHECK key", 3), (5, "P", "", 4),
-        (6, "N", "", 5), (7, "N", "", 5),
+        (6, "N", "", 5), (7, "N", "", 5), (8, "N", "", 5), (9, "N", "", 5),
     ]  # fmt: skip
     assert [line.command for line in read if line.kind.value == "P"] == ["echo E", "echo N"]
     assert problems == [7]
+    assert [(line.line_number, line.command) for line in read[-2:]] == [(10, "three"), (10, " four")]

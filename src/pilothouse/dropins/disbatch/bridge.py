@@ -108,7 +108,10 @@ class RemoteKvs:
         def loop() -> None:
             with self._lost(), KvsClient(self.address) as client:
                 while True:
-                    receive(client.get(key))
+                    try:
+                        receive(client.get(key))
+                    except WireError as error:  # the connection of its sender is not ours to close
+                        log.warning("dropped %s", error)
 
         threading.Thread(target=loop, name=f"kvs {key}", daemon=True).start()
 
@@ -309,7 +312,7 @@ class Bridge:
     def _tell(self, record: TaskEnded) -> None:
         if record.kind in "BC" and self._per_engine is not None:
             self._per_engine.barrier_passed(record)
-        if key := barrier_key(record):
+        if key := barrier_key(record, self._edition):
             self._kvs.put(key, str(record.task_id).encode())
         elif self.tasks is not None and self.tasks.result_key and record.kind not in "BCP":
             line = status_line(record, self._edition)

@@ -119,8 +119,10 @@ class DisbatchRun:
                 barriers = [barrier_passed(line, time.time()) for line in feeder.passed()]
                 if not (feeder.skipped or barriers):
                     print("No tasks to run.", file=sys.stderr)
-                    # QUIRK: in 2021 this was an error, as its context found the run over (test_disbatch2021).
-                    self._interrupted = 1 if self.options.edition == 2 else 0
+                elif self.options.edition == 2:
+                    print("No task is left to run; --dialect 2021 ends with code 1 then.", file=sys.stderr)
+                # QUIRK: in 2021 this was an error, as its context found the run over (test_disbatch2021).
+                self._interrupted = 1 if self.options.edition == 2 else 0
                 bridge.write([*barriers])
                 lines = [*self._take_skipped(), *(status_line(barrier, self.options.edition) for barrier in barriers)]
                 status.write(sorted(lines, key=lambda line: line.task_id))

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+from msgspec import structs
 
 from pilothouse.dropins.disbatch.bridge import Bridge, KvsTasks, status_line
+from pilothouse.dropins.disbatch.foreign_engines import PerEngine, fed
 from pilothouse.dropins.disbatch.mail import Mailer
-from pilothouse.formats.task_file import TaskReader
+from pilothouse.formats.task_file import LineKind, TaskLine, TaskReader
 from pilothouse.model.lifecycle import JobState
+from pilothouse.protocols.disbatch import pickles
+from pilothouse.protocols.disbatch.messages import read_task_info
+from pilothouse.protocols.disbatch.pickles import Instance
 from pilothouse.worlds.live.records import Assigned, EngineJoined, EngineLeft, TaskEnded
 from pilothouse.worlds.live.services.kvs import JSON, TEXT, KeyValueStore, Reader, Value
 
@@ -134,3 +139,63 @@ def test_mail_that_cannot_be_sent_is_logged_once(caplog: pytest.LogCaptureFixtur
         mailer.note([status_line(ended(task_id))])
     assert [record.getMessage() for record in caplog.records].count(caplog.records[0].getMessage()) == 1
     assert "nobody there" in caplog.text
+
+
+class Watched(InProcess):
+    """Also keeps what is said under `.controller`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[tuple[str, object]] = []
+
+    def put(self, key: str, data: bytes, coding: bytes = TEXT) -> None:
+        if key == ".controller":
+            self.said.append(pickles.read(data))
+        super().put(key, data, coding)
+
+
+def test_what_the_driver_of_2021_says_to_itself() -> None:
+    kvs = Watched()
+    bridge = Bridge(kvs, edition=2)
+    text = b"#DISBATCH PERENGINE echo E\none\n#DISBATCH BARRIER\n#DISBATCH BARRIER CHECK\n"
+    lines = list(fed(TaskReader("", lenient=True, edition=2).read(text.splitlines()), bridge.say, 2))
+    assert [line.task_id for line in lines if line] == [0, 1, 2, 3]
+    assert [word for word, _ in kvs.said] == ["task", "task", "special task", "special task", "no more tasks"]
+    assert kvs.said[-1] == ("no more tasks", 4)
+    infos = [read_task_info(value) for _, value in kvs.said[:-1] if isinstance(value, Instance)]
+    assert [(info.task_id, info.kind, info.age) for info in infos] == [(0, "P", 0), (1, "N", 1), (2, "B", 1), (3, "C", 2)]
+    kvs.said.clear()
+    lost = structs.replace(ended(1, -100), state=JobState.LOST, final=False)
+    bridge.write([lost, ended(2, kind="B", command=b"#DISBATCH BARRIER"), ended(3, kind="C", command=b"#DISBATCH BARRIER CHECK")])
+    assert [word for word, _ in kvs.said] == ["task hb fail", "clearing barriers"]
+    bridge._beat_at = 0.0
+    bridge.update()
+    assert kvs.said[-1] == ("driver heart beat", None)
+
+    def broken() -> Iterator[TaskLine | None]:
+        yield None
+        raise ValueError("the source")
+
+    with pytest.raises(ValueError, match="the source"):
+        list(fed(broken(), bridge.say, 2))
+    assert kvs.said[-1] == ("feeder exception", None)
+
+
+def test_engines_are_told_of_barriers_and_commands_in_order() -> None:
+    kvs = Watched()
+    told = PerEngine(kvs.put, 2)
+    first, second = (TaskLine(number, number + 1, -1, f"echo {number}", LineKind.PER_ENGINE) for number in (0, 3))
+    told.post_lists([first], [], complete=True)
+    told.barrier_passed(ended(2, kind="B", command=b"#DISBATCH BARRIER"))
+    told.post_lists([first, second], [], complete=True)
+    found = [pickles.read(value.data) for age in range(3) if (value := kvs.get(f".per engine {age}")) is not None]
+    assert [(word, read_task_info(info).task_id) for word, info in found] == [
+        ("task", 0), ("barrier notification", 2), ("task", 3),
+    ]  # fmt: skip
+    later = PerEngine(kvs.put, 3)
+    later.post_lists([first], [], complete=False)
+    assert kvs.get(".per engine START 0") is None
+    later.post_lists([first], [second], complete=True)
+    keys = [f".per engine {word} {number}" for word in ("START", "STOP") for number in (0, 1)]
+    posted = [pickles.read(value.data)[0] for key in keys if (value := kvs.get(key)) is not None]
+    assert posted == ["task", "stop"] * 2

@@ -65,9 +65,9 @@ class KeyValueService:
             self._server.put(key, str(end.task_id).encode())
 
 
-def barrier_key(end: TaskEnded) -> str:
+def barrier_key(end: TaskEnded, edition: int = 3) -> str:
     """The key under which tasks wait for this barrier; "" for a barrier without a key, and for tasks."""
     if end.kind not in ("B", "C"):
         return ""
-    (barrier,) = TaskReader("", lenient=True).feed(end.command)
+    (barrier,) = TaskReader("", lenient=True, edition=edition).feed(end.command)
     return barrier.key
