@@ -15,6 +15,7 @@ from random import Random
 
 import msgspec
 
+from pilothouse.formats.slurm_resources import Reservation
 from pilothouse.worlds.slurm.commands import Command
 from pilothouse.worlds.slurm.link import Answer, Asked, Facts, Heard, LookFailed
 from pilothouse.worlds.slurm.look import SEPARATOR, JobReader, Look, read_nodes
@@ -48,6 +49,7 @@ class VirtualJob(msgspec.Struct):
     note: str = ""
     runs: int = 0
     ended_at: float = 0.0
+    most_elements: int = 0
     late: bool = False
     """It was ordered by a command of a steering program that is no more."""
     reason: str = "None"
@@ -68,6 +70,9 @@ class VirtualSlurm:
         self.began: dict[str, float] = {}
         """Job id -> when it started last."""
         self.orders = 0
+        self.busy_answers = 0
+        """So many commands are answered that the job is being looked at."""
+        self.reservations: list[Reservation] = []
         self.away_until = -inf
         """slurmctld does not answer before."""
         self.kill_at = inf
@@ -171,6 +176,9 @@ class VirtualSlurm:
             return "Invalid job id specified"
         if job.state == "RUNNING":
             return "Job is no longer pending execution"
+        if self.busy_answers:
+            self.busy_answers -= 1
+            return f"Resource temporarily unavailable for job {job.id}"
         if fields.get("partition") == "go" and "reqnodelist" in fields:
             self._order(job, tuple(fields["reqnodelist"].split(",")), late)
         elif fields.get("partition") == "queue":
@@ -208,6 +216,8 @@ class VirtualSlurm:
         """As `scontrol show job` prints it."""
         fixed = f"{job.nodes}-{job.nodes}"
         note = f" AdminComment={job.note}" if job.note else ""
+        if job.most_elements:
+            note += f" ArrayTaskThrottle={job.most_elements}"
         return f"JobId={job.id} JobName=wrap NumNodes={fixed} NumCPUs={job.nodes} NumTasks={job.nodes} CPUs/Task=1{note} Power="
 
     @property
@@ -231,7 +241,8 @@ class VirtualSlurm:
                     self._heard.append(LookFailed("Unable to contact slurm controller"))
                     return
                 rows, up = read_nodes(nodes) if asked.nodes else (None, frozenset[str]())
-                self._heard.append(Look(asked_at, self._reader.read(jobs), rows, up=up))
+                reserved = list(self.reservations) if asked.reservations else None
+                self._heard.append(Look(asked_at, self._reader.read(jobs), rows, reservations=reserved, up=up))
 
             self.at(self.t + late, deliver)
 

@@ -78,7 +78,7 @@ def why(at: Present, job_id: str) -> str:
     """Why a job waits, in one sentence."""
     tracked = at.steering.jobs.get(job_id)
     if tracked is None:
-        elements = [known for known in at.steering.jobs if known.startswith(f"{job_id}_")]
+        elements = [known for known in at.steering.jobs if known.startswith((f"{job_id}_", f"{job_id}+"))]
         if elements:
             return why(at, elements[0])
         pair = at.steering.pair

@@ -33,6 +33,14 @@ class Pair(msgspec.Struct, frozen=True):
     go: str = "go"
 
 
+class Sent(msgspec.Struct, frozen=True):
+    """A command that was not answered yet."""
+
+    job_id: str
+    line: str
+    tries: int
+
+
 class Book:
     """The jobs of one pair of partitions. `events` collects what the decider has to be told, `commands` what Slurm has to do."""
 
@@ -43,8 +51,8 @@ class Book:
         self.events: list[e.Event] = []
         self.commands: list[Command] = []
         self.warnings: list[str] = []
-        self._sent: dict[int, str] = {}
-        """Commands that were not answered yet: number -> job id."""
+        self._sent: dict[int, Sent] = {}
+        """Commands that were not answered yet."""
         self._asked: dict[int, str] = {}
         """Questions about jobs that were not answered yet: number -> job id."""
         self._number = 0
@@ -213,11 +221,12 @@ class Book:
         tracked.request = request
         return request
 
-    def send(self, tracked: Tracked | None, line: str = "", program: tuple[str, ...] = ()) -> None:
+    def send(self, tracked: Tracked | None, line: str = "", program: tuple[str, ...] = (), tries: int = 0) -> None:
         self._number += 1
         self.commands.append(Command(self._number, line, program))
+        if line:
+            self._sent[self._number] = Sent(tracked.id if tracked is not None else "", line, tries)
         if tracked is not None and line:
-            self._sent[self._number] = tracked.id
             tracked.command, tracked.fresh_from = self._number, inf
 
     def take_commands(self) -> list[Command]:

@@ -133,6 +133,6 @@ def files(folder: Path, conf: str, shape: LabShape) -> dict[str, str]:
             if kind.gpus
         ),
         "slurm.conf": conf,
-        "cgroup.conf": "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n",
+        "cgroup.conf": "CgroupPlugin=cgroup/v1\n",
         "job_submit.lua": job_submit_lua([("queue", "go"), ("cpuqueue", "cpugo")]),
     }

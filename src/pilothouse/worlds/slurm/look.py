@@ -87,6 +87,21 @@ class JobRow(msgspec.Struct, eq=False, gc=False):
     def heterogeneous(self) -> bool:
         return "+" in self.id
 
+    @property
+    def number(self) -> tuple[int, ...]:
+        """`17_3` as numbers."""
+        if self.id.isdigit():
+            return (int(self.id),)
+        return tuple([int(part) for part in self.id.replace("+", "_").split("_") if part.isdigit()])
+
+    @property
+    def asks(self) -> tuple[object, ...]:
+        """What a user may change of the request while the job waits, as far as squeue shows it."""
+        return (
+            *(self.nodes, self.cpus, self.cpus_per_node, self.memory_mb, self.whole_nodes, self.wanted_nodes),
+            *(self.excluded_nodes, self.features, self.gres, self.licences, self.reservation, self.heterogeneous),
+        )
+
 
 class NodeRow(msgspec.Struct, frozen=True):
     name: str

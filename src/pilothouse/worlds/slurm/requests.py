@@ -130,6 +130,14 @@ class Requests:
             return Wish(len(together), Part(1), True, together)
         return Wish(counts[0], self._rounded(request.share(counts[0])), whole, self._allowed(nodes, Part(), request))
 
+    def could_hold(self, request: Request, wish: Wish) -> bool:
+        """Whether the allowed nodes could hold a job if they were empty."""
+        if wish.allowed is None:
+            return True
+        if wish.nodes:
+            return len(wish.allowed) >= wish.nodes
+        return sum(self._inventory.rows[name].cpus for name in wish.allowed) >= request.cpus
+
     def _rounded(self, share: Part) -> Part:
         threads = self._inventory.threads
         return share if threads == 1 else msgspec.structs.replace(share, cpus=-(-share.cpus // threads) * threads)

@@ -25,27 +25,17 @@ from pilothouse.worlds.slurm.inventory import Inventory
 from pilothouse.worlds.slurm.look import JobRow, Look
 from pilothouse.worlds.slurm.records import Part, Request
 from pilothouse.worlds.slurm.requests import Requests, Wish
-from pilothouse.worlds.slurm.tracked import ACTIONS, Belief, Seen, Tracked
+from pilothouse.worlds.slurm.tracked import ACTIONS, ENDS, Belief, Seen, Tracked
 
 DEFAULT_PATIENCE_S = 15.0
 SOON_S = 1.5
 """Slurm makes a scheduling pass every second: reasons are up to date then."""
+TRY_AGAIN = "Resource temporarily unavailable"
+MOST_TRIES = 20
 FIRST_PAUSE_S = 5.0
 MOST_PAUSE_S = 600.0
 """A job whose orders are not taken up is offered again after a pause, doubled each time."""
 
-ENDS: dict[str, JobState] = {
-    "COMPLETED": JobState.SUCCEEDED,
-    "TIMEOUT": JobState.TIMED_OUT,
-    "DEADLINE": JobState.TIMED_OUT,
-    "CANCELLED": JobState.KILLED,
-    "PREEMPTED": JobState.KILLED,
-    "REVOKED": JobState.KILLED,
-    "NODE_FAIL": JobState.LOST,
-    "BOOT_FAIL": JobState.LOST,
-    "FAILED": JobState.FAILED,
-    "OUT_OF_MEMORY": JobState.FAILED,
-}
 _HOPELESS = ("BadConstraints", "JobArrayTaskLimit", "PartitionTimeLimit", "PartitionConfig", "PartitionNodeLimit")
 _STEADY = frozenset({Belief.WAITING, Belief.RUNNING, Belief.FOREIGN, Belief.REFUSED, Belief.HELD})
 
@@ -122,10 +112,15 @@ class Steering(Book):
             joined = self.inventory.update(look.nodes)
             if joined:
                 self.events.append(e.NodesJoined(now, tuple(joined)))
+                for refused in [tracked for tracked in self.jobs.values() if tracked.belief is Belief.REFUSED]:
+                    self.do_hold_again(now, refused, Seen.READY)
+                    self._again.add(refused.id)
         if look.licences is not None:
             self._licences = look.licences
         if look.reservations is not None:
+            changed = bool(self._reservations or look.reservations)
             self._reservations = look.reservations
+            self._compare_wishes(now, all_jobs=changed)
         self._tell_units(now)
         self._count_active()
         jobs, again, asked_at = self.jobs, self._again, look.asked_at
@@ -169,8 +164,13 @@ class Steering(Book):
         if number in self._asked:
             self._learn(now, self._asked.pop(number), shown)
             return
-        job_id = self._sent.pop(number, "")
+        sent = self._sent.pop(number, None)
+        job_id = sent.job_id if sent is not None else ""
         tracked = self.jobs.get(job_id)
+        if sent is not None and TRY_AGAIN in problem and sent.tries < MOST_TRIES:
+            # Slurm 24.11 says so while its scheduler looks at the job.
+            self.send(tracked if tracked is not None and tracked.command == number else None, sent.line, tries=sent.tries + 1)
+            return
         if problem:
             self.warn(f"job {job_id}: {problem}" if job_id else problem)
         if tracked is not None and tracked.command == number:
@@ -247,9 +247,13 @@ class Steering(Book):
         if tracked.request is None:
             self._ask(tracked)
             return
-        tracked.wish = self._wish(now, tracked)
+        reserved = self._reserved(now, row)
+        tracked.wish = self._wish(tracked, reserved)
         missing = self._missing_licences(tracked) if row.licences else ""
         missing = missing or self._missing_gres(tracked.wish)
+        if reserved and not self._requests.could_hold(tracked.request, tracked.wish):
+            names = ", ".join(sorted(reservation.name for reservation in reserved))
+            missing = f"nodes that could hold it are reserved before its time limit would end (reservation {names})"
         if tracked.request.most_elements:
             self._limited.add(tracked.id)
             if self._active[array] >= tracked.request.most_elements:
@@ -261,11 +265,23 @@ class Steering(Book):
         self._active[array] += 1
         self._offers.append(tracked)
 
-    def _wish(self, now: float, tracked: Tracked) -> Wish:
+    def _reserved(self, now: float, row: JobRow) -> list[Reservation]:
+        """The reservations that a job would meet if it started now."""
+        ends = now + row.limit_s
+        return [r for r in self._reservations if r.starts_at < ends and r.ends_at > now]
+
+    def _compare_wishes(self, now: float, *, all_jobs: bool) -> None:
+        """Waiting jobs that may go to other nodes than before are offered anew: because of reservations, or because their
+        user named a part of the nodes, and others are free now."""
+        waiting = [tracked for tracked in self.jobs.values() if tracked.belief is Belief.WAITING]
+        for tracked in waiting if all_jobs else [tracked for tracked in waiting if tracked.row.wanted_nodes]:
+            if tracked.wish != self._wish(tracked, self._reserved(now, tracked.row)):
+                self.do_withdraw(now, tracked, Seen.READY)
+                self._again.add(tracked.id)
+
+    def _wish(self, tracked: Tracked, reserved: list[Reservation]) -> Wish:
         """What the decider is told that a job asks for."""
         assert tracked.request is not None
-        ends = now + tracked.row.limit_s
-        reserved = [r for r in self._reservations if r.starts_at < ends and r.ends_at > now]
         least = Part(max(1, tracked.request.cpus_per_node))
 
         def is_free(name: str) -> bool:
@@ -290,7 +306,7 @@ class Steering(Book):
         if self._asked:
             return
         self._offers = [tracked for tracked in self._offers if tracked.belief is Belief.HELD and tracked.id in self.jobs]
-        self._offers.sort(key=lambda tracked: (tracked.submitted_at, order_of(tracked.id)))
+        self._offers.sort(key=lambda tracked: (tracked.submitted_at, tracked.row.number))
         for tracked in self._offers:
             tracked.belief = Belief.WAITING
             tracked.job = self._job(tracked)
@@ -339,7 +355,7 @@ class Steering(Book):
         """A waiting job whose line has changed."""
         row, before, job = tracked.row, self._before, tracked.job
         assert job is not None and before is not None
-        if _request(row) != _request(before):
+        if row.asks != before.asks:
             self.do_withdraw(now, tracked, Seen.READY)
             tracked.request = None
             self._again.add(tracked.id)
@@ -365,7 +381,7 @@ class Steering(Book):
 
     def do_offer_if_changed(self, now: float, tracked: Tracked, seen: Seen) -> None:
         old = tracked.job
-        if self._before is not None and _request(tracked.row) != _request(self._before):
+        if self._before is not None and tracked.row.asks != self._before.asks:
             tracked.request = None
         if old is None or tracked.request is None or tracked.row.limit_s != old.walltime:
             tracked.belief, tracked.job = Belief.HELD, None
@@ -479,17 +495,3 @@ class Steering(Book):
     def idle(self) -> bool:
         """No job waits or runs in the pair of partitions."""
         return not any(map(self._is_ours, (tracked.row for tracked in self.jobs.values())))
-
-
-def order_of(job_id: str) -> tuple[int, ...]:
-    """`17_3` as numbers."""
-    if job_id.isdigit():
-        return (int(job_id),)
-    return tuple([int(part) for part in job_id.replace("+", "_").split("_") if part.isdigit()])
-
-
-def _request(row: JobRow) -> tuple[object, ...]:
-    return (
-        *(row.nodes, row.cpus, row.cpus_per_node, row.memory_mb, row.whole_nodes, row.wanted_nodes, row.excluded_nodes),
-        *(row.features, row.gres, row.licences, row.reservation, row.heterogeneous),
-    )

@@ -20,6 +20,7 @@ import msgspec
 
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Job
+from pilothouse.model.lifecycle import JobState
 from pilothouse.worlds.slurm.commands import Mark
 from pilothouse.worlds.slurm.look import JobRow
 from pilothouse.worlds.slurm.records import Part, Request
@@ -79,6 +80,19 @@ class Tracked(msgspec.Struct):
     note: str = ""
     """Why it waits, where the decider does not know."""
 
+
+ENDS: dict[str, JobState] = {
+    "COMPLETED": JobState.SUCCEEDED,
+    "TIMEOUT": JobState.TIMED_OUT,
+    "DEADLINE": JobState.TIMED_OUT,
+    "CANCELLED": JobState.KILLED,
+    "PREEMPTED": JobState.KILLED,
+    "REVOKED": JobState.KILLED,
+    "NODE_FAIL": JobState.LOST,
+    "BOOT_FAIL": JobState.LOST,
+    "FAILED": JobState.FAILED,
+    "OUT_OF_MEMORY": JobState.FAILED,
+}
 
 _B, _S = Belief, Seen
 ACTIONS: dict[tuple[Belief, Seen], str] = {

@@ -82,9 +82,10 @@ def test_reservations_and_heterogeneous_jobs() -> None:
 def test_damaged_outputs_are_an_error_of_ours() -> None:
     rng = random.Random(17)
     jobs, nodes = squeue_text(), sinfo_text()
+    shown = (SAMPLES / "scontrol-show-job-requests.txt").read_text()[-2500:]
     alphabet = [SEPARATOR, "\n", "n[1-", "]", "-", "x", "9" * 30, "", "é", "(null)", "[9-1]"]
     for _ in range(3000):
-        text = rng.choice([jobs, nodes])
+        text = rng.choice([jobs, nodes, shown])
         for _ in range(rng.randint(1, 6)):
             cut = rng.randrange(len(text))
             text = text[:cut] + rng.choice(alphabet) + text[cut + rng.randint(0, 5) :]

@@ -7,6 +7,7 @@ from tests.simtest.virtual_slurm import START, VirtualJob, VirtualSlurm
 
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
+from pilothouse.formats.slurm_resources import Reservation
 from pilothouse.model.decisions import Wants
 from pilothouse.model.errors import InputError
 from pilothouse.policies.catalog import make
@@ -113,6 +114,58 @@ def test_nodes_of_jobs_of_other_partitions_are_left_alone() -> None:
     slurm.submit(job(2, 1, 1.0))
     steer(slurm)
     assert slurm.starts == ["90", "2", "1"]
+
+
+def test_no_order_names_a_node_that_another_partition_holds() -> None:
+    """Not at the beginning, and not when its job starts together with the end of one of ours."""
+    slurm = VirtualSlurm(3)
+    slurm.run_elsewhere(job(90, 2, 12.0))
+    slurm.submit(job(1, 1, 4.5))
+    slurm.submit(job(2, 3, 1.0))
+    slurm.at(START + 6.0, lambda: slurm.run_elsewhere(job(91, 1, 3.0)))
+    for number in (3, 4):
+        slurm.submit(job(number, 1, 1.0))
+    steer(slurm, "fcfs")
+    assert slurm.orders == 4 and slurm.starts == ["90", "1", "91", "2", "3", "4"]
+
+
+def test_an_order_that_another_partition_made_impossible_is_taken_back_at_once() -> None:
+    slurm = VirtualSlurm(2)
+    slurm.submit(job(1, 2))
+    slurm.at(START + 0.1, lambda: slurm.run_elsewhere(VirtualJob("90", 1, 5.0, 300.0, 1, START)))
+    slurm.at(START + 0.5, lambda: slurm.submit(job(2, 1, 1.0)))
+    steer(slurm, "easy", patience_s=60.0)
+    assert slurm.starts == ["90", "2", "1"] and slurm.began["2"] < START + 3.0
+
+
+def test_a_command_is_repeated_while_slurm_looks_at_the_job() -> None:
+    slurm = VirtualSlurm(2)
+    slurm.submit(job(1, 2))
+    slurm.busy_answers = 3
+    world = steer(slurm)
+    assert slurm.began["1"] < START + 3.0 and not world.steering.warnings
+
+
+def test_an_array_runs_no_more_elements_than_it_may() -> None:
+    slurm = VirtualSlurm(4)
+    for element in range(1, 5):
+        slurm.submit(VirtualJob(f"7_{element}", 1, 3.0, 60.0, 1000 - element, START, most_elements=2))
+    steer(slurm)
+    assert slurm.orders == 4
+    assert slurm.began["7_2"] < START + 3.0 < slurm.began["7_3"]
+
+
+def test_a_job_waits_for_the_end_of_a_reservation_of_its_nodes() -> None:
+    slurm = VirtualSlurm(2)
+    slurm.reservations = [Reservation("week", START - 10.0, START + 100.0, frozenset(("n1", "n2")))]
+    slurm.submit(job(1, 2))
+    world = SlurmWorld(Pair(), slurm=slurm, once=True)
+    world.begin(Wants())
+    assert "are reserved" in world.steering.jobs["1"].note and world.steering.jobs["1"].belief is Belief.HELD
+    slurm.at(START + 100.0, slurm.reservations.clear)
+    slurm.restart()
+    steer(slurm)
+    assert slurm.began["1"] > START + 100.0 and slurm.orders == 1
 
 
 def test_named_nodes_are_honoured_and_put_back() -> None:
