@@ -137,9 +137,13 @@ class Book:
         per_cpu = request.memory_mb_per_cpu
         parts = inventory.planned(units, wish.share, whole=wish.whole, memory_mb_per_cpu=per_cpu)
         missing = inventory.shortage(parts)
+        exact = wish.exact_cpus(request, [part.cpus for part in parts.values()]) if inventory.by_cpu else 0
+        if exact is None:
+            tracked.evenly, missing = True, "Slurm gives tasks of several CPUs too few where they are spread unevenly"
+        elif missing:
+            tracked.offer_from = now + RETRY_S
         if missing:
             tracked.belief, tracked.job, tracked.note = Belief.HELD, None, missing
-            tracked.offer_from = now + RETRY_S
             self.events += [e.JobRequeued(now, tracked.id, missing), e.JobWithdrawn(now, tracked.id)]
             self._again.add(tracked.id)
             return
@@ -152,11 +156,10 @@ class Book:
         if not request.overcommits and (request.nodes, request.most_nodes) != (count, count):
             most = request.most_nodes or len(inventory.rows)
             mark = msgspec.structs.replace(mark, node_range=f"{request.nodes}-{most}")
-        exact = wish.exact_cpus(request, count) if inventory.by_cpu else 0
         if exact:
             mark = msgspec.structs.replace(mark, cpus_per_node=str(max(1, request.cpus_per_node)))
         tracked.mark = mark
-        self.send(tracked, commands.start(tracked.id, self.pair.go, tracked.node_names, mark, exact))
+        self.send(tracked, commands.start(tracked.id, self.pair.go, tracked.node_names, mark, exact or 0))
 
     def do_take_back(self, now: float, tracked: Tracked, seen: Seen) -> None:
         """Its units stay taken until it is seen in the queue."""

@@ -41,7 +41,8 @@ class Inventory:
         if self._whole_cores:
             self.threads = max((row.threads for row in self.rows.values()), default=1)
         new = []
-        for row in self.rows.values():
+        # Jobs go to the first nodes that suit them. Large nodes and those with GPUs are left to jobs that need them.
+        for row in sorted(self.rows.values(), key=lambda row: (gpus_of(row.gres), row.cpus, row.memory_mb)):
             if row.name not in self.nodes:
                 first = sum(node.count for node in self.nodes.values())
                 node = self.nodes[row.name] = self._node(row, first)

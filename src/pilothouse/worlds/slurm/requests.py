@@ -33,12 +33,14 @@ class Wish(msgspec.Struct, frozen=True):
     allowed: tuple[str, ...] | None
     """None: all nodes."""
 
-    def exact_cpus(self, request: Request, nodes: int) -> int:
-        """The number of CPUs that Slurm must give on each node; 0: it finds out itself.
+    def exact_cpus(self, request: Request, cpus: Sequence[int]) -> int | None:
+        """The number of CPUs that Slurm must give on each of several nodes, where it was planned to give these; 0: it finds
+        out itself. None: it would give too few.
 
         QUIRK: of tasks with several CPUs Slurm places one too many on a node whose free CPUs are no multiple of theirs."""
-        exact = nodes > 1 and request.cpus_per_task > 1 and self.share.cpus * nodes == request.cpus
-        return self.share.cpus if exact and not self.whole else 0
+        if len(cpus) == 1 or request.cpus_per_task == 1 or request.overcommits or self.whole:
+            return 0
+        return cpus[0] if len(set(cpus)) == 1 and sum(cpus) == request.cpus else None
 
 
 class Requests:
@@ -73,15 +75,18 @@ class Requests:
                 )
             )
         else:
-            threads, memory = self._inventory.threads, self._inventory.counts_memory and not wish.whole
-            units, per_task = -(-request.cpus // threads) * threads, gpus_of(request.gres_per_task)
+            memory, per_task = self._inventory.counts_memory and not wish.whole, gpus_of(request.gres_per_task)
+            # Tasks that share a core come together.
+            together = max(1, self._inventory.threads // request.cpus_per_task)
+            chunk = -(-together * request.cpus_per_task // self._inventory.threads) * self._inventory.threads
+            units = -(-request.tasks // together) * chunk
             shape = self._shape(
                 Shape(
-                    chunk=threads,
+                    chunk=chunk,
                     exclusive=wish.whole,
-                    gpus_per_chunk=per_task * threads,
+                    gpus_per_chunk=per_task * together,
                     gpus_per_node=gpus - per_task,
-                    memory_mb_per_chunk=request.memory_mb_per_cpu * threads if memory else 0,
+                    memory_mb_per_chunk=request.memory_mb_per_cpu * chunk if memory else 0,
                     memory_mb_per_node=request.memory_mb_per_node if memory else 0,
                     constraint=_hosts(allowed),
                 )
@@ -95,10 +100,10 @@ class Requests:
 
     def wish(
         self, row: JobRow, request: Request, own_nodes: tuple[str, ...], reserved: Sequence[Reservation],
-        is_free: Callable[[str], bool],
+        is_free: Callable[[str], bool], evenly: bool = False,
     ) -> Wish:  # fmt: skip
         """`own_nodes`: the nodes that its user named; `reserved`: reservations that it must keep away from; `is_free`:
-        whether a node could serve the job now."""
+        whether a node could serve the job now; `evenly`: tasks of several CPUs only in equal shares."""
         inventory = self._inventory
         whole = row.whole_nodes or not inventory.by_cpu
         if inventory.counts_memory and not (
@@ -106,7 +111,7 @@ class Requests:
         ):
             whole = True  # No amount means all memory of a node: no other job is there.
         nodes = self._nodes(row, request, own_nodes, reserved)
-        if inventory.by_cpu and _spreads(request) and not own_nodes:
+        if inventory.by_cpu and _spreads(request, evenly) and not own_nodes:
             share = self._rounded(request.share(request.tasks))
             return Wish(0, share, whole, self._allowed(nodes, share, request))
         most = min(request.most_nodes or len(inventory.rows), len(inventory.rows))
@@ -167,12 +172,13 @@ def _hosts(allowed: tuple[str, ...] | None) -> msgspec.Raw | None:
     return None if allowed is None else msgspec.Raw(msgspec.json.encode({"hostlist": allowed}))
 
 
-def _spreads(request: Request) -> bool:
+def _spreads(request: Request, evenly: bool) -> bool:
     """Whether its tasks may be on any number of nodes, any number on each."""
     return (
-        request.nodes == request.cpus_per_task == 1
+        request.nodes == 1
+        and (request.cpus_per_task == 1 or not evenly)
         and not request.most_nodes
-        and request.cpus_per_node <= 1
+        and request.cpus_per_node <= request.cpus_per_task
         and not (request.gres_per_job or request.cpus_per_gpu or request.memory_mb_per_gpu or request.tasks_per_gpu)
         and not request.overcommits
     )

@@ -287,7 +287,8 @@ class Steering(Book):
         def is_free(name: str) -> bool:
             return not self.inventory.shortage({name: least})
 
-        return self._requests.wish(tracked.row, tracked.request, tracked.row.wanted_nodes, reserved, is_free)
+        row = tracked.row
+        return self._requests.wish(row, tracked.request, row.wanted_nodes, reserved, is_free, tracked.evenly)
 
     def _missing_gres(self, wish: Wish) -> str:
         """GRES that the decider does not count: other kinds than GPUs, and types of GPUs."""

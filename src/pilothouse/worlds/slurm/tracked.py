@@ -58,6 +58,8 @@ class Tracked(msgspec.Struct):
     """None: not read yet."""
     mark: Mark | None = None
     """What the last order changed."""
+    evenly: bool = False
+    """Its tasks of several CPUs are spread evenly."""
     wish: Wish | None = None
     """The request as the decider was told of it."""
     job: Job | None = None

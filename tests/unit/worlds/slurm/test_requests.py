@@ -40,12 +40,12 @@ def row(**more: object) -> JobRow:
 
 def told(
     request: Request, nodes: list[NodeRow] = NODES, *, memory: bool = False, own: tuple[str, ...] = (), by_cpu: bool = True,
-    whole_cores: bool = False,
+    whole_cores: bool = False, evenly: bool = False,
 ) -> tuple[Job, Wish]:  # fmt: skip
     inventory = Inventory("go", by_cpu=by_cpu, counts_memory=memory, whole_cores=whole_cores)
     inventory.update(nodes)
     requests = Requests(inventory)
-    wish = requests.wish(row(wanted_nodes=own), request, own, (), lambda name: True)
+    wish = requests.wish(row(wanted_nodes=own), request, own, (), lambda name: True, evenly)
     return requests.job(row(), request, wish, 0.0), wish
 
 
@@ -57,7 +57,7 @@ def hosts(*names: str) -> msgspec.Raw:
     ("options", "units", "shape"),
     [
         ("-N2 -n5", 3, Shape(nodes=2, constraint=hosts("n2", "n3", "n4", "n5"))),
-        ("-n4 -c3", 12, Shape(nodes=1, constraint=hosts("n4"))),
+        ("-n4 -c3", 12, Shape(chunk=3, constraint=hosts("n2", "n3", "n4", "n5"))),
         ("-n10 --mem-per-cpu=100", 10, Shape(chunk=1)),
         ("-N2-4 -n4", 2, Shape(nodes=2, most_nodes=4)),
         ("--gpus=3 -N2", 1, Shape(nodes=2, gpus_per_node=2, constraint=hosts("n2", "n3"))),
@@ -68,7 +68,7 @@ def hosts(*names: str) -> msgspec.Raw:
         ("-n6 --ntasks-per-node=2", 2, Shape(nodes=3)),
         ("--mincpus=5", 5, Shape(nodes=1, constraint=hosts("n3", "n4"))),
         ("-n12 -O -N1", 1, Shape(nodes=1)),
-        ("-c8", 8, Shape(nodes=1, constraint=hosts("n3", "n4"))),
+        ("-c8", 8, Shape(chunk=8, constraint=hosts("n3", "n4"))),
         ("--array=1-4%2 -n2", 2, Shape(chunk=1)),
         ("-n4 --ntasks-per-gpu=2", 4, Shape(nodes=1, gpus_per_node=2, constraint=hosts("n2", "n3"))),
     ],
@@ -112,8 +112,12 @@ def test_tasks_of_several_cpus_are_spread_evenly_and_slurm_is_told_so() -> None:
     nodes = [node for node in NODES if node.name != "n4"]
     nodes.append(msgspec.structs.replace(NODES[2], name="n6"))
     job, wish = told(request, nodes)
+    assert job.units == 12 and job.shape == Shape(chunk=3, constraint=hosts("n2", "n3", "n5", "n6"))
+    assert wish.exact_cpus(request, [12]) == 0 and wish.exact_cpus(request, [6, 6]) == 6
+    assert wish.exact_cpus(request, [6, 3, 3]) is None
+    job, wish = told(request, nodes, evenly=True)
     assert job.units == 6 and job.shape == Shape(nodes=2, constraint=hosts("n3", "n6"))
-    assert wish.exact_cpus(request, 2) == 6
+    assert wish.exact_cpus(request, [6, 6]) == 6
 
 
 def test_a_part_of_the_nodes_is_named() -> None:
