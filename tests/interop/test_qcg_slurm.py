@@ -91,8 +91,13 @@ def test_environment_of_the_specification(slurm_cluster: SlurmCluster, repositor
         "resources": {"numCores": {"exact": 5}},
     }
     options = ("--dialect", "2018", "--report-format", "json")
-    report = manage(slurm_cluster, repository / "libexec" / "qcg" / "qcg-pm-service", tmp_path, loop, options=options)
-    assert report["old_0"]["state"] == "SUCCEED"
+    # The list that the text prescribes is no value that a present srun takes.
+    args = ["-c", "unset SLURM_NTASKS_PER_NODE; srun -n 4 sh -c 'echo $SLURMD_NODENAME'"]
+    resources = {"numCores": {"exact": 2}, "numNodes": {"exact": 2}}
+    own = {"name": "own", "execution": {"exec": "sh", "args": args, "stdout": "own.out"}, "resources": resources}
+    report = manage(slurm_cluster, repository / "libexec" / "qcg" / "qcg-pm-service", tmp_path, loop, own, options=options)
+    assert report["old_0"]["state"] == report["own"]["state"] == "SUCCEED"
+    assert sorted(Counter((tmp_path / "own.out").read_text().split()).values()) == [2, 2], "a job starts steps of its own"
     old = environment(tmp_path / "old_0.out")
     for name in ("SLURM_NTASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "QCG_PM_TASKS_PER_NODE"):
         assert old[name] in ("4,1", "1,4"), "one number per node"

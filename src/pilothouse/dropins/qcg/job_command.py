@@ -20,7 +20,6 @@ from typing import NamedTuple
 import msgspec
 
 from pilothouse.formats.qcg_description import Description, Execution
-from pilothouse.formats.qcg_dialect import Dialect
 from pilothouse.formats.qcg_variables import replaced
 from pilothouse.model.idset import IdSet
 from pilothouse.model.job import Command, Node
@@ -137,7 +136,9 @@ def prepare(
         env["QCG_PM_ZMQ_ADDRESS"] = settings.address
     env |= _qcg_variables(cores, step_id)
     if settings.slurm_variables:
-        env |= _slurm_variables(cores, description.dialect, settings)
+        # What starts a job under 0.14's models is a present srun, which takes no list for SLURM_NTASKS_PER_NODE.
+        listed = description.dialect.counts_per_node and execution.model in (None, "default")
+        env |= _slurm_variables(cores, settings, listed=listed)
     if execution.script:
         words = ["bash", "-l", "-c", execution.script]
     else:
@@ -283,7 +284,7 @@ def _qcg_variables(cores: _Cores, step_id: str) -> dict[str, str]:
     }
 
 
-def _slurm_variables(cores: _Cores, dialect: Dialect, settings: LaunchSettings) -> dict[str, str]:
+def _slurm_variables(cores: _Cores, settings: LaunchSettings, *, listed: bool) -> dict[str, str]:
     """The specification, "SLURM execution environment"; 0.14.2 writes counts in Slurm's own short form."""
     total, nodes = str(cores.total), str(len(cores.shares))
     variables = {
@@ -297,11 +298,12 @@ def _slurm_variables(cores: _Cores, dialect: Dialect, settings: LaunchSettings) 
         "SLURM_STEP_NUM_NODES": nodes,
         "SLURM_STEP_NUM_TASKS": total,
     }
-    if dialect.counts_per_node:
+    if listed:
         counts = ",".join(map(str, cores.counts))
-        return variables | dict.fromkeys(
-            ("SLURM_NTASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"), counts
-        )
+        per_node = ("SLURM_NTASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
+        # Without it the steps that a job starts wait for the cores that the step of its engine has.
+        overlap = {"SLURM_OVERLAP": "1"} if settings.slurm else {}
+        return variables | dict.fromkeys(per_node, counts) | overlap
     runs = [(count, len(list(same))) for count, same in groupby(cores.counts)]
     counts = ",".join(f"{count}(x{times})" if times > 1 else str(count) for count, times in runs)
     variables |= dict.fromkeys(("SLURM_JOB_CPUS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"), counts)

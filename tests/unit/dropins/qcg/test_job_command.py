@@ -64,6 +64,11 @@ def test_environment_of_the_specification() -> None:
     for name in ("NTASKS_PER_NODE", "STEP_TASKS_PER_NODE", "TASKS_PER_NODE"):
         assert env[f"SLURM_{name}"] == "2,1"
     assert env["QCG_PM_TASKS_PER_NODE"] == "2,1" and env["QCG_PM_STEP_ID"] == "step" and env["A"] == "2"
+    for model, per_node in (("default", "2,1"), ("srunmpi", None)):
+        env = launch(description(SPECIFICATION, model=model), SLURM).command.env
+        assert env.get("SLURM_NTASKS_PER_NODE") == per_node and env["SLURM_OVERLAP"] == "1"
+    outside = launch(description(SPECIFICATION), msgspec.structs.replace(LOCAL, slurm_variables=True)).command.env
+    assert len([name for name in outside if name.startswith("SLURM_")]) == 13, "the twelve of the text, and the host file"
 
 
 def test_environment_of_the_later_dialect() -> None:
