@@ -52,8 +52,8 @@ def read(
             event: Event = _machine_event(written, where)
         elif written.type == "generic" and knows_generic:
             if written.data is msgspec.UNSET or (strict and not bytes(written.data).startswith(b'"')):
-                problem = "an event without data that are text" if strict else "an event without data"
-                raise InputError(where, problem, expected='"data": "..."', found=quoted(line))
+                wrong = "an event without data that are text" if strict else "an event without data"
+                raise InputError(where, wrong, expected='"data": "..."', found=quoted(line))
             event = ExternalEvent(written.timestamp, event_id, "generic", _text(written.data, where))
         elif forward_unknown:
             event = ExternalEvent(written.timestamp, event_id, written.type, line.strip())
