@@ -8,14 +8,18 @@ from tests.simtest.virtual_slurm import START, VirtualJob, VirtualSlurm
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
 from pilothouse.formats.slurm_resources import Reservation
+from pilothouse.model import decisions as d
+from pilothouse.model import events as e
 from pilothouse.model.decisions import Wants
 from pilothouse.model.errors import InputError
+from pilothouse.model.idset import IdSet
 from pilothouse.policies.catalog import make
 from pilothouse.worlds.slurm import commands
 from pilothouse.worlds.slurm.book import Pair
 from pilothouse.worlds.slurm.steering import Steering
 from pilothouse.worlds.slurm.tracked import ACTIONS, Belief, Seen
 from pilothouse.worlds.slurm.world import SlurmWorld, pair_of, slurm_world
+from unit.worlds.test_simulated_world import Script
 
 
 def job(number: int, nodes: int = 1, run_s: float = 2.0, **more: object) -> VirtualJob:
@@ -184,6 +188,26 @@ def test_a_job_that_waits_for_another_is_not_told_before() -> None:
     slurm.submit(job(3, 1, begins_at=START + 5.0))
     world = steer(slurm)
     assert slurm.starts == ["1", "3", "2"] and not world.steering.jobs
+
+
+def test_a_kill_of_a_running_and_an_ended_job_is_confirmed_once() -> None:
+    """Job 1 ends after a second; then it and job 2 are killed."""
+    slurm = VirtualSlurm(2)
+    slurm.submit(job(1, 1, 1.0))
+    slurm.submit(job(2, 1, 500.0))
+
+    def answer(script: Script, batch: e.Batch) -> list[d.Decision]:
+        made: list[d.Decision] = [d.StartJob(batch.now, one.id, IdSet.of([int(one.id) - 1])) for one in script.cluster.queue]
+        ended = [event.job_id for event in batch.events if isinstance(event, e.JobEnded)]
+        return [*made, d.KillJobs(batch.now, ("1", "2"))] if ended == ["1"] else made
+
+    script = Script(answer)
+    Session(SlurmWorld(Pair(), slurm=slurm, once=True), script).run()
+    kinds = [type(event).__name__ for _, event in script.told]
+    assert [kind for kind in kinds if kind in ("JobEnded", "JobsKilled")] == ["JobEnded", "JobEnded", "JobsKilled"]
+    ((_, killed),) = script.of(e.JobsKilled)
+    assert isinstance(killed, e.JobsKilled) and killed.job_ids == ("1", "2")
+    assert slurm.jobs["2"].state == "CANCELLED"
 
 
 def test_a_slurmctld_that_is_away_is_waited_for() -> None:
