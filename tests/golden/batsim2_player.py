@@ -141,7 +141,7 @@ def differences(
     if client is not None:
         with client:
             for name, now in (("redis_at_begin", player.seen_first), ("redis_at_end", stored(client))):
-                if {k: json.loads(v) for k, v in now.items()} != {k: json.loads(v) for k, v in recording[name].items()}:
+                if now != recording[name]:
                     found.append(f"{name}: {now} instead of {recording[name]}")
     if recording["exit_code"] == 0:
         found += _files(recording["files"], folder)

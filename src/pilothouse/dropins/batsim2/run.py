@@ -25,7 +25,7 @@ class Batsim2Inputs(Batsim4Inputs):
 
     def workload_name(self, number: int, path: str) -> str:
         """Six hexadecimal digits of the digest of the absolute path."""
-        return sha1(str(Path(path).resolve()).encode(), usedforsecurity=False).hexdigest()[:6]
+        return sha1(str(Path(path).absolute()).encode(), usedforsecurity=False).hexdigest()[:6]
 
 
 def simulate_as_2(options: Batsim2Options) -> int:

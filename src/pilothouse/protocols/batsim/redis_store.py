@@ -30,6 +30,8 @@ class RedisStore:
         self._where = f"Redis at {settings.hostname}:{settings.port}"
         self._prefix = settings.prefix
         self._peer = peer
+        self._read: set[str] = set()
+        """Jobs whose description the scheduler wrote: it stays as it is."""
         self._client: redis.Redis = redis.Redis(
             host=settings.hostname,
             port=settings.port,
@@ -45,13 +47,15 @@ class RedisStore:
         self._set("nb_res", str(nb_res).encode())
 
     def put_job(self, job_id: str, description: bytes) -> None:
-        self._set(f"job_{job_id}", description)
+        if job_id not in self._read:
+            self._set(f"job_{job_id}", description)
 
     def put_profile(self, workload: str, name: str, description: bytes) -> None:
         self._set(f"profile_{workload}!{name}", description)
 
     def get_job(self, job_id: str) -> bytes:
         """The description of a job that the scheduler wrote. Raises PeerError if there is none."""
+        self._read.add(job_id)
         return self._get(f"job_{job_id}")
 
     def get_profile(self, workload: str, name: str) -> bytes:

@@ -106,11 +106,19 @@ def on_switch(server: Server, decision: d.SwitchUnits) -> Sequence[Actor]:
 def on_resource_state(server: Server, decision: d.SetPowerState | d.SwitchUnits) -> Sequence[Actor]:
     if not server.begins.energy:
         raise server.refuse("energy", "a power state was asked for, and energy is not enabled (-E)")
-    return on_resource_state_of_2(server, decision)
+    return _set_resource_state(server, decision)
 
 
 def on_resource_state_of_2(server: Server, decision: d.SetPowerState | d.SwitchUnits) -> Sequence[Actor]:
-    """Batsim 2 does not ask whether energy is enabled."""
+    """Batsim 2 does not ask whether energy is enabled, and changes no machine that computes."""
+    for unit in decision.units:
+        if unit < len(server.machines) and (users := server.machines[unit].users):
+            name = server.machines[unit].name
+            raise server.refuse("machine in use", f"the state of {name} cannot change: {', '.join(users)} run on it")
+    return _set_resource_state(server, decision)
+
+
+def _set_resource_state(server: Server, decision: d.SetPowerState | d.SwitchUnits) -> Sequence[Actor]:
     units, target, machines = decision.units, decision.power_state, server.machines
     if not units:
         raise server.refuse("empty set", "no resource was named")

@@ -159,6 +159,7 @@ CASES: dict[str, Case] = {
     "a state beyond the last": ("2 4", "unknown power state", [d.SetPowerState(0.0, B, 1)]),
     "a state before the first": ("2 4", "unknown power state", [d.SetPowerState(0.0, B, -1)]),
     "sleep under a job": ("2 4", "machine in use", [start("w!1", A), d.SetPowerState(0.0, A, 2)]),
+    "another speed under a job": ("2", "machine in use", [start("w!1", A), d.SetPowerState(0.0, A, 1)]),
     "sleep in sleep": ("2 4", "power state", [d.SetPowerState(0.0, A, 2), d.SetPowerState(9.0, A, 2)]),
     "start on a machine that sleeps": ("4", "resource not available", [d.SetPowerState(0.0, A, 2), start("w!1", A)]),
     "start on a machine that is switched": ("5 ours", "resource not available", [d.SwitchUnits(0.0, A, 2), start("w!1", A)]),
