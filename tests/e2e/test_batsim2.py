@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import threading
 from pathlib import Path
@@ -9,10 +10,13 @@ from typing import Any
 
 import pytest
 import redis
+from click.testing import CliRunner
 
 import components
 from golden.batsim2_player import Conversation, Decide, Event, event, job, run, stored
+from golden.batsim4_player import Player
 from pilothouse.cli.batsim2 import command
+from pilothouse.cli.simulate import command as simulate
 from pilothouse.core.cluster import Cluster
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
@@ -413,3 +417,28 @@ def test_options_of_the_world() -> None:
         naming.world("batsim:ipc:///nowhere?dialct=2")
     with pytest.raises(InputError, match="unknown dialect"):
         naming.world("batsim:ipc:///nowhere?dialect=7")
+
+
+@pytest.mark.parametrize("more", [(), ("--control-latency",)])
+def test_simulate_keeps_metadata_of_ended_jobs(more: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "w.json").write_text(
+        json.dumps({"nb_res": 4, "jobs": [job("1"), job("2", 9.0)], "profiles": {"d2": {"type": "delay", "delay": 2}}})
+    )
+    begin = starts(on("JOB_COMPLETED", say("SET_JOB_METADATA", job_id="w0!1", metadata="late, 'quoted'")))
+
+    class Scheduler(Player):
+        def answer(self, prepared: bytes, heard: bytes) -> bytes:
+            message = json.loads(heard)
+            return json.dumps({"now": message["now"], "events": begin(message["now"], message["events"], "w0")}).encode()
+
+    endpoint = f"ipc://{tmp_path}/s"
+    scheduler = Scheduler(endpoint, [b""] * 50)
+    given = ["-p", "4", "-w", str(tmp_path / "w.json"), "-e", f"{tmp_path}/out/", "--by", f"batsim:{endpoint}?dialect=2"]
+    try:
+        done = CliRunner().invoke(simulate, [*given, *more])
+    finally:
+        scheduler.close()
+    assert done.exit_code == 0, done.output
+    rows = list(csv.DictReader((tmp_path / "out/jobs.csv").open()))
+    assert [(row["job_id"], row["metadata"]) for row in rows] == [("1", "late, 'quoted'"), ("2", "")]
+    assert (tmp_path / "out/jobs.csv").read_text().splitlines()[2].endswith(","), "rows are as they were but for that"

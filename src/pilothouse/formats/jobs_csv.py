@@ -6,7 +6,7 @@ One row a job, in the order of their ends; numbers with six decimals. Cost of a 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import inf
 from pathlib import Path
 from typing import TextIO
@@ -113,6 +113,17 @@ class JobsCsv:
             lines.append(line)
         lines.append("")
         self._stream.write("\n".join(lines))
+
+    def annotate(self, texts: Mapping[str, str]) -> None:
+        """Sets the metadata of jobs whose rows may be written already: the whole file is written anew."""
+        self.flush()
+        path = self._stream.name
+        with open(path, encoding="utf-8", newline="") as stream:
+            rows = list(csv.reader(stream))
+        for row in rows[1:]:
+            row[-1] = texts.get(f"{row[1]}!{row[0]}" if row[1] else row[0], row[-1])
+        with open(path, "w", encoding="utf-8", newline="") as stream:
+            csv.writer(stream, lineterminator="\n").writerows(rows)
 
     def flush(self) -> None:
         if self._records:

@@ -47,6 +47,11 @@ class Outputs:
             sinks.append(self._kept.extend)
         self.collector = Collector(tau, *sinks, window=window)
         self.record = self.collector.add
+        self._late: dict[str, str] = {}
+
+    def annotate(self, job_id: str, text: str) -> None:
+        """Metadata of a job that has ended."""
+        self._late[job_id] = text
 
     def describe(self, **fields: object) -> None:
         """Writes run.json: what was run."""
@@ -63,6 +68,8 @@ class Outputs:
     ) -> Metrics:
         """Flushes everything. schedule.json is only written for a run that came to its end."""
         self.collector.flush()
+        if self._late:
+            self._csv.annotate(self._late)
         self._csv.close()
         if self._jsonl is not None:
             self._jsonl.close()

@@ -109,6 +109,7 @@ def simulate(
     schedule = Schedule(name=by, path="", live=False, policy=by, units=units)
     also = [schedule.take] if report else []
     outputs = Outputs(prefix, exports, tau, *also, window=shaping.window(setup.jobs))
+    setup.annotated = outputs.annotate
     machines = _machine_tables(prefix, trace_machines, energy)
     estimates = EstimateTable(prefix + "estimates.csv", setup.potential) if ask_estimates else None
     if estimates is not None:

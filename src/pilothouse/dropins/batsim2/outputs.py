@@ -61,6 +61,7 @@ class Batsim2Outputs(Batsim4Outputs):
     ) -> None:
         super().__init__(prefix, energy=energy, machine_states=machine_states, schedule_trace=schedule_trace)
         self._joules_before: dict[str, float] = {}
+        self._ended: dict[str, JobRecord] = {}
 
     def jobs_table(self, stream: TextIO) -> JobsCsv:
         return Batsim2JobsCsv(stream)
@@ -75,4 +76,8 @@ class Batsim2Outputs(Batsim4Outputs):
         before = self._joules_before.pop(record.job.id, None)
         if before is not None and record.state is not JobState.KILLED:
             record.energy_j = before
+        self._ended[record.job.id] = record
         super().record(record)
+
+    def annotate(self, job_id: str, text: str) -> None:
+        self._ended[job_id].metadata = text

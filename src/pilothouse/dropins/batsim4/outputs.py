@@ -38,6 +38,9 @@ class Batsim4Outputs(BatsimTables):
     def jobs_table(self, stream: TextIO) -> JobsCsv:
         return JobsCsv(stream, profile_prefix=False, quoted_metadata=True)
 
+    def annotate(self, job_id: str, text: str) -> None:
+        """Metadata of a job that has ended: its row is written."""
+
     @property
     def tracers(self) -> list[Tracer]:
         return super().tracers if self._trace_file is None else [self]

@@ -190,7 +190,7 @@ class Batsim4Inputs:
         ends = options.ignore_beyond_last_workflow and bool(self.workflows)
         rules = msgspec.structs.replace(self.rules, ends_with_workflows=ends)
         server = Server(
-            self.begins, sources, self.platform, rules, record=outputs.record, tracers=outputs.tracers
+            self.begins, sources, self.platform, rules, record=outputs.record, annotated=outputs.annotate, tracers=outputs.tracers
         )
         for workload in self.workloads:
             server.profiles.update(workload.profiles)

@@ -39,6 +39,8 @@ class Setup(msgspec.Struct):
     potential: list[Job] = []
     """Jobs that are not submitted: the decider is asked at their dates how long they would wait."""
     answered: Callable[[AnswerEstimate], None] = lambda answer: None
+    annotated: Callable[[str, str], None] = lambda job_id, text: None
+    """Gets metadata of jobs that have ended."""
     pass_every_s: float = 0.0
     """Jobs start in scheduling passes; 0: at once."""
 
@@ -74,6 +76,7 @@ class Setup(msgspec.Struct):
             external_events=[*self.external_events, *self._questions],
             record=record,
             answered=self.answered,
+            annotated=self.annotated,
             tracers=tracers,
         )
 
@@ -94,6 +97,7 @@ class Setup(msgspec.Struct):
             solver=self.solver,
             record=record,
             answered=self.answered,
+            annotated=self.annotated,
             tracers=tracers,
             exact_energy=True,
         )

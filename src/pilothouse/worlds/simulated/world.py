@@ -42,6 +42,7 @@ class SimulatedWorld:
     """A World whose clock stands still while the decider thinks. Same input, same events.
 
     `external_events` may hold questions about jobs that are not submitted (EstimateAsked); `answered` gets the answers.
+    `annotated` gets the metadata of jobs that have ended.
     It begins at `begins.started_at`; jobs with an earlier date are submitted then, in their order. Jobs of `begins.running` run
     when it begins: their profile is what is left of them.
     """
@@ -58,11 +59,13 @@ class SimulatedWorld:
         external_events: Iterable[e.Event] = (),
         record: Recorder = lambda record: None,
         answered: Callable[[d.AnswerEstimate], None] = lambda answer: None,
+        annotated: Callable[[str, str], None] = lambda job_id, text: None,
         tracers: Iterable[Tracer] = (),
     ) -> None:
         self._begins = begins
         self._record = record
         self._answered = answered
+        self._annotated = annotated
         self._agenda = FastAgenda()
         self._agenda.run_until(begins.started_at)
         self._profiles: dict[str, Profile] = dict(begins.profiles)
@@ -332,7 +335,10 @@ class SimulatedWorld:
         self._registering = self._begins.dynamic_registration
 
     def _set_metadata(self, decision: d.SetMetadata) -> None:
-        self._metadata[decision.job_id] = decision.text
+        if decision.job_id in self._waiting or decision.job_id in self._runs:
+            self._metadata[decision.job_id] = decision.text
+        else:
+            self._annotated(decision.job_id, decision.text)
 
     def _set_job_state(self, decision: d.SetJobState) -> None:
         job = self._waiting.pop(decision.job_id, None)

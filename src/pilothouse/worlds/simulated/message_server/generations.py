@@ -128,6 +128,7 @@ OURS = Rules(
             d.CallEvery: calls.on_calls,
             d.StopCalls: calls.on_stop_calls,
             d.SetJobState: jobs.on_any_job_state,
+            d.SetMetadata: jobs.on_any_metadata,
             d.SetPowerState: power.on_power_state,
             d.SwitchUnits: power.on_switch,
             d.StopWorld: _on_stop,

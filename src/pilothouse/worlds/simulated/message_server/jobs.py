@@ -29,7 +29,6 @@ from pilothouse.model.profile import (
     TraceReplay,
     parts_of,
 )
-from pilothouse.model.record import JobRecord
 from pilothouse.worlds.simulated.message_server.meter_readings import read_meters
 from pilothouse.worlds.simulated.message_server.rounds import Actor, Mailbox, spawn, turn
 from pilothouse.worlds.simulated.physics.activities import CANCELLED
@@ -58,8 +57,6 @@ class TrackedJob(msgspec.Struct, eq=False):
     """Who is told of its end before the decider is (workflows)."""
     messages: list[str] = []
     """What the decider has sent to the job before it ran."""
-    record: JobRecord | None = None
-    """Once the job is over or refused."""
 
     def step(self, stimulus: Stimulus) -> None:
         """The only way to another state."""
@@ -352,8 +349,16 @@ def _killed_job(server: Server, tracked: TrackedJob, run: Run) -> Actor:
 def on_metadata(server: Server, decision: d.SetMetadata) -> None:
     tracked = tracked_job(server, decision.job_id)
     tracked.metadata = decision.text
-    if tracked.record is not None:
-        tracked.record.metadata = decision.text
+    if tracked.state in FINAL:
+        server.annotated(decision.job_id, decision.text)
+
+
+def on_any_metadata(server: Server, decision: d.SetMetadata) -> None:
+    """The session has judged that there is such a job: one that is not here has ended."""
+    if decision.job_id in server.jobs:
+        on_metadata(server, decision)
+    else:
+        server.annotated(decision.job_id, decision.text)
 
 
 def on_job_state(server: Server, decision: d.SetJobState) -> None:

@@ -65,7 +65,7 @@ Receiver = Callable[[Any], Sequence[Actor] | Actor | None]
 """What the server does with a message. It returns actors to start, or an actor if the server itself has to wait."""
 
 
-def _ignore(_: object) -> None: ...
+def _ignore(*_: object) -> None: ...
 
 
 class Server:
@@ -79,7 +79,7 @@ class Server:
         "_collected", "_decision_index", "_dependencies", "_end_told", "_end_written", "_event_at", "_events",
         "_handlers", "_lingering", "_needed", "_open_event_sources", "_open_external_sources", "_open_job_sources",
         "_open_workflows", "_over_and_told", "_ready", "_ready_message", "_stale_dates", "_succeeded", "_tracers",
-        "agenda", "answered", "begins", "calls", "constraints", "costs", "decider", "ended", "hidden_profiles",
+        "agenda", "annotated", "answered", "begins", "calls", "constraints", "costs", "decider", "ended", "hidden_profiles",
         "jobs", "machines", "mailbox", "met", "meters_read_at", "pending", "periodic", "physics", "profile_users",
         "profiles", "record", "registering", "rounds", "rules", "sources", "stopped", "strict", "submission_noted",
         "unfinished", "warn", "workloads",
@@ -95,6 +95,7 @@ class Server:
         solver: str = "fair-bottleneck",
         record: Callable[[JobRecord], None] = _ignore,
         answered: Callable[[d.AnswerEstimate], None] = _ignore,
+        annotated: Callable[[str, str], None] = _ignore,
         tracers: Iterable[Tracer] = (),
         strict: bool = False,
         exact_energy: bool = False,
@@ -104,7 +105,7 @@ class Server:
         self.rules = rules
         self._stale_dates, self._handlers = rules.stale_dates, rules.handlers
         self.strict = strict
-        self.record, self.answered = record, answered
+        self.record, self.answered, self.annotated = record, answered, annotated
         self._tracers = tuple(tracers)
         self.decider = "scheduler"
         self.warn: Callable[[str], None] = _ignore
@@ -468,18 +469,12 @@ class Server:
     def forget(self, tracked: TrackedJob) -> None:
         """Records a job that is over or refused."""
         run = tracked.run
-        tracked.record = record = JobRecord(
-            tracked.job,
-            tracked.state,
-            tracked.started_at,
-            tracked.ended_at if run is not None else self.agenda.now,
-            IdSet() if run is None else run.units,
-            tracked.return_code,
-            tracked.energy_j,
-            tracked.metadata,
-        )
         self.unfinished -= 1
         self._over_and_told.append(tracked.job.id)
+        record = JobRecord(
+            tracked.job, tracked.state, tracked.started_at, self.agenda.now if run is None else tracked.ended_at,
+            IdSet() if run is None else run.units, tracked.return_code, tracked.energy_j, tracked.metadata,
+        )  # fmt: skip
         self.record(record)
         if self._needed and tracked.job.id in self._needed:
             self._release_dependents(tracked.job.id, tracked.state)
