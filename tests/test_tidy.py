@@ -54,7 +54,7 @@ IO_MODULES = {
 # In the rooms where sockets and processes are needed they stay in thin shells; a new shell is added here on purpose.
 MIXED = ("protocols", "worlds/live", "worlds/slurm", "worlds/slurm_commands", "dropins", "journal")
 SHELLS = {
-    *(f"protocols/{name}.py" for name in ("process", "request_socket")),
+    *(f"protocols/{name}.py" for name in ("process", "process_guard", "request_socket")),
     *(f"protocols/batprotocol/{name}.py" for name in ("channel", "library_host", "world")),
     *(f"protocols/batsim/{name}.py" for name in ("redis_store", "world")),
     *(f"protocols/rfc27/{name}.py" for name in ("decider", "server", "unix_socket", "world", "zmq_link")),

@@ -632,7 +632,9 @@ class StormWorld:
         tick(self.driver, now)
         settle(self.driver, now)
         for key, place, data in self.driver.outputs:
-            storm.packs.setdefault(key, bytearray())[place : place + len(data)] = data
+            pack = storm.packs.setdefault(key, bytearray())
+            assert place <= len(pack), "a part of a pack is missing"
+            pack[place : place + len(data)] = data
         self.driver.outputs.clear()
         if self.driver.records:
             try:
@@ -673,13 +675,14 @@ class StormWorld:
         """A driver may be killed in the middle of it."""
         storm, outputs = self._storm, self.driver.outputs
         while outputs:
-            key, place, data = outputs.pop(0)
+            key, place, data = outputs[0]
             pack = storm.packs.setdefault(key, bytearray())
             assert place <= len(pack), "a part of a pack is missing"
             half = len(data) // 2
             pack[place : place + half] = data[:half]
             storm.maybe_crash_driver()
             pack[place : place + len(data)] = data
+            del outputs[0]
 
     def _check_units(self) -> None:
         """No unit has two owners."""

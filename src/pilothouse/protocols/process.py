@@ -1,29 +1,30 @@
 """A scheduler process that we start.
 
-The process has its own process group, and ends with us, even if we are killed. In: a command line (`--decider-command`).
+The process has a session of its own and a guard (process_guard.py), which ends it and all that it has started when we end, even
+if we are killed. In: a command line (`--decider-command`).
 Out: whether it still runs, and how it ended.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shlex
-import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from pathlib import Path
 
 from pilothouse.model.errors import InputError, PeerError
 
 GRACE_S = 5.0
 """How long a scheduler may take to end after the end of the run, and again after SIGTERM."""
 
-_PR_SET_PDEATHSIG = 1
+_GUARD = str(Path(__file__).with_name("process_guard.py"))
 
 
 class PeerProcess:
-    """`close()` waits for its end, then ends it and all processes of its group."""
+    """`close()` waits for its end, then ends it and all that it has started."""
 
     def __init__(self, command: str) -> None:
         try:
@@ -33,15 +34,19 @@ class PeerProcess:
         if not arguments:
             raise InputError("--decider-command", "is empty")
         self.command = command
+        life, self._life = os.pipe()
+        started, status = os.pipe()
+        guard = (sys.executable, "-I", "-S", _GUARD, str(life), str(status), *arguments)
         try:
-            self._process = subprocess.Popen(
-                arguments,
-                start_new_session=True,
-                stdin=subprocess.DEVNULL,
-                preexec_fn=_end_with_parent(),  # noqa: PLW1509 (three system calls, no lock)
-            )
-        except OSError as problem:
-            raise InputError("--decider-command", f"cannot start {arguments[0]!r}: {problem.strerror}") from None
+            self._process = subprocess.Popen(guard, start_new_session=True, stdin=subprocess.DEVNULL, pass_fds=(life, status))
+        finally:
+            os.close(life)
+            os.close(status)
+        with os.fdopen(started, "rb") as answer:
+            error = int(answer.read() or errno.EIO)
+        if error:
+            self._end()
+            raise InputError("--decider-command", f"cannot start {arguments[0]!r}: {os.strerror(error)}")
 
     def check(self, peer: str, within_s: float = 0.0) -> None:
         """Raises PeerError if it has ended, or ends within this time."""
@@ -56,36 +61,20 @@ class PeerProcess:
             code = self._process.wait(GRACE_S if orderly else 0.05)
         except subprocess.TimeoutExpired:
             forced = True
-            self._signal(signal.SIGTERM)
-            try:
-                code = self._process.wait(GRACE_S)
-            except subprocess.TimeoutExpired:
-                self._signal(signal.SIGKILL)
-                code = self._process.wait()
-        self._signal(signal.SIGKILL)  # The other processes of its group.
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(GRACE_S)
+        code = self._end()
         if forced:
             return "it did not end by itself" if orderly else ""
         return _how(code) if code and orderly else ""
 
-    def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
-
-
-def _end_with_parent() -> Callable[[], object] | None:
-    """A function for the child process: asks the kernel (Linux) for a SIGTERM when the parent ends."""
-    if not sys.platform.startswith("linux"):
-        return None
-    import ctypes
-
-    set_option, parent = ctypes.CDLL(None).prctl, os.getpid()
-
-    def ask() -> None:
-        set_option(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    return ask
+    def _end(self) -> int:
+        """The guard ends what is left of it."""
+        if self._life >= 0:
+            os.close(self._life)
+            self._life = -1
+        return self._process.wait()
 
 
 def _how(code: int) -> str:

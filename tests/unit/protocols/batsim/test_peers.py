@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -13,6 +16,7 @@ import pytest
 import zmq
 
 import components
+from e2e.live_runs import alive, lines, until
 from pilothouse.model.decisions import FinishRegistration, Reply, Wants
 from pilothouse.model.errors import InputError, PeerError
 from pilothouse.model.events import Batch, Began, Begins, CallArrived, Ended, JobEnded, JobSubmitted, NoMoreJobs
@@ -299,3 +303,26 @@ def test_deciders_by_name(tmp_path: Path) -> None:
 def test_a_world_of_batsim_listens_on_loopback() -> None:
     """Unless an address is named: whoever reaches the socket can pose as the Batsim."""
     assert DEFAULT_ENDPOINT.startswith("tcp://127.0.0.1:")
+
+
+ESCAPING = "trap '' TERM; sleep 300 & echo $! >> pids; (setsid sh -c 'echo $$ >> pids; sleep 300' &); echo $$ >> pids; wait"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_that_a_scheduler_started_outlives_a_killed_program(tmp_path: Path, number: signal.Signals) -> None:
+    """The scheduler does not heed SIGTERM, has a child, and one in a session of its own."""
+    command = f"sh -c {shlex.quote(ESCAPING)}"
+    code = f"import time; from pilothouse.protocols.process import PeerProcess as P; p = P({command!r}); time.sleep(300)"
+    program = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
+    until(lambda: len(lines(tmp_path / "pids")) == 3, "the scheduler and its children run")
+    program.send_signal(number)
+    program.wait()
+    until(lambda: not any(alive(int(pid)) for pid in lines(tmp_path / "pids")), "all of them are gone")
+
+
+def test_a_scheduler_takes_what_it_started_along(tmp_path: Path) -> None:
+    process = PeerProcess(f"sh -c {shlex.quote(f'cd {tmp_path}; (setsid sleep 300 & echo $! > pids); exit 3')}")
+    with pytest.raises(PeerError, match="exit code 3"):
+        process.check("lab", 10)
+    assert process.close(orderly=True) == "exit code 3"
+    assert not alive(int(lines(tmp_path / "pids")[0]))
