@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -10,6 +11,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 import components
 from disbatch_runs import clean_env, results, service
@@ -175,3 +178,41 @@ def test_resources_are_dealt_out_to_the_cylinders(tmp_path: Path) -> None:
     assert subprocess.run(command, cwd=tmp_path, env=env, check=False, timeout=60).returncode == 0
     said = {(tmp_path / f"o{i}").read_text().strip() for i in range(8)}
     assert said == {"a 0", "b 1"}, "the third cylinder has no resource, so it is not there"
+
+
+def processes_in(folder: Path) -> list[str]:
+    """Those that work in this folder, without zombies."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and Path(os.readlink(entry / "cwd")).is_relative_to(folder):
+                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("victim", ["none", "all but the driver"])
+def test_nothing_of_a_run_is_alive_when_it_returns(victim: str, tmp_path: Path) -> None:
+    """Neither wardens nor cylinders, whatever was killed."""
+    (tmp_path / "tasks").write_text("#DISBATCH REPEAT 12 sleep 0.2\n")
+    running = subprocess.Popen(["disBatch", "-s", "localhost:6", "-p", "x", "tasks"], cwd=tmp_path, env=clean_env())
+    status = tmp_path / "x_status.txt"
+    components.wait_until(lambda: status.exists() and status.stat().st_size > 0, "a result")
+    (log,) = tmp_path.glob("x_SSH0_*_engine_0.log")
+    engine = int(log.read_text().split("pid ")[1].split(",")[0])
+    everyone = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    group = [pid for pid in everyone if group_of(pid) == group_of(engine)]
+    for pid in group if victim != "none" else []:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert running.wait(60) == 0
+    assert processes_in(tmp_path) == []
+    assert sorted(line.task_id for line in results(tmp_path)) == list(range(12))
+
+
+def group_of(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return 0

@@ -93,6 +93,8 @@ class ForeignEngines:
         self._new_context = new_context
         self._contexts: dict[int, d.Context] = {}
         self._engines: dict[int, _ForeignEngine] = {}
+        self._registered: set[int] = set()
+        """The ranks that were given to engines."""
         self._stopped: set[int] = set()
         """Ranks of those that have said so."""
 
@@ -115,8 +117,8 @@ class ForeignEngines:
             self._contexts[message.context.rank] = message.context
         elif isinstance(message, d.EngineStarted):
             context = self._contexts.get(message.context)
-            if context is None:
-                log.warning("engine %d says that it belongs to context %d, which is not known", message.rank, message.context)
+            if context is None or message.rank not in self._registered:
+                log.warning("engine %d of context %d has started, and one of them has not registered", message.rank, message.context)
             elif message.rank not in self._engines:
                 self._engines[message.rank] = _ForeignEngine(self, message, context)
         elif isinstance(message, d.HeartBeat):
@@ -135,6 +137,8 @@ class ForeignEngines:
         rank = -1
         if not self.over:
             rank = self._new_context() if message.which == "context" else self.attached.reserve_rank()
+            if message.which == "engine":
+                self._registered.add(rank)
         self.put(message.key, pickles.write(rank), PICKLE)
 
 
@@ -157,6 +161,11 @@ class _ForeignEngine:
     def hear(self, message: d.CylinderAvailable | d.CylinderStopped | d.TaskDone | d.EngineStopped) -> None:
         self._heard_at = self._all.attached.now()
         if isinstance(message, d.CylinderAvailable):
+            if message.key in self._cylinders:
+                return
+            if self._engine is not None:
+                self._put(message.key, d.STOP)  # too late: our driver knows how many there are
+                return
             self._cylinders.append(message.key)
             self._join_at = self._heard_at + JOIN_AFTER_S
             expected = set(self._context.cylinders)
@@ -224,7 +233,11 @@ class _ForeignEngine:
                 self._early.append((number, result))
             else:
                 self._engine.command_done(number, result)
-        elif self._engine is None or not self._engine.done(self._cylinders.index(done.key), result):
+        elif (
+            self._engine is None
+            or done.key not in self._cylinders
+            or not self._engine.done(self._cylinders.index(done.key), result)
+        ):
             log.info("engine %d: task %d ended after it was given up", done.rank, report.task.task_id)
 
     def _put(self, key: str, data: bytes) -> None:

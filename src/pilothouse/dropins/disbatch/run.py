@@ -82,6 +82,7 @@ class DisbatchRun:
         """Of the key-value service, for our own clients."""
         self._kvs: Kvs | None = None
         self._per_engine: PerEngine | None = None
+        self._foreign: ForeignEngines | None = None
         self._world: LiveWorld | None = None
         self._skipped: list[StatusLine] = []
         self._ranks: dict[str, int] = {}
@@ -320,6 +321,7 @@ class DisbatchRun:
         )
         world.on_tick.append(foreign.tick)
         bridge.work_with(foreign, self._per_engine)
+        self._foreign = foreign
         return foreign
 
     def _run_info(self) -> pickles.Instance:
@@ -389,6 +391,8 @@ class DisbatchRun:
         host = record.node.partition("#")[0]
         text = f"engine {record.rank} on {record.node}, pid {record.pid}, {record.context}, {record.slots} slots"
         log.info("%s joined", text)
+        if self._foreign is not None and self._foreign.is_one(record.rank):
+            return  # it has a log of its own
         with open_shared(f"{self._id}_{record.context}_{host}_engine_{record.rank}.log", "ab") as file:
             file.write(f"{time.strftime('%F %T')} {text}\n".encode())
 

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import structs
+
 from pilothouse.dropins.disbatch.foreign_engines import JOIN_AFTER_S, SILENT_S, ForeignEngines, PerEngine
 from pilothouse.formats.task_file import TaskReader
 from pilothouse.model.decisions import StartJob
@@ -172,3 +174,22 @@ def test_a_task_that_our_driver_ends_is_not_waited_for() -> None:
     lab.turn()
     lab.turn(1.0)
     assert lab.driver.over and lab.put[".cylinder 0 0"][-1] == ("stop", None)
+
+
+def test_messages_that_make_no_sense_change_nothing() -> None:
+    lab = Lab("a\nb\n")
+    lab.hear(d.ContextInfo(CONTEXT), d.EngineStarted(7, 4, "host", 9, 1.0), d.CylinderAvailable(7, 9, 9, ".cylinder 7 0"))
+    lab.turn(10 * JOIN_AFTER_S)
+    assert not lab.driver.engines.present, "nobody gave it this rank"
+    lab.hear(d.Register("engine", "k"), d.EngineStarted(0, 99, "host", 9, 1.0))
+    lab.join(1)
+    lab.hear(d.CylinderAvailable(1, 9, 9, ".cylinder 1 0"), d.CylinderAvailable(1, 9, 9, ".cylinder 1 5"))
+    assert lab.put[".cylinder 1 5"] == [("stop", None)]
+    info = d.TaskInfo(0, 1, -1, b"x")
+    report = d.TaskReport(info, "n1", 5, 0, 1.0, 2.0)
+    for task in (0, 1, 17):
+        for key in (".cylinder 1 1", ".cylinder 9 9", ""):
+            if (task, key) != (1, ".cylinder 1 1"):
+                lab.hear(d.TaskDone(structs.replace(report, task=structs.replace(info, task_id=task)), 1, 3, key))
+    lab.hear(d.CylinderStopped(3, "x"), d.EngineStopped("?", 44), d.HeartBeat(9, (1, 2)), d.TaskDone(report, 55, 0, "k"))
+    assert lab.ends() == [] and len(lab.driver.engines.present) == 1
