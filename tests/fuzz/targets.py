@@ -76,6 +76,8 @@ from pilothouse.protocols.batsim.decider import BatsimDecider
 from pilothouse.protocols.batsim.decision_reader import DecisionReader
 from pilothouse.protocols.batsim.event_reader import EventReader, RequestedCalls, read_begins
 from pilothouse.protocols.batsim.settings import Settings
+from pilothouse.protocols.disbatch import messages as disbatch_messages
+from pilothouse.protocols.disbatch import pickles
 from pilothouse.protocols.rfc27 import frames, rpc
 from pilothouse.protocols.rfc27.broker import Broker
 from pilothouse.protocols.rfc27.manager import Manager as FluxManager
@@ -205,6 +207,26 @@ def _tasks(data: bytes) -> object:
         return totals, used_up(task_file.read_file(io.BytesIO(data), "tasks", lenient=lenient))
 
     return [or_problem(lambda lenient=lenient: read(lenient)) for lenient in (False, True)]  # type: ignore[misc]
+
+
+def _disbatch_seeds() -> list[bytes]:
+    task = disbatch_messages.TaskInfo(7, 3, -1, b"echo \xff", "P", ".per engine 0", 2, "a key")
+    report = disbatch_messages.TaskReport(task, "n1", 99, -9, 1.5, 2.5, 4, "out", 0, "")
+    context = disbatch_messages.Context(1, "L", "SSH", ("n1", "n2"), (2, 4), (3, 1), 5, ("A",))
+    messages: list[object] = [("register", ("engine", "17")), ("engine heart beats", (2, [(2, 17)])), ("stop context", 2**40)]
+    for edition in (2, 3):
+        info = disbatch_messages.run_info("tasks", "/x", "/", {"tasksPerNode": 1.5}, edition)
+        messages.append(("task done", (disbatch_messages.task_report(report, edition), 0, 1, "k")))
+        messages.append(("context info", disbatch_messages.context(context, info, {"context_task_limit": 3}, edition)))
+    return [pickles.write(message) for message in messages]
+
+
+@target("disbatch-messages", _disbatch_seeds)
+def _disbatch_messages(data: bytes) -> object:
+    try:
+        return disbatch_messages.read_controller(data)
+    except pickles.UnknownClass as error:
+        return str(error)
 
 
 # ---- texts

@@ -118,7 +118,7 @@ class ForeignEngines:
         elif isinstance(message, d.EngineStarted):
             context = self._contexts.get(message.context)
             if context is None or message.rank not in self._registered:
-                log.warning("engine %d of context %d has started, and one of them has not registered", message.rank, message.context)
+                log.warning("engine %d of context %d has started, and is not known", message.rank, message.context)
             elif message.rank not in self._engines:
                 self._engines[message.rank] = _ForeignEngine(self, message, context)
         elif isinstance(message, d.HeartBeat):
