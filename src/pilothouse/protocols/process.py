@@ -13,6 +13,7 @@ import os
 import shlex
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from pilothouse.model.errors import InputError, PeerError
@@ -21,6 +22,11 @@ GRACE_S = 5.0
 """How long a scheduler may take to end after the end of the run, and again after SIGTERM."""
 
 _GUARD = str(Path(__file__).with_name("process_guard.py"))
+
+LAST_LINE_S = 1.0
+"""How long we wait for the last line of a process that has ended; others may hold its standard error open."""
+MOST_SAID = 300
+"""Characters of that line that are shown."""
 
 
 class PeerProcess:
@@ -38,21 +44,37 @@ class PeerProcess:
         started, status = os.pipe()
         guard = (sys.executable, "-I", "-S", _GUARD, str(life), str(status), *arguments)
         try:
-            self._process = subprocess.Popen(guard, start_new_session=True, stdin=subprocess.DEVNULL, pass_fds=(life, status))
+            self._process = subprocess.Popen(
+                guard, start_new_session=True, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=(life, status)
+            )
         finally:
             os.close(life)
             os.close(status)
+        self._last_line = b""
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
         with os.fdopen(started, "rb") as answer:
             error = int(answer.read() or errno.EIO)
         if error:
             self._end()
             raise InputError("--decider-command", f"cannot start {arguments[0]!r}: {os.strerror(error)}")
 
+    def _listen(self) -> None:
+        """Passes on what it writes to its standard error, and keeps the last line: as a rule, why it died."""
+        assert self._process.stderr is not None
+        with self._process.stderr as lines:
+            for line in lines:
+                with contextlib.suppress(OSError):
+                    os.write(2, line)
+                self._last_line = line.strip() or self._last_line
+
     def check(self, peer: str, within_s: float = 0.0) -> None:
         """Raises PeerError if it has ended, or ends within this time."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._process.wait(within_s)
-            raise PeerError(peer, f"its process ended ({_how(code)}) while an answer was expected")
+            self._listener.join(LAST_LINE_S)
+            said = f": {self._last_line.decode(errors='replace')[:MOST_SAID]}" if self._last_line else ""
+            raise PeerError(peer, f"its process ended ({_how(code)}) while an answer was expected{said}")
 
     def close(self, *, orderly: bool) -> str:
         """Ends it. Returns how it ended, or an empty text if it ended well."""
@@ -74,7 +96,9 @@ class PeerProcess:
         if self._life >= 0:
             os.close(self._life)
             self._life = -1
-        return self._process.wait()
+        code = self._process.wait()
+        self._listener.join(LAST_LINE_S)
+        return code
 
 
 def _how(code: int) -> str:

@@ -28,6 +28,8 @@ DEFAULT_ENDPOINT = "tcp://localhost:28000"
 
 WRITTEN_PRECISION_S = 6e-7
 """Dates on the wire have six decimals."""
+EARLIEST_S = 1e-6
+"""The first date that a scheduler is told after SIMULATION_BEGINS."""
 
 
 class BatsimDecider:
@@ -122,17 +124,19 @@ class BatsimDecider:
             events = writer.withheld(said=False)
         if not events:
             return d.Reply(now, [])
-        opens = bool(batch.events) and type(batch.events[0]) is e.Began and not self._is_any
+        began = bool(batch.events) and type(batch.events[0]) is e.Began
         last = self._over = bool(batch.events) and type(batch.events[-1]) is e.Ended
-        message = codec.encode(now, events)
-        answer = self._first_answer(message) if opens else channel.exchange(message, last)
+        # Nothing happens at 0 in a Batsim, where messages take time; pybatsim's allocations must begin later than that.
+        told = now if began or self._keeps_rounding else max(now, EARLIEST_S)
+        message = codec.encode(told, events)
+        answer = self._first_answer(message) if began and not self._is_any else channel.exchange(message, last)
         if not answer:
             return d.Reply(now, [])  # It closed the connection instead of answering the last message.
         reply = self._reader.reply(codec.decode_from_scheduler(answer, self.name))
         if self._is_any:
             self._tell_withheld(now, reply)
         if not self._keeps_rounding:
-            _restore_dates(reply, now)
+            _restore_dates(reply, told, now)
         return reply
 
     def _first_answer(self, message: bytes) -> bytes:
@@ -182,10 +186,10 @@ def batsim_decider(address: str, options: dict[str, str], *, timeout: float | No
     return BatsimDecider(address, dialect=dialect, settings=settings, timeout=timeout)
 
 
-def _restore_dates(reply: d.Reply, now: float) -> None:
+def _restore_dates(reply: d.Reply, told: float, now: float) -> None:
     """Replaces the date of the message, which a scheduler returns rounded to six decimals, by the exact one."""
-    if abs(reply.now - now) < WRITTEN_PRECISION_S:
+    if abs(reply.now - told) < WRITTEN_PRECISION_S:
         reply.now = now
     for decision in reply.decisions:
-        if abs(decision.at - now) < WRITTEN_PRECISION_S:
+        if abs(decision.at - told) < WRITTEN_PRECISION_S:
             decision.at = now

@@ -198,6 +198,16 @@ def test_a_command_that_ends_early_is_noticed(tmp_path: Path) -> None:
     decider.close()
 
 
+def test_the_last_line_of_a_command_that_ends_early_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    script = "import sys; sys.exit('Traceback\\nAssertionError: too early\\n\\n')"
+    decider = BatsimDecider(f"ipc://{tmp_path}/s", timeout=20, command=shlex.join([sys.executable, "-c", script]))
+    decider.hello()
+    with pytest.raises(PeerError, match=re.escape("(exit code 1) while an answer was expected: AssertionError: too early")):
+        decider.decide(BEGIN)
+    decider.close()
+    assert "Traceback\nAssertionError: too early\n" in capfd.readouterr().err
+
+
 def test_how_a_command_ended_is_told(tmp_path: Path) -> None:
     script = "import sys, zmq; s = zmq.Context().socket(zmq.REP); s.bind(sys.argv[1]); s.recv(); sys.exit(7)"
     endpoint = f"ipc://{tmp_path}/s"

@@ -57,6 +57,20 @@ def test_a_pipe_loses_in_a_round_what_its_slowest_flow_takes() -> None:
     assert ends == {"slow": pytest.approx(100.0), "fast": pytest.approx(2.0 / 1.01)}
 
 
+def test_two_ranks_on_one_host_beside_a_slow_task_on_the_same_loopback() -> None:
+    """What SimGrid 3.32 says: the ranks are bound by TCP's window alone, at 230 times the bandwidth of the loopback."""
+    platform = Platform.load(FIXTURES / "inputs/v4/platforms/small_platform.xml", generation=4)
+    numbers = {host.name: host.number for host in platform.hosts}
+    agenda, demands, ends = Agenda(), Demands(platform), {}
+    fluid = Fluid(agenda)
+    for name, start, flop, size in (("Jupiter", 0.0, 1e9, 1e6), ("Fafard", 0.1, 0.0, 1e7)):
+        hosts, matrix = [numbers[name]] * 2, [0.0, size, 0.0, 0.0]
+        flow = demands.task(hosts, [flop] * 2, matrix, lambda _, name=name: ends.__setitem__(name, agenda.now))
+        agenda.at(start, lambda _, flow=flow: fluid.start(flow))
+    agenda.run_until(1e6)
+    assert ends == {"Jupiter": pytest.approx(26.213709034, abs=1e-9), "Fafard": pytest.approx(0.100086526, abs=1e-9)}
+
+
 def test_what_shares_nothing_is_not_solved_again() -> None:
     agenda = Agenda()
     fluid = Fluid(agenda)
