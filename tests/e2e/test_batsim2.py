@@ -419,26 +419,41 @@ def test_options_of_the_world() -> None:
         naming.world("batsim:ipc:///nowhere?dialect=7")
 
 
-@pytest.mark.parametrize("more", [(), ("--control-latency",)])
-def test_simulate_keeps_metadata_of_ended_jobs(more: tuple[str, ...], tmp_path: Path) -> None:
-    (tmp_path / "w.json").write_text(
-        json.dumps({"nb_res": 4, "jobs": [job("1"), job("2", 9.0)], "profiles": {"d2": {"type": "delay", "delay": 2}}})
-    )
-    begin = starts(on("JOB_COMPLETED", say("SET_JOB_METADATA", job_id="w0!1", metadata="late, 'quoted'")))
+# ---- simulate in this dialect
+
+
+def simulated(folder: Path, jobs: list[dict[str, Any]], decide: Decide, query: str, *more: str) -> list[dict[str, str]]:
+    """The rows of jobs.csv of a simulation under a scheduler that is a function."""
+    profiles = {f"d{seconds}": {"type": "delay", "delay": seconds} for seconds in (2, 7)}
+    (folder / "w.json").write_text(json.dumps({"nb_res": 4, "jobs": jobs, "profiles": profiles}))
 
     class Scheduler(Player):
         def answer(self, prepared: bytes, heard: bytes) -> bytes:
             message = json.loads(heard)
-            return json.dumps({"now": message["now"], "events": begin(message["now"], message["events"], "w0")}).encode()
+            return json.dumps({"now": message["now"], "events": decide(message["now"], message["events"], "w0")}).encode()
 
-    endpoint = f"ipc://{tmp_path}/s"
-    scheduler = Scheduler(endpoint, [b""] * 50)
-    given = ["-p", "4", "-w", str(tmp_path / "w.json"), "-e", f"{tmp_path}/out/", "--by", f"batsim:{endpoint}?dialect=2"]
+    by = f"batsim:ipc://{folder}/s?{query}"
+    scheduler = Scheduler(f"ipc://{folder}/s", [b""] * 50)
     try:
-        done = CliRunner().invoke(simulate, [*given, *more])
+        given = ["-p", "4", "-w", str(folder / "w.json"), "-e", f"{folder}/out/", "--by", by, *more]
+        done = CliRunner().invoke(simulate, given)
     finally:
         scheduler.close()
     assert done.exit_code == 0, done.output
-    rows = list(csv.DictReader((tmp_path / "out/jobs.csv").open()))
+    return list(csv.DictReader((folder / "out/jobs.csv").open()))
+
+
+@pytest.mark.parametrize("more", [(), ("--control-latency",)])
+def test_simulate_keeps_metadata_of_ended_jobs(more: tuple[str, ...], tmp_path: Path) -> None:
+    decide = starts(on("JOB_COMPLETED", say("SET_JOB_METADATA", job_id="w0!1", metadata="late, 'quoted'")))
+    rows = simulated(tmp_path, [job("1"), job("2", 9.0)], decide, "dialect=2", *more)
     assert [(row["job_id"], row["metadata"]) for row in rows] == [("1", "late, 'quoted'"), ("2", "")]
     assert (tmp_path / "out/jobs.csv").read_text().splitlines()[2].endswith(","), "rows are as they were but for that"
+
+
+def test_simulate_knows_every_profile_of_a_workload(tmp_path: Path) -> None:
+    """Also those that no job of it has: a scheduler may submit jobs with them."""
+    (tmp_path / "c.json").write_text(json.dumps(DYNAMIC))
+    more = [say("SUBMIT_JOB", job_id="w0!new", job=job("new", 0.0, "d7")), say("NOTIFY", type="submission_finished")]
+    rows = simulated(tmp_path, [job("1")], starts(on("SIMULATION_BEGINS", *more)), f"config={tmp_path}/c.json")
+    assert {row["job_id"]: row["execution_time"] for row in rows} == {"1": "2.000000", "new": "7.000000"}

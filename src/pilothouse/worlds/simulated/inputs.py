@@ -183,7 +183,7 @@ def _read_workload(
         return swf.read(path, name, units=units)
     if read_other is not None and (head == b"[" or b'"request"' in data):
         return read_other(path, name, dialect)
-    return workload_json.parse(data, path, name)
+    return workload_json.parse(data, path, name, all_profiles=True)
 
 
 def _read_events(paths: Sequence[str]) -> list[Event]:
