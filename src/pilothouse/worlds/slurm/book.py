@@ -122,6 +122,24 @@ class Book:
             given = f"{cpus} CPUs on {len(parts)} nodes" + (f" with {gpus} GPUs" if wanted else "")
             self.warn(f"job {tracked.id} asked for {asked}, and Slurm gave it {given}")
 
+    def _missing_gres(self, tracked: Tracked) -> str:
+        """GRES that the decider does not count: other kinds than GPUs, and GPUs of nodes that have several types. Such a job
+        may go to the nodes that have them free now."""
+        wish, inventory = tracked.wish, self.inventory
+        assert wish is not None
+        share, nodes = wish.share, wish.allowed or tuple(inventory.rows)
+        if not inventory.by_cpu or all(name.partition(":")[0] == "gpu" for name in share.gres):
+            kinds = (sum(kind.startswith("gpu") for kind in inventory.rows[name].gres) for name in nodes)
+            if not inventory.by_cpu or not share.gres or max(kinds, default=0) <= 1:
+                return ""
+        part = Part(0, 0, share.gres)
+        able = tuple(name for name in nodes if not inventory.shortage({name: part}))
+        if len(able) >= max(1, wish.nodes):
+            tracked.wish = msgspec.structs.replace(wish, allowed=able)
+            return ""
+        wanted = ", ".join(f"{name}:{number}" for name, number in share.gres.items())
+        return f"it needs {wanted} on {max(1, wish.nodes)} nodes, and {len(able)} have it free"
+
     # ---- orders
 
     def mark_of(self, tracked: Tracked) -> Mark:

@@ -250,7 +250,7 @@ class Steering(Book):
         reserved = self._reserved(now, row)
         tracked.wish = self._wish(tracked, reserved)
         missing = self._missing_licences(tracked) if row.licences else ""
-        missing = missing or self._missing_gres(tracked.wish)
+        missing = missing or self._missing_gres(tracked)
         if reserved and not self._requests.could_hold(tracked.request, tracked.wish):
             names = ", ".join(sorted(reservation.name for reservation in reserved))
             missing = f"nodes that could hold it are reserved before its time limit would end (reservation {names})"
@@ -274,7 +274,7 @@ class Steering(Book):
         """Waiting jobs that may go to other nodes than before are offered anew: because of reservations, or because their
         user named a part of the nodes, and others are free now."""
         waiting = [tracked for tracked in self.jobs.values() if tracked.belief is Belief.WAITING]
-        for tracked in waiting if all_jobs else [tracked for tracked in waiting if tracked.row.wanted_nodes]:
+        for tracked in waiting if all_jobs else [one for one in waiting if one.row.wanted_nodes or one.row.gres]:
             if tracked.wish != self._wish(tracked, self._reserved(now, tracked.row)):
                 self.do_withdraw(now, tracked, Seen.READY)
                 self._again.add(tracked.id)
@@ -289,18 +289,6 @@ class Steering(Book):
 
         row = tracked.row
         return self._requests.wish(row, tracked.request, row.wanted_nodes, reserved, is_free, tracked.evenly)
-
-    def _missing_gres(self, wish: Wish) -> str:
-        """GRES that the decider does not count: other kinds than GPUs, and types of GPUs."""
-        share, inventory = wish.share, self.inventory
-        if not share.gres or set(share.gres) == {"gpu"} or not inventory.by_cpu:
-            return ""
-        part = Part(0, 0, share.gres)
-        able = [name for name in wish.allowed or inventory.rows if not inventory.shortage({name: part})]
-        if len(able) >= max(1, wish.nodes):
-            return ""
-        wanted = ", ".join(f"{name}:{number}" for name, number in share.gres.items())
-        return f"it needs {wanted} on {max(1, wish.nodes)} nodes, and {len(able)} have it free"
 
     def _offer_all(self, now: float) -> None:
         """In order of submission, whatever the order of squeue. Not while jobs of the same look are asked for."""
