@@ -31,11 +31,11 @@ sys.path.insert(0, str(ROOT))  # for what the tests share with this
 from tests.interop.slurm_twin import as_seen, makespan, plan, same_order, seen_on, simulated  # noqa: E402
 
 from pilothouse.formats import slurm_fields  # noqa: E402
+from pilothouse.worlds.slurm.book import Pair  # noqa: E402
 from pilothouse.worlds.slurm.lab import Lab  # noqa: E402
 from pilothouse.worlds.slurm.lab_files import parse_shape  # noqa: E402
 from pilothouse.worlds.slurm.link import Asked, SlurmLink  # noqa: E402
 from pilothouse.worlds.slurm.look import Look  # noqa: E402
-from pilothouse.worlds.slurm.steering import Pair  # noqa: E402
 from pilothouse.worlds.slurm.world import begins_of, first_look, steering_for  # noqa: E402
 
 JOBS = 10_000

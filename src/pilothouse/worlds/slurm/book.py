@@ -225,6 +225,7 @@ class Book:
         """Asks for the whole request, or for what a running job was given."""
         if tracked.id not in self._asked.values():
             self.send(None, commands.show(tracked.id))
+            del self._sent[self._number]
             self._asked[self._number] = tracked.id
 
     def _read(self, tracked: Tracked, line: str) -> Request:

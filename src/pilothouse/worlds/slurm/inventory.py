@@ -24,6 +24,8 @@ class Inventory:
         self.counts_memory = counts_memory
         self.rows: dict[str, NodeRow] = {}
         self.nodes: dict[str, Node] = {}
+        self.version = 0
+        """Raised when nodes came, went, or have other resources than before."""
         self.off = 0
         """Mask of the units of nodes that are down or drained."""
         self.threads = 1
@@ -37,7 +39,10 @@ class Inventory:
 
     def update(self, rows: Iterable[NodeRow]) -> list[Node]:
         """Takes note of what sinfo shows; returns the nodes that are new."""
+        before = self.rows
         self.rows = {row.name: row for row in rows if self._partition in row.partitions}
+        if [row.has for row in before.values()] != [row.has for row in self.rows.values()]:
+            self.version += 1
         if self._whole_cores:
             self.threads = max((row.threads for row in self.rows.values()), default=1)
         new = []

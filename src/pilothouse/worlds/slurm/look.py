@@ -118,6 +118,12 @@ class NodeRow(msgspec.Struct, frozen=True):
     disk_mb: int = 0
 
 
+    @property
+    def has(self) -> tuple[object, ...]:
+        """What does not depend on jobs."""
+        return self.name, self.cpus, self.memory_mb, self.gres, self.features, self.threads, self.disk_mb
+
+
 class Look(msgspec.Struct):
     """What was seen. `asked_at`: when the commands were started; what was ordered later may not show in it."""
 

@@ -49,6 +49,7 @@ class Requests:
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self._shapes: dict[bytes, Shape] = {}
+        self._wishes: dict[bytes, Wish] = {}
 
     def job(self, row: JobRow, request: Request, wish: Wish, submitted_at: float) -> Job:
         by_cpu = self._inventory.by_cpu
@@ -104,6 +105,23 @@ class Requests:
     ) -> Wish:  # fmt: skip
         """`own_nodes`: the nodes that its user named; `reserved`: reservations that it must keep away from; `is_free`:
         whether a node could serve the job now; `evenly`: tasks of several CPUs only in equal shares."""
+        if own_nodes:
+            return self._wish(row, request, own_nodes, reserved, is_free, evenly)
+        plain = msgspec.structs.replace(request, comment="")
+        away = [sorted(reservation.nodes) for reservation in reserved]
+        asked = (self._inventory.version, plain, row.features, row.excluded_nodes, row.whole_nodes, away, evenly)
+        key = msgspec.msgpack.encode(asked)
+        found = self._wishes.get(key)
+        if found is None:
+            if len(self._wishes) > MOST_SHAPES:
+                self._wishes.clear()
+            found = self._wishes[key] = self._wish(row, request, own_nodes, reserved, is_free, evenly)
+        return found
+
+    def _wish(
+        self, row: JobRow, request: Request, own_nodes: tuple[str, ...], reserved: Sequence[Reservation],
+        is_free: Callable[[str], bool], evenly: bool,
+    ) -> Wish:  # fmt: skip
         inventory = self._inventory
         whole = row.whole_nodes or not inventory.by_cpu
         if inventory.counts_memory and not (
