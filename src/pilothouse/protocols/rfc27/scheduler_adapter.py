@@ -382,7 +382,7 @@ class SchedulerAdapter:
         first = next(iter(self._waiting.values()), None)
         if first is not None and first.told and first.job.submitted_at < job.submitted_at and first.job.priority >= job.priority:
             # As Flux's sched-backfill says it: the job that it overtook.
-            notes |= {"backfill": fluid.to_f58(first.id), "selection_type": "backfill"}
+            notes |= {"backfill": "f" + fluid.to_f58(first.id)[1:], "selection_type": "backfill"}
         self.engine.grant(found.id, grant.resources, {"sched": notes})
 
     def _reject(self, decision: d.RejectJob) -> None:
