@@ -310,6 +310,9 @@ def test_options_of_batsim_2(tmp_path: Path) -> None:
     assert run(["--version"], command) == (0, "")
     code, stderr = run(["-p", str(PLAIN), "-w", str(tmp_path / "nowhere.json")], command)
     assert code == 2 and "pilothouse batsim2: workload file" in stderr
+    (tmp_path / "w.json").write_text('{"nb_res": 4, "jobs": [], "profiles": {}}')
+    code, stderr = run(["-p", str(PLAIN), "-w", str(tmp_path / "w.json"), "-w", str(tmp_path / "w.json")], command)
+    assert code == 2 and "a workload of this name is there already" in stderr
     code, stderr = run(["-p", str(PLAIN), "--enable-compute-sharing"], command)
     assert code == 2 and "No such option" in stderr
 

@@ -125,6 +125,9 @@ class Batsim4Inputs:
         check_log(options.sg_log)
         young = options.dialect.since_three
         names = [self.workload_name(i, path) for i, path in enumerate(options.workload)]
+        for i, name in enumerate(names):
+            if name in names[:i]:
+                raise InputError(options.workload[i], f"a workload of this name is there already: {name}")
         self.workloads = [_workload(path, name, young=young) for path, name in zip(options.workload, names, strict=True)]
         asked = options.decider_ask_estimates
         self.potential = sorted(
