@@ -23,7 +23,7 @@ from pilothouse.policies.catalog import CATALOG
 from pilothouse.views.metrics import Collector, Metrics
 from pilothouse.views.tables import COLUMNS
 from pilothouse.worlds.simulated import generators
-from pilothouse.worlds.simulated.inputs import Setup, join
+from pilothouse.worlds.simulated.inputs import DIALECT, Setup, join
 from pilothouse.worlds.simulated.physics.platform import Platform
 from pilothouse.worlds.simulated.shaping import AS_IT_IS, Shaping
 
@@ -137,7 +137,8 @@ def _read(workload: str, platform: str, digests: tuple[str, str]) -> tuple[Platf
 
 
 def _digests(workload: str, platform: str, policy: str) -> tuple[str, ...]:
-    return code_digest(), _of_file(workload), _of_file(platform), _of_file(naming.source_file(policy))
+    file = workload.partition(DIALECT)[0]
+    return code_digest(), _of_file(file), _of_file(platform), _of_file(naming.source_file(policy))
 
 
 @cache

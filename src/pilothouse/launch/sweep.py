@@ -25,6 +25,7 @@ from pilothouse.launch.workers import Died, in_processes
 from pilothouse.model.errors import InputError, RunError
 from pilothouse.views.progress import counted_progress
 from pilothouse.worlds.simulated.generators import is_generated, with_seed
+from pilothouse.worlds.simulated.inputs import DIALECT
 from pilothouse.worlds.simulated.shaping import weeks
 
 Count = Callable[[int], None]
@@ -36,8 +37,9 @@ class Places(msgspec.Struct, frozen=True):
     folder: Path
 
     def of(self, name: str) -> str:
-        place = self.folder / name
-        return str(place.absolute()) if place.is_file() else name
+        file, mark, dialect = name.partition(DIALECT)
+        place = self.folder / file
+        return f"{place.absolute()}{mark}{dialect}" if place.is_file() else name
 
     def policy(self, name: str) -> str:
         file, colon, rest = name.partition(":")

@@ -7,16 +7,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pilothouse.campaign.grid import Cell
 from pilothouse.core.policy_decider import PolicyDecider
 from pilothouse.core.session import Session
 from pilothouse.formats.qcg_dialect import LATER, SPECIFICATION, Dialect
 from pilothouse.formats.qcg_workload import Durations, load_workload, parse_rtime
+from pilothouse.launch.cell import make_task
+from pilothouse.launch.simulation import read_all
 from pilothouse.model.errors import InputError
 from pilothouse.model.events import Begins
 from pilothouse.model.job import Node
 from pilothouse.model.lifecycle import JobState
 from pilothouse.model.record import JobRecord
 from pilothouse.policies.qcg import Qcg
+from pilothouse.worlds.simulated.physics.platform import Platform
 from pilothouse.worlds.simulated.world import SimulatedWorld
 
 BAC16 = Path(__file__).parents[2] / "golden" / "qcg" / "bac16.json"
@@ -70,6 +74,26 @@ def test_iterations_become_jobs_and_whole_jobs_are_waited_for(tmp_path: Path) ->
     assert set(jobs["all"].after) == {"w0!it:0", "w0!it:1", "w0!it:2", "w0!each:2"}
     records = simulate(path, Durations(10), FOUR_BY_28[:1], LATER)
     assert records["all"].started_at == 20
+
+
+def test_the_dialect_of_a_workload_is_named(tmp_path: Path) -> None:
+    loop = {"name": "it", "iteration": {"stop": 3}, "execution": {"exec": "x"}}
+    path = write(tmp_path / "r.json", loop)
+    machine = Platform.named("4")
+    (workload,) = read_all([f"{path}?dialect=0.14"], machine)
+    assert [job.local_id for job in workload.jobs] == ["it:0", "it:1", "it:2"]
+    cell = Cell("w", "4", 1.0, None, None, "fcfs")
+    files = [make_task(cell, f"{path}{dialect}", "4", "fcfs").digests[1] for dialect in ("", "?dialect=0.14")]
+    assert files[0] == files[1] != "", "a sweep notices when the file has changed"
+    for named, problem in (
+        (str(path), "iteration: unknown in this dialect"),
+        (f"{path}?dialect=3", "dialect: unknown; expected 2018 or 0.14, found '3'"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            read_all([named], machine)
+    (tmp_path / "w.json").write_text('{"nb_res": 4, "jobs": [], "profiles": {}}')
+    with pytest.raises(InputError, match="has no dialects"):
+        read_all([f"{tmp_path}/w.json?dialect=0.14"], machine)
 
 
 def test_too_large_jobs_are_refused_by_the_policy_and_the_rest_runs(tmp_path: Path) -> None:

@@ -28,6 +28,9 @@ from pilothouse.worlds.simulated.physics.machines import Tracer
 from pilothouse.worlds.simulated.physics.platform import Platform
 from pilothouse.worlds.simulated.world import SimulatedWorld
 
+DIALECT = "?dialect="
+"""Between the path of a workload and the dialect that it is written in."""
+
 
 class Setup(msgspec.Struct):
     platform: Platform
@@ -171,11 +174,11 @@ def _read_workload(
 ) -> Workload:
     if generators.is_generated(path) and not Path(path).exists():
         return generators.generate(path, units, name)
-    path, _, dialect = path.partition("?dialect=")
+    path, _, dialect = path.partition(DIALECT)
     data = read_bytes(path)
     head = data.lstrip()[:1]
     if dialect and head != b"[":
-        raise InputError(path, "has no dialects: it is no file of QCG requests", found=f"?dialect={dialect}")
+        raise InputError(path, "has no dialects: it is no file of QCG requests", found=f"{DIALECT}{dialect}")
     log = accounting_logs.reader(data)
     if log is not None:
         return log(path, name, units=units)
