@@ -63,8 +63,9 @@ def test_shims_start_this_installation_from_any_place(tmp_path: Path) -> None:
     assert run(folder / "batsim", "--version", cwd=tmp_path, **elsewhere).stdout == "v5.0.0-rc2\n"
     for name, shown in (("qcg-pm-service", "Usage: qcg-pm-service"), ("qcg-pm", "Usage: qcg-pm")):
         assert shown in run(folder / name, "--help", cwd=tmp_path, **elsewhere).stdout
-    shims.write(tmp_path / "four", ["batsim4"])
-    assert run(tmp_path / "four" / "batsim", "--version", cwd=tmp_path).stdout == "v4.2.1\n"
+    for name, version in (("batsim4", "v4.2.1"), ("batsim2", "v2.0.0")):
+        shims.write(tmp_path / name, [name])
+        assert run(tmp_path / name / "batsim", "--version", cwd=tmp_path).stdout == f"{version}\n"
 
 
 def test_shims_are_removed_and_nothing_else_is(tmp_path: Path) -> None:
