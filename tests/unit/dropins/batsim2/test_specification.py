@@ -151,7 +151,7 @@ def test_a_scheduler_is_busy_until_its_now(place: Place) -> None:
     code, words = place(script, job("1", "d2"), job("2", subtime=5), job("3", subtime=7))
     assert code != 0, words  # two jobs never start
     later = script.heard[2]
-    assert later["now"] == 30 and [event["type"] for event in later["events"]] == [
+    assert later["now"] == pytest.approx(30) and [event["type"] for event in later["events"]] == [
         "JOB_COMPLETED", "JOB_SUBMITTED", "JOB_SUBMITTED",
     ]  # fmt: skip
 
