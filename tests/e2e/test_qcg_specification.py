@@ -363,3 +363,16 @@ def test_nothing_is_alive_when_a_manager_returns_and_its_folder_can_go(run: Any,
     assert run("--resume", tmp_path, env=environment).returncode == 0
     assert marked(f"MARK_OF_THIS_TEST={tmp_path}") == []
     shutil.rmtree(tmp_path / ".qcgpjm-service-x")
+
+
+def test_a_manager_whose_folder_is_removed_says_so_in_one_line(repository: Path, tmp_path: Path) -> None:
+    write(tmp_path / "r.json", submit(job("a", "echo > began; while [ ! -e go ]; do sleep 0.05; done")), WAIT)
+    command = [repository / ".venv/bin/pilothouse", "qcg", "r.json", "--nodes", "1", "--id", "x"]
+    manager = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "began").exists():
+        assert manager.poll() is None
+    (tmp_path / ".qcgpjm-service-x").rename(tmp_path / "elsewhere")
+    (tmp_path / "go").touch()
+    _, said = manager.communicate(timeout=60)
+    assert manager.returncode == 1
+    assert said == f"Error: {tmp_path}/.qcgpjm-service-x was removed while the manager was at work\n"

@@ -153,13 +153,17 @@ class ManagerFiles:
         """
         for target in (self.folder / "service.log", self._report_path):
             link = wd / target.name
-            if _is_ours(link) or dialect.files_in_wd:
+            if not _is_ours(link) and not dialect.files_in_wd:
+                continue
+            try:
                 if os.path.lexists(link) and not _is_ours(link):
                     link.rename(f"{link}.before{self.folder.name.removeprefix(FOLDER_PREFIX[:-1])}")
                 draft = wd / f"{self.folder.name}.link"
                 draft.unlink(missing_ok=True)
                 draft.symlink_to(os.path.relpath(target, wd))
                 draft.replace(link)
+            except OSError as error:
+                raise InputError(str(link), f"cannot be made: {error.strerror}", hint="use another --wd") from None
 
     def close(self) -> None:
         for stream in (self._reqs, self._states, self._report, self._taken):

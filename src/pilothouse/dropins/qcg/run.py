@@ -68,9 +68,6 @@ def run(options: QcgOptions) -> int:
         click.echo(f"Error: {problem}", err=True)
         starter.tell(error=str(problem))
         return 1
-    except FileNotFoundError as problem:
-        click.echo(f"Error: {problem.filename} was removed while the manager was at work", err=True)
-        return 1
 
 
 class Starter:
@@ -121,7 +118,12 @@ def _run(options: QcgOptions, starter: Starter) -> int:
     with hold(folder, RunError(f"{folder}: a manager is at work in this folder"), wait_s=LOCK_S):
         if nodes is not None:
             start.write(folder)
-            return _manage(options, folder, wd, instance, nodes, requests, starter)
+            try:
+                return _manage(options, folder, wd, instance, nodes, requests, starter)
+            except FileNotFoundError:
+                if folder.exists():
+                    raise
+                raise RunError(f"{folder} was removed while the manager was at work") from None
         from pilothouse.dropins.qcg.governor_service import govern
 
         network = _network(options, folder, starter)
