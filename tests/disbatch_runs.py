@@ -60,3 +60,15 @@ def drain(fd: int) -> None:
                 return
         except OSError:
             return
+
+
+def processes_in(folder: Path) -> list[str]:
+    """Those that work in this folder, without zombies."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and Path(os.readlink(entry / "cwd")).is_relative_to(folder):
+                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+        except OSError:
+            continue
+    return found

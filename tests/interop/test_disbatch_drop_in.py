@@ -414,3 +414,10 @@ def test_killed_driver_leaves_no_engine(tmp_path: Path) -> None:
     running.kill()
     running.wait()
     until(lambda: not any(alive(pid) for pid in pids), "engine and task are gone")
+
+
+def test_options_that_do_not_go_together_print_the_help_as_disbatch_does(tmp_path: Path) -> None:
+    (tmp_path / "tasks").write_text("true\n")
+    command = ["disBatch", "-S", "-s", "localhost:1", "tasks"]
+    ran = subprocess.run(command, cwd=tmp_path, env=clean_env(), capture_output=True, text=True, check=False, timeout=30)
+    assert ran.returncode == 1 and ran.stdout.startswith("usage: disBatch") and not ran.stderr

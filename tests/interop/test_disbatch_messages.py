@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,12 +13,13 @@ from pathlib import Path
 import pytest
 
 import components
-from disbatch_runs import clean_env, results, service
+from disbatch_runs import clean_env, processes_in, results, service
 from pilothouse.dropins.disbatch.status_file import parse_line
 from pilothouse.protocols.disbatch import messages as d
 from pilothouse.protocols.disbatch import pickles
 from pilothouse.worlds.live.services.kvs import PICKLE
 from pilothouse.worlds.live.services.kvs_client import KvsClient
+from pilothouse.worlds.live.services.kvs_server import KvsServer
 
 OURS = [sys.executable, "-m", "pilothouse", "disbatch"]
 TASKS = """#DISBATCH PERENGINE START echo begin
@@ -176,3 +178,76 @@ def test_a_client_that_sends_an_unknown_class_loses_its_connection(tmp_path: Pat
     assert [line.task_id for line in results(tmp_path)] == [0]
     log = (tmp_path / "serv_driver.log").read_text()
     assert "posix.mkdir" in log and "none of disBatch's" in log
+
+
+@pytest.mark.parametrize("victim", ["driver", "engine"])
+def test_tasks_of_our_engine_end_with_its_driver_and_with_itself(victim: str, tmp_path: Path) -> None:
+    (tmp_path / "tasks").write_text("touch begun; exec sleep 300\n")
+    command = [*OURS, "-S", "-p", "serv", "tasks"]
+    driver = subprocess.Popen(command, cwd=tmp_path, env=clean_env(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    info = tmp_path / "serv_kvsinfo.txt"
+    components.wait_until(info.exists, "the driver's service")
+    env = {**clean_env(), "DISBATCH_KVSSTCP_HOST": info.read_text()}
+    context = subprocess.Popen([*OURS, "--context", "x", "-s", "localhost:1", "-l", "ours"], cwd=tmp_path, env=env)
+    try:
+        components.wait_until((tmp_path / "begun").exists, "the task to begin")
+        if victim == "driver":
+            driver.kill()
+        else:
+            (log,) = tmp_path.glob("serv_ours_*_engine_0.log")
+            os.kill(int(log.read_text().split("(")[1].split(")")[0]), signal.SIGTERM)
+        assert context.wait(30) == 1
+    finally:
+        driver.kill()
+        driver.wait()
+        context.kill()
+        context.wait()
+    components.wait_until(lambda: processes_in(tmp_path) == [], "the task to end")
+
+
+ENGINE = """
+import sys
+from pilothouse.dropins.disbatch import kvs_engine
+kvs_engine.HEART_BEAT_S = 0.1
+sys.exit(kvs_engine.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("edition", [2, 3])
+def test_what_our_engine_says_to_a_driver(edition: int, tmp_path: Path) -> None:
+    """The driver is the test: it puts what disBatch's would, and reads what comes."""
+    info = d.run_info("tasks", str(tmp_path / "x"), str(tmp_path), {}, edition)
+    context = d.context(d.Context(0, "L", "SSH", ("here",), (1,), (4,)), info, {"context_task_limit": 0}, edition)
+    with KvsServer() as server:
+        for key, value in ((".db info", info), (".common env", {"DISBATCH_JOBID": "x"}), (".context_0", context)):
+            server.put(key, pickles.write(value), PICKLE)
+        for word in ("START", "STOP"):
+            server.put(f".per engine {word} 0", d.STOP, PICKLE)
+        dialect = "2021" if edition == 2 else "3"
+        command = [sys.executable, "-c", ENGINE, "--dialect", dialect, "--engine", "-n", "here", ".context_0"]
+        engine = subprocess.Popen(command, cwd=tmp_path, env={**clean_env(), "DISBATCH_KVSSTCP_HOST": server.address})
+        with KvsClient(server.address) as client:
+
+            def told() -> d.ControllerMessage | None:
+                return d.read_controller(client.get(".controller").data)
+
+            registered = told()
+            assert isinstance(registered, d.Register) and registered.which == "engine"
+            client.put(registered.key, pickles.write(5), PICKLE)
+            started, available = told(), told()
+            assert isinstance(started, d.EngineStarted) and (started.rank, started.context) == (5, 0)
+            assert isinstance(available, d.CylinderAvailable) and available.key == ".cylinder 5 0"
+            task = d.TaskInfo(17, 3, -1, b"sleep 0.5; echo $DISBATCH_JOBID $DISBATCH_TASKID $DISBATCH_CORES_PER_TASK; exit 9")
+            client.put(available.key, pickles.write(("task", d.task_info(task, edition))), PICKLE)
+            beats = []
+            while not isinstance(heard := told(), d.TaskDone):
+                beats.append(heard)
+            assert d.HeartBeat(5 if edition == 3 else None, (17,)) in beats
+            assert (heard.report.return_code, heard.report.out_text, heard.report.node) == (9, "x 17 4\n", "here")
+            client.put(available.key, d.STOP, PICKLE)
+            last: list[object] = []
+            while len(last) < 2:
+                if not isinstance(heard := told(), d.HeartBeat):
+                    last.append(heard)
+            assert last == [d.CylinderStopped(5, available.key), d.EngineStopped("OK", 5)]
+        assert engine.wait(30) == 0

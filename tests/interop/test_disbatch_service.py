@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import components
-from disbatch_runs import clean_env, results, service
+from disbatch_runs import clean_env, processes_in, results, service
 from pilothouse.journal.run_reader import RunReader
 from pilothouse.worlds.live.requests import StopContext, ask
 from pilothouse.worlds.live.services.kvs_client import KvsClient
@@ -178,18 +178,6 @@ def test_resources_are_dealt_out_to_the_cylinders(tmp_path: Path) -> None:
     assert subprocess.run(command, cwd=tmp_path, env=env, check=False, timeout=60).returncode == 0
     said = {(tmp_path / f"o{i}").read_text().strip() for i in range(8)}
     assert said == {"a 0", "b 1"}, "the third cylinder has no resource, so it is not there"
-
-
-def processes_in(folder: Path) -> list[str]:
-    """Those that work in this folder, without zombies."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and Path(os.readlink(entry / "cwd")).is_relative_to(folder):
-                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
-        except OSError:
-            continue
-    return found
 
 
 @pytest.mark.parametrize("victim", ["none", "all but the driver"])

@@ -29,7 +29,7 @@ def disbatch(arguments: Sequence[str], program: str) -> int:
         check_surroundings()
         options = parse_run(arguments, program)
     except UsageError as error:
-        print(error, end="", file=sys.stderr)
+        print(error, end="", file=sys.stdout if str(error).startswith("usage:") else sys.stderr)  # disBatch prints its help there
         return 1
     except InputError as error:
         return complain(error)

@@ -73,6 +73,11 @@ class Service:
             raise PeerError("disBatch's driver", f"gave no number to this {which}")
         return rank
 
+    def check(self) -> None:
+        """Raises PeerError if the service is gone; no answer may be waited for."""
+        if self._client.lost:
+            raise PeerError("disBatch's driver", "is gone")
+
     def close(self) -> None:
         self._client.close()
 
@@ -159,9 +164,11 @@ class KvsEngine:
         beat_at = time.monotonic() + HEART_BEAT_S
         while any(cylinder.is_alive() for cylinder in cylinders):
             cylinders[0].join(POLL_S) if cylinders[0].is_alive() else time.sleep(POLL_S)
-            if time.monotonic() >= beat_at:
-                beat_at += HEART_BEAT_S
-                self._beat()
+            with self._reaching():
+                self._service.check()
+                if time.monotonic() >= beat_at:
+                    beat_at += HEART_BEAT_S
+                    self._beat()
         if self.broken:
             return 1
         if self.edition == 3:
@@ -175,12 +182,11 @@ class KvsEngine:
 
     def _beat(self) -> None:
         running = sorted(self._running)
-        with self._reaching():
-            if self.edition == 3:
-                self._service.tell("engine heart beats", (self.rank, [(self.rank, task) for task in running]))
-            else:
-                for task in running:
-                    self._service.tell("task heart beat", task)
+        if self.edition == 3:
+            self._service.tell("engine heart beats", (self.rank, [(self.rank, task) for task in running]))
+        else:
+            for task in running:
+                self._service.tell("task heart beat", task)
 
     @contextlib.contextmanager
     def _reaching(self) -> Any:

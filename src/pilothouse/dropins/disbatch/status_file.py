@@ -257,7 +257,10 @@ def _snippet(text: str) -> str:
 
 
 def _literal(text: str) -> str:
-    value = literal_eval(text)
+    try:
+        value = literal_eval(text)
+    except (MemoryError, RecursionError) as error:
+        raise ValueError("not a text in quotes") from error
     if not isinstance(value, str):
         raise ValueError(f"not a text in quotes: {text}")
     return value

@@ -122,3 +122,11 @@ def test_quoted_commands_are_resumed_from_in_both_dialects_and_other_ones_are_no
             earlier.result_of(TaskLine(0, 1, -1, "printf a"))
         # In 2021 the lines of skipped tasks count as well.
         assert (earlier.result_of(TaskLine(1, 2, -1, same.command)) is not None) == (edition == 2)
+
+
+@pytest.mark.parametrize("command", ["'a' 'b", "(" * 5000, "-" * 200_000 + "1", "b'a'", "3", ""])
+def test_a_command_that_is_not_quoted_is_a_line_that_cannot_be_read(tmp_path: Path, command: str) -> None:
+    (tmp_path / "s").write_text(QUOTED.rpartition("\t")[0] + "\t" + command + "\n")
+    earlier = EarlierRuns(edition=2)
+    earlier.read(tmp_path / "s")
+    assert earlier.unreadable == 1

@@ -66,6 +66,14 @@ class KvsClient:
         self._sock.sendall(b"dump")
         return self._receive(int(self._receive(LENGTH_CHARS)))
 
+    @property
+    def lost(self) -> bool:
+        """Whether the service has closed the connection. Only while no answer is waited for."""
+        try:
+            return bool(select.select([self._sock], [], [], 0)[0]) and not self._sock.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
+
     def close(self) -> None:
         """Waits for the service to close as well: it could not tell a client that has gone from a stranger."""
         try:
