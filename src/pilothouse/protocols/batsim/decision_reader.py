@@ -6,6 +6,7 @@ numbers, a job without a profile). Whether a decision is legal is checked elsewh
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Container
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -249,7 +250,9 @@ class DecisionReader(WireReader):
             return []  # Batsim 2 reads no answer.
         if estimate is UNSET:
             raise self.error(event, "an answer should hold estimate_waiting_time")
-        return d.AnswerEstimate(event.timestamp, estimate.job_id, estimate.estimated_waiting_time)
+        seconds = estimate.estimated_waiting_time
+        # JSON has no word for a job that never starts: the largest number stands for it, as in what we write.
+        return d.AnswerEstimate(event.timestamp, estimate.job_id, inf if seconds >= sys.float_info.max else seconds)
 
 
 _READERS: dict[type, Any] = {

@@ -97,7 +97,6 @@ READ_OTHERWISE: dict[int, list[d.Decision]] = {
     8: [d.CallAt(5.0, 8.5)], 9: [d.CallAt(5.0, 5.0 + SOONEST_CALL_S)], 10: [d.CallAt(5.0, 6.0)],
     18: [d.SetPowerState(5.0, UNITS, 3)],
     19: [d.SetMetadata(5.0, "w!1", "a 'b'")], 20: [d.SetMetadata(5.0, "w!1", "{'x':{'y':1}}")],
-    24: [d.AnswerEstimate(5.0, "w!1", 1.7976931348623157e308)],
 }  # fmt: skip
 
 
