@@ -24,6 +24,7 @@ PEERS = {
     "flux": ("flux-core", "0.88 and 0.21"),
     "qcg": ("QCG-PilotJob", "0.14.2"),
     "disbatch": ("disBatch", "3.0"),
+    "disbatch2021": ("disBatch", "of November 2021"),
 }
 """Key -> name and version. tests/test_peers.py compares the versions with what `./do test` installs."""
 
