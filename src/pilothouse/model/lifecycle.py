@@ -39,6 +39,8 @@ class JobState(enum.Enum):
 class Stimulus(enum.Enum):
     """What can happen to a job, in the order of the table's columns."""
 
+    __hash__ = object.__hash__
+
     HELD = "must wait for others"
     QUEUED = "only resources are missing"
     ALLOCATED = "a decider gave it units"

@@ -53,9 +53,16 @@ class _Type(msgspec.Struct):
     extra_data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class _File(msgspec.Struct):
-    jobs: list[_Job]
+class _Profiles(msgspec.Struct):
     profiles: dict[str, msgspec.Raw]
+
+
+class _File(_Profiles, kw_only=True):
+    jobs: list[_Job]
+
+
+_ODD = (b"null", b"-", b"extra_data")
+"""Without these no job can have a walltime or extra data that others read more kindly."""
 
 
 def read_workload(path: str, name: str, elsewhere: Collection[str] = ()) -> Workload:
@@ -65,10 +72,11 @@ def read_workload(path: str, name: str, elsewhere: Collection[str] = ()) -> Work
     """
     data = as_read(read_bytes(path))
     try:
-        file = msgspec.json.decode(data, type=_File)
+        is_odd = any(mark in data for mark in _ODD)
+        file = msgspec.json.decode(data, type=_File if is_odd else _Profiles)
     except JSON_PROBLEMS as problem:
         raise json_error(path, data, problem) from None
-    for index, job in enumerate(file.jobs):
+    for index, job in enumerate(file.jobs if isinstance(file, _File) else ()):
         if job.walltime is not msgspec.UNSET and not job.walltime > 0:
             where, found = f"{path}: $.jobs[{index}].walltime", f"{job.walltime:g}"
             raise InputError(where, "a walltime", expected="above 0, or none", found=found)

@@ -22,6 +22,7 @@ from pilothouse.dropins.batsim5.inputs import Batsim5Inputs
 from pilothouse.dropins.batsim5.options import VERSION, Options
 from pilothouse.dropins.batsim5.outputs import Batsim5Outputs
 from pilothouse.dropins.batsim_decider import MeasuredDecider
+from pilothouse.launch.running import calm_collector
 from pilothouse.model.decisions import Wants
 from pilothouse.model.errors import DecisionError, InputError, PeerError, PilothouseError
 from pilothouse.protocols.batprotocol.channel import Channel, InProcessLibrary, ZmqPeer
@@ -91,6 +92,7 @@ class LoggedChannel:
 
 def simulate(options: Options, arguments: list[str]) -> int:
     """The whole run; returns the exit code, ABORTED for what ends the real program with SIGABRT."""
+    calm_collector()
     batsim_log = Log(options.verbosity)
     batsim_log.info("batsim", f"Batsim version: {VERSION} (pilothouse)")
     kind, where, _ = options.edcs[0]

@@ -117,7 +117,7 @@ class EdcDecider:
         if found is None:
             return self._read(binary.decode(data), now)
         soon = now + self.precision_s
-        earliest = self._earliest(found[0], now)
+        earliest = -inf if self.lenient else self._earliest(found[0], now)
         decisions: list[d.Decision] = []
         for read in found[1]:
             if read[0] < earliest:

@@ -84,8 +84,9 @@ def tracked_job(server: Server, job_id: str, verb: str = "decision") -> TrackedJ
 
 
 def on_start(server: Server, decision: d.StartJob) -> Sequence[Actor]:
-    tracked = tracked_job(server, decision.job_id, "job execution")
-    job, units, rules = tracked.job, decision.units, server.rules
+    tracked = server.jobs.get(decision.job_id) or tracked_job(server, decision.job_id, "job execution")
+    job, units, rules, machines = tracked.job, decision.units, server.rules, server.machines
+    mask = units.mask
     if tracked.state is not _WAITING:
         state = BATSIM[tracked.state]
         raise server.refuse(
@@ -93,37 +94,34 @@ def on_start(server: Server, decision: d.StartJob) -> Sequence[Actor]:
             f"job {job.id} cannot be executed: it is {state}",
             f"Cannot execute job '{job.id}': its state is {state} instead of SUBMITTED",
         )
-    if not units:
+    if not mask:
         raise server.refuse(
             "empty allocation",
             f"job {job.id}: at least one resource is needed",
             f"Cannot execute job '{job.id}': its allocation is empty",
         )
-    unable = server.machines.unable_mask
-    if units.mask & unable:
+    if mask & machines.unable_mask:
         raise _unable(server, job.id, units)
-    for part in decision.overrides.values() if decision.overrides else ():
-        if part.units.mask & unable:
+    placement, overrides = decision.placement, decision.overrides
+    for part in overrides.values() if overrides else ():
+        if part.units.mask & machines.unable_mask:
             raise _unable(server, job.id, part.units)
-    if decision.overrides or (decision.placement is not None and decision.placement.mapping is not None):
+    if overrides or (placement is not None and placement.mapping is not None):
         _judge_mappings(server, job, job.profile, decision)
     if server.constraints is not None:
         _judge_constraints(server, server.constraints, job, decision)
-    if rules.judges_mappings:
-        for unit in units:
-            machine = server.machines[unit]
-            if not machine.is_computation_state(machine.power_state):
-                where = f"Job '{job.id}': Invalid job allocation ('{units}'): machine {unit} (hostname='{machine.name}')"
-                raise server.refuse("power state", f"{where} is not in a computation pstate (ps={machine.power_state})")
+    if rules.judges_mappings and mask & machines.sleep_mask:
+        machine = machines[IdSet(mask & machines.sleep_mask).first()]
+        where = f"Job '{job.id}': Invalid job allocation ('{units}'): machine {machine.number} (hostname='{machine.name}')"
+        raise server.refuse("power state", f"{where} is not in a computation pstate (ps={machine.power_state})")
+    if rules.judges_mappings and (job.profile is None or type(job.profile.spec) is not Delay):
         _refuse_impossible(server, job.profile, decision)
         profile = _as_executed(job.profile)
         if profile is not job.profile:
             job = msgspec.structs.replace(job, profile=profile)
     if decision.io_job is not None:
         server.profiles.setdefault(decision.io_job.name, decision.io_job)
-    run = Run(
-        job, units, server.agenda.now, decision.placement, decision.overrides, decision.storage, decision.io_job
-    )
+    run = Run(job, units, server.agenda.now, placement, overrides, decision.storage, decision.io_job)
     if tracked.messages:
         run.messages.extend(tracked.messages)
     return server.start(tracked, run)

@@ -219,6 +219,7 @@ class Server:
     def serve(self) -> Actor:
         """The server itself: one message after the other until the decider has heard of the end."""
         mailbox, rules = self.mailbox, self.rules
+        ends_in_last, at_once = rules.ends_in_last_message, rules.writes_at_once
         next_message = receive(mailbox)
         if rules.keeper:
             self.rounds.start(self.periodic.keep())
@@ -227,7 +228,7 @@ class Server:
         self.tell(e.Began(self.begins.started_at, self.begins))
         self._ready = True
         while not self.ended:
-            if rules.ends_in_last_message and not self._end_told and self._is_over():
+            if ends_in_last and not self._end_told and self._is_over():
                 yield from self._end()
             if self._ready and not self._end_written:
                 if self.stopped:
@@ -235,7 +236,7 @@ class Server:
                     yield from self._end()
                     mailbox.waiting.clear()
                     yield self._write()
-                elif rules.writes_at_once or not mailbox.waiting:
+                elif at_once or not mailbox.waiting:
                     if not self._events and not self._end_told and self._is_over():
                         yield from self._end()
                     if self._events:
@@ -416,9 +417,13 @@ class Server:
             yield turn()  # Cancelling the task.
         tracked.step(ENDS[state])
         self.release(tracked, return_code)
-        if self.begins.energy:
+        machines = self.machines
+        if machines.meters:
             yield from read_meters(self, run.units)
-        yield from send_from(self, run.units.first(), self._on_ended, tracked)
+        if machines.meters or self.physics.fluid.busy:
+            yield from send_from(self, run.units.first(), self._on_ended, tracked)
+        else:
+            yield (_SEND, self.mailbox, (self._on_ended, tracked), self.costs.from_unit(run.units.first()))
         if self._lingering and (flow := self._lingering.pop(tracked.job.id, None)) is not None:
             self.physics.stop_flow(flow)
 

@@ -98,6 +98,10 @@ class MachineStates:
         self.idle_mask = (1 << len(hosts)) - 1
         self.unable_mask = -1 << len(hosts)
         """The machines that cannot compute now: asleep, on their way, unavailable, or not there at all."""
+        self.sleep_mask = 0
+        """The machines whose power state is not one for computation."""
+        for machine in self.machines:
+            self.note_power(machine)
         self.counts = [0] * len(MachineState)
         self.counts[_IDLE_AT] = compute_count
         self.seconds = [0.0] * len(MachineState)
@@ -127,6 +131,12 @@ class MachineStates:
         self.unable_mask = self.unable_mask & ~bit if able else self.unable_mask | bit
         machine.state = state
         machine.since = now
+
+    def note_power(self, machine: Machine) -> None:
+        """A machine has this power state now."""
+        bit = 1 << machine.number
+        computes = machine.is_computation_state(machine.power_state)
+        self.sleep_mask = self.sleep_mask & ~bit if computes else self.sleep_mask | bit
 
     def occupy(self, units: IdSet, job_id: str, now: float) -> None:
         """A job takes machines. Those that are unavailable compute again."""
@@ -336,6 +346,7 @@ class Machines(MachineStates):
         if physics.probes is not None:
             physics.probes.before_power_state(processor)
         machine.power_state = pstate
+        self.note_power(machine)
         processor.speed = machine.speeds[pstate]
         physics.fluid.set_capacity(processor, processor.speed * processor.cores, physics.demands.bound_of)
 
