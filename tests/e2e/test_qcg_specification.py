@@ -166,7 +166,7 @@ def test_without_a_control_request_the_end_of_the_file_is_the_end(run: Any, tmp_
     # What is left is not lost: with --resume it runs, on the same nodes.
     (folder,) = tmp_path.glob(".qcgpjm-service-*")
     assert str(folder) in line
-    (folder / "track.reqs").write_text((folder / "track.reqs").read_text().replace("sleep 60", "sleep 0"))
+    (folder / "track.reqs").write_text((folder / "track.reqs").read_text().replace("sleep 60", "sleep 00"))
     resumed = run("--resume", folder)
     assert (resumed.returncode, resumed.stderr) == (0, "")
     assert states(tmp_path) == {"big": "FAILED", "slow": "SUCCEED", "next": "SUCCEED"}
@@ -329,6 +329,9 @@ def test_what_a_resumed_manager_refuses(run: Any, tmp_path: Path) -> None:
     (folder / "track.taken").write_text(taken)
     assert run("other.json", "--resume", folder).returncode == 0
     assert states(tmp_path) == {"a": "SUCCEED", "b": "SUCCEED"} and (tmp_path / "b").exists()
+    write(tmp_path / "third.json", submit(job("c")), WAIT)
+    assert run("third.json", "--nodes", "1", "--id", "x").returncode == 0, "the same name again, and another file"
+    assert states(tmp_path) == {"a": "SUCCEED", "b": "SUCCEED", "c": "SUCCEED"}
 
 
 # ---- the end of a manager

@@ -95,12 +95,12 @@ def _run(options: QcgOptions, starter: Starter) -> int:
     file_path = options.file_path or (DEFAULT_FILE if options.file else None)
     if not file_path and not options.networked and options.resume is None:
         raise InputError("", "no interface enabled - finishing", hint="name a request file, or use --net")
-    start = Start(options.kept(), [msgspec.Raw(text) for text in read_requests(file_path)] if file_path else [])
+    given = read_requests(file_path) if file_path else None
     wd = Path(options.wd).absolute()
     if options.resume is not None:
         folder = find_folder(Path(options.resume).absolute())
         wd = wd if "wd" in options.given else folder.parent
-        options, start = _resumed(options, folder, start, has_file=bool(file_path))
+        options = _resumed(options, folder)
     else:
         folder = wd / f"{FOLDER_PREFIX}{options.instance or f'{socket.gethostname()}.{random.randrange(10_000)}'}"
     instance = folder.name.removeprefix(FOLDER_PREFIX)
@@ -114,10 +114,10 @@ def _run(options: QcgOptions, starter: Starter) -> int:
     for line in options.without_effect:
         log.warning("%s", line)
         click.echo(line, err=True)
-    requests = [bytes(text) for text in start.requests]
     with hold(folder, RunError(f"{folder}: a manager is at work in this folder"), wait_s=LOCK_S):
         if nodes is not None:
-            start.write(folder)
+            requests = _requests(folder, given)
+            Start(options.kept(), [msgspec.Raw(text) for text in requests]).write(folder)
             try:
                 return _manage(options, folder, wd, instance, nodes, requests, starter)
             except FileNotFoundError:
@@ -127,29 +127,35 @@ def _run(options: QcgOptions, starter: Starter) -> int:
         from pilothouse.dropins.qcg.governor_service import govern
 
         network = _network(options, folder, starter)
-        govern(options, folder, network, _system(instance, wd, network, file=bool(file_path)), requests)
+        govern(options, folder, network, _system(instance, wd, network, file=bool(file_path)), given or [])
         return 0
 
 
-def _resumed(options: QcgOptions, folder: Path, start: Start, *, has_file: bool) -> tuple[QcgOptions, Start]:
-    """The options and requests of a manager that goes on with an earlier one. `has_file`: it was given one as well."""
+def _resumed(options: QcgOptions, folder: Path) -> QcgOptions:
+    """The options of a manager that goes on with an earlier one."""
     earlier = Start.read(folder)
-    if earlier is None:
-        if not (folder / "track.reqs").exists():
-            problem = "its manager was killed before it had kept its requests"
-            raise InputError(str(folder), problem, hint="start it again without --resume")
-        if "dialect" not in options.given:
-            options.dialect = LATER.name  # the folder of a qcg-pm-service, or of one of our earlier versions
-        return options, start
-    options = options.resumed(earlier.options)
-    if has_file and [bytes(text) for text in start.requests] != [bytes(text) for text in earlier.requests]:
-        taken = ManagerFiles.requests_taken(folder)
-        if taken < len(earlier.requests):
-            problem = f"{len(earlier.requests) - taken} requests of its file are not taken yet"
-            raise InputError(str(folder), problem, hint="resume it without a file first")
-        (folder / "track.taken").unlink(missing_ok=True)
-        return options, Start(options.kept(), start.requests)
-    return options, Start(options.kept(), earlier.requests)
+    if earlier is not None:
+        return options.resumed(earlier.options)
+    if not (folder / "track.reqs").exists():
+        problem = "its manager was killed before it had kept its requests"
+        raise InputError(str(folder), problem, hint="start it again without --resume")
+    if "dialect" not in options.given:
+        options.dialect = LATER.name  # the folder of a qcg-pm-service, or of one of our earlier versions
+    return options
+
+
+def _requests(folder: Path, given: list[bytes] | None) -> list[bytes]:
+    """The requests of the file: the given one, or that which an earlier manager of this folder has kept."""
+    earlier = Start.read(folder)
+    kept = [bytes(text) for text in earlier.requests] if earlier is not None else []
+    if given is None or given == kept:
+        return kept
+    left = len(kept) - ManagerFiles.requests_taken(folder)
+    if left > 0:
+        problem = f"{left} requests of its file are not taken yet"
+        raise InputError(str(folder), problem, hint="resume it without a file first")
+    (folder / "track.taken").unlink(missing_ok=True)
+    return given
 
 
 def _manage(
