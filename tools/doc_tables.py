@@ -450,7 +450,8 @@ def pairs() -> str:
 def requests() -> str:
     """The requests that a live run obeys: an example of each, and what it does."""
     asked = importlib.import_module("pilothouse.worlds.live.requests")
-    samples = {"engine": "a1b2c3d4e5f60718", "context": "added1", "task": 17, "hosts": "node7:8,node8:8", "slots": 4}
+    samples = {"engine": "a1b2c3d4e5f60718", "context": "added1", "task": 17, "hosts": "node7:8,node8:8", "slots": 4,
+               "how": "finish", "reason": "the nodes are needed"}  # fmt: skip
     rows = []
     for kind in get_args(asked.Request):
         example = {"ask": kind.__struct_config__.tag} | {name: samples[name] for name in kind.__struct_fields__}
