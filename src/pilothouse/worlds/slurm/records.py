@@ -7,6 +7,7 @@ holds. GRES are counted by name (`gpu`) and, where a type was asked for, by name
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import msgspec
 
@@ -96,6 +97,7 @@ def line_of(lines: dict[str, str], job_id: str) -> str:
     return lines.get(job_id) or lines.get(job_id.partition("_")[0], "")
 
 
+@lru_cache(maxsize=16)  # The elements of an array share a line.
 def read_request(line: str) -> Request:
     row = fields.record(line)
 
