@@ -19,7 +19,7 @@ from pilothouse.worlds.slurm.set_up import job_submit_lua
 
 MOST_NODES = 1000
 MOST_CPUS = 1024
-_SHAPE = re.compile(r"([1-9]\d{0,3})x([1-9]\d{0,3})((?::(?:gpu|memory|disk)=\d{1,7})*)")
+_SHAPE = re.compile(r"([1-9]\d{0,3})x([1-9]\d{0,3})((?::gpu=\d{1,2}|:memory=[1-9]\d{0,6}|:disk=\d{1,7})*)")
 
 
 class LabNode(msgspec.Struct, frozen=True):

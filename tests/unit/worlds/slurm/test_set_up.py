@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from pilothouse.formats.slurm_resources import records
+from pilothouse.model.errors import InputError
 from pilothouse.worlds.slurm.book import Pair
+from pilothouse.worlds.slurm.lab_files import LabNode, files, parse_shape, slurm_conf
 from pilothouse.worlds.slurm.link import Facts
 from pilothouse.worlds.slurm.set_up import Asker, check, conf_lines, job_submit_lua
 
@@ -64,3 +68,19 @@ def test_the_texts_name_the_pair() -> None:
     assert not [line for line in lines.splitlines() if line.startswith(("SchedulerParameters", "JobSubmitPlugins"))]
     lua = job_submit_lua([("batch", "batch-go")], [1000])
     assert '["batch-go"] = "batch"' in lua and "[0] = true, [1000] = true" in lua
+
+
+def test_the_nodes_of_a_lab() -> None:
+    like = parse_shape("8x4")
+    assert like.kinds == (LabNode(4),) * 8 and not like.counts_memory and like.names[-1] == "n8"
+    unlike = parse_shape("2x4,1x16:gpu=2:memory=8000:disk=500")
+    assert unlike.kinds == (LabNode(4), LabNode(4), LabNode(16, 8000, 2, 500)) and unlike.counts_memory
+    conf = slurm_conf(Path("/lab"), unlike, host="h", user="u", controller_port=1, node_ports=[2, 3, 4], lua=False)
+    assert "NodeName=n3 NodeHostname=h NodeAddr=127.0.0.1 Port=4 CPUs=16 RealMemory=8000 TmpDisk=500" in conf
+    assert "Name=gpu File=/lab/gpu[0-1]" in files(Path("/lab"), conf, unlike)["gres.conf"]
+
+
+@pytest.mark.parametrize("text", ["8x", "0x4", "2x4:gpu=x", "2x4:gpu=100", "4x4,,2x2", "9999x4", "600x1,600x1", "2x4:memory=0"])
+def test_texts_that_are_no_nodes(text: str) -> None:
+    with pytest.raises(InputError, match="not a shape"):
+        parse_shape(text)
