@@ -10,6 +10,7 @@ from collections.abc import Collection
 from math import inf
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -32,7 +33,7 @@ class WrittenJob(msgspec.Struct, gc=False):
     extra_data: msgspec.Raw = _NOTHING
 
 
-class _File(msgspec.Struct):
+class WrittenFile(msgspec.Struct):
     nb_res: int
     jobs: list[WrittenJob]
     profiles: dict[str, msgspec.Raw]
@@ -44,7 +45,7 @@ class _FileWithSources(msgspec.Struct):
     profiles: dict[str, msgspec.Raw]
 
 
-_FILE = msgspec.json.Decoder(_File)
+_FILE = msgspec.json.Decoder(WrittenFile)
 _FILE_WITH_SOURCES = msgspec.json.Decoder(_FileWithSources)
 _JOB = msgspec.json.Decoder(WrittenJob)
 
@@ -62,9 +63,10 @@ def parse(
     sources: bool = False,
     elsewhere: Collection[str] = (),
     all_profiles: bool = False,
+    decoder: msgspec.json.Decoder[Any] = _FILE,
 ) -> Workload:
     """The same from the content of the file. `elsewhere` are full names of profiles of other workloads, which sequences
-    may have as parts. `all_profiles`: also those that no job needs."""
+    may have as parts. `all_profiles`: also those that no job needs. `decoder`: a stricter one."""
     try:
         if not data.isascii():
             data.decode()  # profiles are only read later
@@ -73,8 +75,8 @@ def parse(
             written = [_JOB.decode(raw) for raw in file.jobs]
             raws: list[msgspec.Raw | None] = list(file.jobs)
         else:
-            file = _FILE.decode(data)  # type: ignore[assignment]
-            written, raws = file.jobs, []  # type: ignore[assignment]
+            file = decoder.decode(data)
+            written, raws = file.jobs, []
     except JSON_PROBLEMS as problem:
         raise json_error(path, data, problem) from None
     if file.nb_res <= 0:

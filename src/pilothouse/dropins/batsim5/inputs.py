@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Collection
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -21,7 +22,7 @@ from pilothouse.formats.text_input import JSON_PROBLEMS, json_error, read_bytes
 from pilothouse.formats.workload import Workload
 from pilothouse.model.errors import InputError, quoted
 from pilothouse.model.events import Begins, ExternalEvent
-from pilothouse.model.profile import Profile
+from pilothouse.model.profile import Profile, Sequence
 from pilothouse.worlds.simulated.message_server.generations import BATSIM5, BATSIM5_ALL_PROBES
 from pilothouse.worlds.simulated.message_server.server import Server
 from pilothouse.worlds.simulated.message_server.sources import EventSource, JobSource, Source
@@ -61,6 +62,21 @@ class _File(_Profiles, kw_only=True):
     jobs: list[_Job]
 
 
+_Int = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
+"""What RapidJSON takes for an integer: others are numbers, and refused where an integer is asked for."""
+
+
+class _Job32(workload_json.WrittenJob, gc=False):
+    id: str | _Int
+    res: _Int
+
+
+class _File32(workload_json.WrittenFile):
+    nb_res: _Int
+    jobs: list[_Job32]  # type: ignore[assignment]
+
+
+_STRICT = msgspec.json.Decoder(_File32)
 _ODD = (b"null", b"-", b"extra_data")
 """Without these no job can have a walltime or extra data that others read more kindly."""
 
@@ -100,9 +116,12 @@ def read_workload(path: str, name: str, elsewhere: Collection[str] = ()) -> Work
             raise InputError(where, f"{kind} is not implemented")
         if kind not in PROFILE_TYPES:
             raise InputError(where, "unknown profile type", found=quoted(kind))
-        profile_json.parse(raw, local, profile_json.Place(where, name, base))
+        profile = profile_json.parse(raw, local, profile_json.Place(where, name, base))
+        repeat = profile.spec.repeat if isinstance(profile.spec, Sequence) else 1
+        if not -(2**31) <= profile.return_code < 2**31 or repeat >= 2**31:
+            raise InputError(where, "a number of more than 32 bits", expected="an integer of 32 bits")
     try:
-        workload = workload_json.parse(data, path, name, elsewhere=elsewhere)
+        workload = workload_json.parse(data, path, name, elsewhere=elsewhere, decoder=_STRICT)
     except InputError as problem:
         if problem.where.endswith("].res") and problem.problem.startswith("Expected"):
             raise InputError(problem.where, f"a non-number 'res' field: {problem.problem}") from None
