@@ -69,6 +69,9 @@ class PlayedCylinder:
             self._queue.append(message)
             if self.work is None:
                 self._next_work()
+        elif type(message) is Stop and any(work.assignment.id == message.assignment for work in self._queue):
+            self._queue = [work for work in self._queue if work.assignment.id != message.assignment]
+            self._machine.heard(self._index, Finished(message.assignment, [], True))
         elif type(message) is Stop and self.work is not None and message.assignment == self.work.assignment.id:
             self._killed = message.reason
             self._serial += 1  # the running task will not end by itself

@@ -11,8 +11,9 @@ ENGINE_PROGRAM = b"pilothouse.worlds.live.engine.process"
 
 
 def children(pid: int) -> list[int]:
+    """Those of all its threads."""
     try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [int(word) for path in Path(f"/proc/{pid}/task").glob("*/children") for word in path.read_text().split()]
     except (FileNotFoundError, ProcessLookupError):
         return []
 
@@ -51,9 +52,10 @@ def is_engine_program(pid: int) -> bool:
     return False
 
 
-def is_ssh(pid: int) -> bool:
+def is_client(pid: int) -> bool:
+    """Whether it is a program that has started an engine elsewhere."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().strip() == "ssh"
+        return Path(f"/proc/{pid}/comm").read_text().strip() in ("ssh", "srun")
     return False
 
 
@@ -68,11 +70,11 @@ def working_in(folder: Path) -> list[int]:
     return found
 
 
-def kill(pids: list[int]) -> list[int]:
-    """kill -9 of all of them, as close together as can be; those that were still there."""
+def kill(pids: list[int], number: int = signal.SIGKILL) -> list[int]:
+    """Sends a signal to all of them, as close together as can be; those that were still there."""
     struck = []
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
             struck.append(pid)
     return struck

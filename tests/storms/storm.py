@@ -1,9 +1,9 @@
-"""One run of `pilothouse run` while its processes are killed, again and again, and the checks that nothing went wrong.
+"""One run of `pilothouse run` while its processes are killed and stopped, again and again, and what must hold afterwards.
 
-Killed are driver, engine, warden, cylinder, ssh client and task, alone and together, at random times and at the steps that the
-journal distinguishes. What happened is known from the tasks: each writes down when it begins and when it ends and which cylinder
-is its parent, and holds two locks, one for itself and one for its slot. The kernel gives a lock back when the last process of a
-task is gone.
+Killed are driver, engine, warden, cylinder, ssh or srun client and task, alone and together, at random times, at the steps that
+the journal distinguishes, and while a run starts, is resumed or ends. Others are stopped and continued (SIGSTOP, SIGCONT). What
+happened is known from the tasks: each writes down when it begins and when it ends and which cylinder is its parent, and holds two
+locks, one for itself and one for its slot. The kernel gives a lock back when the last process of a task is gone.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import signal
 import subprocess
 import time
 from collections import Counter
@@ -39,7 +40,8 @@ exec date "+end $n $PPID %s%N" >> record
 HIDDEN = "env -i setsid"
 """A child that neither its environment nor its session betrays."""
 
-VICTIMS = ("driver", "engine", "warden", "cylinder", "ssh client", "task")
+VICTIMS = ("driver", "engine", "warden", "cylinder", "client", "task")
+STOPPED = ("driver", "engine", "warden", "cylinder", "task")
 WHOLE_ENGINE = {"engine", "warden", "all cylinders"}
 """Killed together, they leave tasks that no process is the parent of."""
 MOMENTS = {
@@ -55,6 +57,8 @@ MOST_RESTARTS = 200
 AROUND_A_KILL_S = 1.0
 """A killed process may need so long to go, and a task to end after its last word. An end in between may be unknown."""
 GONE_WITHIN_S = 10.0
+ENDED_WITHIN_S = 1.0
+"""How long after the end of a run a process of it may be there: none should."""
 MOST_LOSSES = 5
 """After so many a task is given up (LiveOptions.most_losses)."""
 
@@ -65,20 +69,17 @@ class Plan(msgspec.Struct, frozen=True):
     seed: int
     once: str
     """`at-least` or `at-most`."""
-    ssh: tuple[str, ...]
+    ssh: tuple[str, ...] = ()
     """Hosts; none: this one."""
+    slurm: bool = False
+    """Inside an allocation."""
     tasks: int = 330
     kills: int = 15
     slots: int = 2
 
-    def next(self, hosts: tuple[str, ...]) -> Plan:
-        return first_plan(self.seed + 1, hosts)
-
-
-def first_plan(seed: int, hosts: tuple[str, ...]) -> Plan:
-    """With hosts every third storm goes over ssh; each kind has both promises."""
-    ssh = hosts[: 1 + seed % 2] if hosts and seed % 3 == 2 else ()
-    return Plan(seed, ("at-least", "at-most")[seed // 3 % 2], ssh)
+    @property
+    def where(self) -> str:
+        return "Slurm" if self.slurm else "ssh " + ",".join(self.ssh) if self.ssh else "local"
 
 
 class Outcome(msgspec.Struct):
@@ -88,6 +89,8 @@ class Outcome(msgspec.Struct):
     """By victim."""
     moments: Counter[str] = msgspec.field(default_factory=Counter)
     together: int = 0
+    stops: Counter[str] = msgspec.field(default_factory=Counter)
+    """By what was stopped and continued."""
     tasks: int = 0
     lost: list[str] = []
     twice: list[str] = []
@@ -133,6 +136,7 @@ class Storm:
         self._doomed: list[tuple[float, int, int, str]] = []
         """Deadline, pid, start and name of processes that must end."""
         self._until = 0.0
+        self._struck_at_the_end = False
 
     @property
     def _run_folder(self) -> Path:
@@ -151,7 +155,7 @@ class Storm:
             if kills < self.plan.kills:
                 kills += self._strike()
             else:
-                self._wait_for_driver(1.0)
+                kills += self._strike_at_the_end()
             self._look_at_doomed()
         self._end()
         self._check()
@@ -178,7 +182,9 @@ class Storm:
         if self._program is not None:
             self._note_end_of_driver()
         options = ["--once", self.plan.once, "--grace", "1", "--dir", "R", "--bundle", self._chance.choice(["1", "5", "1000"])]
-        if self.plan.ssh:
+        if self.plan.slurm:
+            options.append("--slurm")
+        elif self.plan.ssh:
             options += ["--ssh", ",".join(f"{host}:{self.plan.slots}" for host in self.plan.ssh)]
         else:
             options += ["--slots", str(self.plan.slots)]
@@ -214,14 +220,46 @@ class Storm:
     def _finished(self) -> bool:
         if self._program is None or self._program.poll() is None:
             return False
+        return self._program.returncode in (0, 1) and self._all_have_ended()
+
+    def _all_have_ended(self) -> bool:
         return rows(self._run_folder, "SELECT count(*) FROM ends WHERE final AND kind = 'N'") == [(self.plan.tasks,)]
 
     # ---- kills
 
+    def _strike_at_the_end(self) -> int:
+        """Kills once more while the run shuts down; how many processes were killed."""
+        assert self._program is not None
+        while self._program.poll() is None and not self._all_have_ended() and time.monotonic() < self._until:
+            self._wait_for_driver(0.01)
+        if self._program.poll() is not None or self._struck_at_the_end:
+            self._wait_for_driver(1.0)
+            return 0
+        self._struck_at_the_end = True
+        time.sleep(self._chance.choice([0.0, 0.005, 0.03]))
+        return len(self._kill(set(self._chance.sample(VICTIMS, self._chance.choice([1, 2]))), "shutdown"))
+
+    def _stop_some(self) -> None:
+        """SIGSTOP, mostly also a kill of something else, and SIGCONT."""
+        chance = self._chance
+        found = self._find(set(chance.sample(STOPPED, chance.choice([1, 1, 2]))), must_end=False)
+        before = {pid: processes.started(pid) for _, pid in found}
+        struck = processes.kill(list(before), signal.SIGSTOP)
+        self.outcome.stops.update(name for name, pid in found if pid in struck)
+        time.sleep(chance.choice([0.0, 0.05, 0.3]))
+        if chance.random() < 0.7:
+            self._kill({chance.choice(VICTIMS)}, "others stopped")
+            time.sleep(chance.choice([0.0, 0.05, 0.5]))
+        processes.kill([pid for pid in struck if processes.started(pid) == before[pid]], signal.SIGCONT)
+
     def _strike(self) -> int:
         """Waits for a moment and kills; how many processes were killed."""
         chance = self._chance
-        moment = chance.choice(["any time", "any time", "task began", "engine started", *MOMENTS])
+        if chance.random() < 0.25:
+            killed = self.outcome.kills.total()
+            self._stop_some()
+            return self.outcome.kills.total() - killed
+        moment = chance.choice(["any time", "any time", "task began", "engine started", "driver started", *MOMENTS])
         wanted = set(chance.sample(VICTIMS, chance.choice([1, 1, 1, 2, 2, 3, len(VICTIMS)])))
         if chance.random() < 0.2:
             moment, wanted = "task began", WHOLE_ENGINE | ({"driver"} if chance.random() < 0.3 else set())
@@ -247,15 +285,15 @@ class Storm:
         self.outcome.together += len(struck) if len(struck) > 1 else 0
         return struck
 
-    def _find(self, wanted: set[str]) -> list[tuple[str, int]]:
+    def _find(self, wanted: set[str], *, must_end: bool = True) -> list[tuple[str, int]]:
         """One process of each kind, as far as there are any. What must end with them is noted."""
         assert self._program is not None
         chance, found = self._chance, []
         if "driver" in wanted and self._program.poll() is None:
             found.append(("driver", self._program.pid))
-        clients = [pid for pid in processes.children(self._program.pid) if processes.is_ssh(pid)]
-        if "ssh client" in wanted and clients:
-            found.append(("ssh client", chance.choice(clients)))
+        clients = [pid for pid in processes.children(self._program.pid) if processes.is_client(pid)]
+        if "client" in wanted and clients:
+            found.append(("client", chance.choice(clients)))
         wardens = self._wardens()
         if not wardens:
             return found
@@ -281,7 +319,8 @@ class Storm:
         if "task" in wanted and tasks:
             found.append(("task", tasks[0]))
         deadline = time.monotonic() + GONE_WITHIN_S
-        self._doomed += [(deadline, pid, processes.started(pid), f"after a kill of {wanted}") for pid in doomed]
+        if must_end:
+            self._doomed += [(deadline, pid, processes.started(pid), f"after a kill of {wanted}") for pid in doomed]
         return found
 
     def _engines(self) -> list[int]:
@@ -296,8 +335,8 @@ class Storm:
 
     def _wait_for(self, moment: str) -> None:
         chance = self._chance
-        if moment == "any time":
-            self._wait_for_driver(chance.uniform(0.0, 0.6))
+        if moment in ("any time", "driver started"):
+            self._wait_for_driver(chance.uniform(0.0, 0.6 if moment == "any time" else 0.25))
             return
         before = self._sign(moment)
         until = time.monotonic() + 2.0
@@ -334,7 +373,7 @@ class Storm:
         if self._program is not None:
             self._program.kill()
             self._note_end_of_driver()
-        until = time.monotonic() + GONE_WITHIN_S
+        until = time.monotonic() + ENDED_WITHIN_S
         while (left := processes.working_in(self.folder)) and time.monotonic() < until:
             time.sleep(0.1)
         for pid in left:

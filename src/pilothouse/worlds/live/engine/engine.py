@@ -178,8 +178,7 @@ class Engine:
         """A cylinder was killed, with the task that it ran; another has taken its place. `assignment` is the last that it had
         begun, with its results and the task that had begun and not ended.
 
-        A task can kill its cylinder, so only that task is lost. The rest of the assignment and work of this round are given back:
-        messages for the dead cylinder must not reach the new one.
+        A task can kill its cylinder, so only that task is lost. The rest, and work of this round, is given back.
         """
         self._out = [out for out in self._out if not (type(out) is TellCylinder and out.cylinder == cylinder)]
         if cylinder in self._prepares:
@@ -341,7 +340,7 @@ class Engine:
         held = self._held.get(number)
         if held is None:
             return
-        if held.begun:
+        if held.begun and not self._unsend(number):
             self._tell(held.assignment.slots[0], m.Stop(number, reason))
         else:
             everything = tuple(task.task_id for task in held.assignment.tasks)
@@ -369,7 +368,7 @@ class Engine:
         """Ends assignments whose results the driver does not want."""
         for number in sorted(numbers):
             held = self._held.pop(number)
-            if held.begun:
+            if held.begun and not self._unsend(number):
                 self._tell(held.assignment.slots[0], m.Stop(number, "dismissed", at_once=True))
 
     # ---- inside
@@ -479,6 +478,14 @@ class Engine:
 
     def _tell(self, cylinder: int, message: m.ToCylinder) -> None:
         self._out.append(TellCylinder(cylinder, message))
+
+    def _unsend(self, number: int) -> bool:
+        """Takes the work of an assignment back; False: it was sent in an earlier round."""
+        for place, out in enumerate(self._out):
+            if type(out) is TellCylinder and type(out.message) is m.Work and out.message.assignment.id == number:
+                del self._out[place]
+                return True
+        return False
 
     def _step(self, stimulus: EngineStimulus) -> None:
         self.state = TRANSITIONS[self.state, stimulus]

@@ -425,6 +425,14 @@ def test_work_that_came_in_the_round_of_a_cylinders_death_is_given_back_and_not_
     assert bodies(instructions) == [m.Report([m.Finished(1, [], True, (10, 11))])]
 
 
+@pytest.mark.parametrize("news", [m.Kill((1,)), m.Leave("bye", True), m.Dismiss("gone")])
+def test_work_that_is_taken_away_in_the_round_in_which_it_came_is_not_begun(news: m.FromDriver) -> None:
+    lab = Lab(new_identity=lambda: "f")
+    lab.welcomed()
+    instructions = lab.tell(m.Start([assignment(1, 10)]), news)
+    assert cylinder_messages(instructions, 0) == []
+
+
 def test_work_that_came_after_a_cylinders_death_is_begun_by_the_new_one() -> None:
     lab = Lab()
     lab.welcomed()
