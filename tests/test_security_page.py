@@ -1,4 +1,5 @@
-"""docs/security.md: every sentence names tests that exist. Rules of the page about the source are tested here."""
+"""docs/security.md and a part of docs/explanation/nothing-is-lost.md: every sentence names tests that exist. Rules of the first
+page about the source are tested here."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 import components
 
 PAGE = components.ROOT / "docs" / "security.md"
+PROMISES = components.ROOT / "docs" / "explanation" / "nothing-is-lost.md"
 PACKAGE = components.ROOT / "src" / "pilothouse"
 NAMED = re.compile(r"\[((?:`[^`]+`(?:,\s+)?)+)\]")
 
@@ -22,14 +24,20 @@ def statements() -> Iterator[str]:
             yield block
 
 
+def promises() -> Iterator[str]:
+    """The list of nothing-is-lost.md."""
+    text = PROMISES.read_text().partition("\n## What is promised")[2].partition("\n## ")[0]
+    return (" ".join(block.split()) for block in text.split("\n* ")[1:])
+
+
 def test_every_sentence_names_its_tests() -> None:
     known = {
         name
         for path in (components.ROOT / "tests").rglob("test_*.py")
         for name in re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE)
     }
-    found = list(statements())
-    assert len(found) > 30
+    found = [*statements(), *promises()]
+    assert len(found) > 30 and len(list(promises())) > 15
     for statement in found:
         names = [name for group in NAMED.findall(statement) for name in re.findall(r"`([^`]+)`", group)]
         assert names, f"no test is named for: {statement}"
