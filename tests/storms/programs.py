@@ -49,7 +49,9 @@ def run_program_storm(folder: Path, kind: str, seed: int, kills: int) -> Outcome
     lengths = [chance.choice(LENGTHS) for _ in range(PIECES)]
     with (folder / "said").open("w+") as said:
         command = _command(folder, kind, lengths)
-        program = subprocess.Popen(command, cwd=folder, stdout=said, stderr=said, stdin=subprocess.DEVNULL)
+        # Jobs of QCG run in login shells: the user's profile must not be cut off in the middle of what it does.
+        env = {**os.environ, "HOME": str(folder)}
+        program = subprocess.Popen(command, cwd=folder, env=env, stdout=said, stderr=said, stdin=subprocess.DEVNULL)
         until = time.monotonic() + LIMIT_S
         try:
             while program.poll() is None and time.monotonic() < until:
