@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import fcntl
 import functools
 import json
 import os
@@ -192,6 +193,9 @@ def flux(by: str, beside: Beside, folder: Path, request: pytest.FixtureRequest) 
 def slurm(by: str, beside: Beside, folder: Path, request: pytest.FixtureRequest) -> None:
     cluster = request.getfixturevalue("slurm_cluster")
     submit = ["sbatch", "--parsable", "-o", "/dev/null", "-p", "queue", "-t1", "--wrap", "sleep 0"]
+    # One program at a time steers a queue; other tests may run in other processes.
+    steering = beside.enter_context((cluster.directory / "steering").open("w"))
+    fcntl.flock(steering, fcntl.LOCK_EX)
     jobs = [cluster.run(*submit, f"-N{1 + number % 3}").stdout.strip() for number in range(JOBS)]
     finish(pilothouse("steer", "--world", "slurm?once=1", "--by", by, "--decider-timeout", 60), folder, cluster.env)
     states = cluster.run("squeue", "-h", "-a", "-t", "all", "-j", ",".join(jobs), "-o", "%P %T").stdout.splitlines()

@@ -236,15 +236,15 @@ def test_steps_that_are_no_longer_kept_have_been_taken_off() -> None:
 
 
 @AGENDAS
-def test_work_that_is_over_or_was_never_entered_is_counted_by_the_clock(agenda: type[PlainSteppedAgenda]) -> None:
+def test_of_work_that_is_over_nothing_is_left_and_all_of_what_has_no_rate_yet(agenda: type[PlainSteppedAgenda]) -> None:
     clock = agenda()
     number = clock.work(6.0, 2.0, nothing)
     clock.after(4.0, nothing)
     assert [entry[1] for entry in clock.step()] == [number]
     assert clock.work_left(number, 6.0, 2.0, 0.0) == 0.0
-    assert clock.work_left(99, 6.0, 2.0, 1.0) == 2.0
+    assert clock.work_left(99, 6.0, 0.0, 1.0) == 6.0
     clock.step()
-    assert clock.work_left(number, 6.0, 2.0, 0.5) == -1.0
+    assert clock.work_left(number, 6.0, 2.0, 0.5) == 0.0
 
 
 @AGENDAS
