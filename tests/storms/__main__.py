@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -83,15 +84,17 @@ def _allocation(folder: Path) -> Iterator[dict[str, str]]:
     """The environment inside an allocation of two nodes, which is held meanwhile."""
     cluster = slurm_cluster(folder, os.getpid())
     seen = folder / "environment"
-    script = f"env -0 > {seen}.new; mv {seen}.new {seen}; exec sleep infinity"
+    script = f"echo $$ > {seen}.pid; env -0 > {seen}.new; mv {seen}.new {seen}; exec sleep infinity"
     holder = subprocess.Popen(["salloc", "-Q", "-N", "2", "--ntasks-per-node=2", "sh", "-c", script], env=cluster.env)
     try:
         until(seen.exists, "the allocation is there")
         yield dict(entry.split("=", 1) for entry in seen.read_text().split("\0") if entry)
     finally:
-        holder.terminate()
+        with contextlib.suppress(OSError):
+            os.kill(int(Path(f"{seen}.pid").read_text()), signal.SIGKILL)  # salloc ends with its command
         with contextlib.suppress(subprocess.TimeoutExpired):
             holder.wait(10)
+        holder.kill()
         stop_slurm(folder)
 
 
