@@ -16,7 +16,7 @@ from pilothouse.cli.options import workload_options
 )  # fmt: skip
 @workload_options
 @click.option("-o", "--output", "target", required=True, metavar="FILE", help="The log, .swf or .swf.gz; - is standard output.")
-@click.option("--load", "load_factor", type=float, default=1.0, metavar="FACTOR", help="Jobs arrive so many times as densely.")
+@click.option("--load", "load_factor", type=float, default=1.0, metavar="FACTOR", help="Multiply the arrival rate by FACTOR.")
 @click.option(
     "--weeks", metavar="WEEKS",
     help="Only these weeks, from 0, each into a file of its own: all, or 3, or 0,2. {week} in FILE stands for the number.",

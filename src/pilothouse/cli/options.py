@@ -132,16 +132,16 @@ workload_options = _together(
 
 shaping_options = _together(
     click.option(
-        "--load", "load_factor", type=float, default=1.0, metavar="FACTOR", help="Jobs arrive so many times as densely."
+        "--load", "load_factor", type=float, default=1.0, metavar="FACTOR", help="Multiply the arrival rate by FACTOR."
     ),
     click.option("--week", type=click.IntRange(min=0), metavar="N", help="Only the jobs of week N of the workload, from 0."),
     click.option(
         "--warm-up", type=Seconds(), default=0.0, metavar="SECONDS",
-        help="Leave jobs submitted in the first so many seconds out of the metrics.",
+        help="Leave jobs submitted in the first SECONDS out of the metrics.",
     ),
     click.option(
         "--cool-down", type=Seconds(), default=0.0, metavar="SECONDS",
-        help="Leave jobs submitted in the last so many seconds out of the metrics.",
+        help="Leave jobs submitted in the last SECONDS out of the metrics.",
     ),
 )  # fmt: skip
 

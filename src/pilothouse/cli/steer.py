@@ -27,7 +27,7 @@ from pilothouse.cli.options import decider_options
 @click.option(
     "--dry-run", is_flag=True, help="With --world slurm[:PARTITION]: change nothing, and print what the policy would start."
 )
-@click.option("--looks", default=0, metavar="N", help="With --dry-run: end after so many looks.")
+@click.option("--looks", default=0, metavar="N", help="With --dry-run: end after N looks.")
 @click.option(
     "--fail-open/--fail-closed",
     default=False,

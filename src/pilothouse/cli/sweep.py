@@ -31,12 +31,12 @@ def _numbers(text: str, kind: type[int] | type[float], option: str) -> list[Any]
     "--policy", "policies", multiple=True, metavar="POLICY", shell_complete=complete_policy,
     help="Policies with commas between them (repeatable).",
 )  # fmt: skip
-@click.option("--load", "loads", metavar="FACTORS", help="Arrivals so many times as dense: 1,1.2,1.5.")
+@click.option("--load", "loads", metavar="FACTORS", help="Multiply the arrival rate by these factors: 1,1.2,1.5.")
 @click.option("--weeks", metavar="WEEKS", help="Each week of a workload apart: all, or numbers from 0 (0-9,12).")
 @click.option("--seeds", metavar="SEEDS", help="A number (1 to that), or seeds with commas between them.")
 @click.option("--tau", type=Seconds(above_zero=True), metavar="SECONDS", help="Bound of the bounded slowdown.  [default: 10]")
-@click.option("--warm-up", type=Seconds(), metavar="SECONDS", help="Leave jobs of the first so many seconds out of the metrics.")
-@click.option("--cool-down", type=Seconds(), metavar="SECONDS", help="Leave jobs of the last so many seconds out of the metrics.")
+@click.option("--warm-up", type=Seconds(), metavar="SECONDS", help="Leave jobs of the first SECONDS out of the metrics.")
+@click.option("--cool-down", type=Seconds(), metavar="SECONDS", help="Leave jobs of the last SECONDS out of the metrics.")
 @click.option("--metric", "metrics", multiple=True, metavar="COLUMN", help="Show these columns of the table (repeatable).")
 @click.option("--base", default="", metavar="POLICY", help="Compare with this policy, not with the first.")
 @click.option("-j", "--workers", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: all cores]")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--add-nodes", type=click.IntRange(0), default=0, metavar="N", help="So many nodes more, as large as the largest.")
 @click.option(
     "--submit", metavar="UNITS[:TIME]",
-    help="Say when one more job would start, of so many units and this time limit (3600, 30m, 2h). A Slurm may be asked with "
+    help="Say when one more job would start that asks for UNITS and TIME (3600, 30m, 2h). A Slurm may be asked with "
     "foreign schedulers too (--policy batsim:ENDPOINT).",
 )
 @click.option("--used", default=1.0, show_default=True, help="Slurm: the share of its time limit that a job runs.")
@@ -71,7 +71,7 @@ def command(
 
 
 def _potential(text: str) -> Job:
-    """`16:2h`: a job of so many units, with a time limit."""
+    """`16:2h`: a job of 16 units with a time limit of two hours."""
     from math import inf
 
     from pilothouse.formats import duration
