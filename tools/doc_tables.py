@@ -400,7 +400,7 @@ ROOMS = {
     "worlds/simulated": "physics/, message_server/ (Batsim's server) and the world without messages",
     "worlds/live": "driver/, engine/, wire/, contexts/, services/ and the face in world.py",
     "worlds/slurm": "a real Slurm: looks, the state machine (steering.py, tracked.py), orders; a loopback Slurm (lab.py)",
-    "protocols": "wires and adapters: batsim, batprotocol, rfc27, qcg",
+    "protocols": "wires and adapters: batsim, batprotocol, rfc27, qcg, disbatch",
     "journal": "the record of a live run: write, read, resume",
     "views": "metrics, tables, plots, report/ (the HTML page), explanations, progress, the monitors: terminal and web/",
     "campaign": "many simulations: grids of sweeps, their results and what is significant in them; forecasts, replays",
